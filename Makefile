@@ -1,0 +1,44 @@
+# Every target sets up what it needs; `make demo` and `make test` are the two to know.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.muster-ready
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+.PHONY: help setup demo test check test-fast test-spark bench lock clean
+
+help:            ## show this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
+
+setup: $(READY)  ## virtual environment, locked dependencies, Java, Delta's jars
+
+$(READY): requirements.lock pyproject.toml tools/setup.py spark_jobs/jars.lock
+	@$(PYTHON) tools/setup.py
+
+demo: $(READY)   ## run the main job on real input
+	@$(BIN)/muster demo
+
+test: check      ## lint, types, layers, and all tests
+	@$(BIN)/pytest
+
+check: $(READY)  ## lint, types and layers only
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+test-fast: $(READY)  ## tests that need no Spark
+	@$(BIN)/pytest -m "not spark"
+
+test-spark: $(READY) ## tests that need Spark
+	@$(BIN)/pytest -m spark
+
+bench: $(READY)  ## measure, print tables, write docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+lock: $(READY)   ## resolve dependencies anew (needs uv)
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --group dev --extra kafka pyproject.toml --output-file requirements.lock
+
+clean:           ## remove what set-up and tests made here (the cache stays)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

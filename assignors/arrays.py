@@ -1,0 +1,159 @@
+"""Array steps that several files of this room share: integer arrays in, integer arrays out.
+
+Everything here is exact, total-ordered and free of Python loops over rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.integer]
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PARTITIONS_MAX = 2**30
+"""Partitions of one group at the most: scipy's maximum flow counts in int32 and wraps silently."""
+
+LINE_BITS = 31
+"""Bits of a position on the partition line inside a packed (member, position) key."""
+
+_SALTS = range(16)
+_WEYL, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def offsets_of(counts: Ints) -> Longs:
+    """Return the running total of `counts` with a leading 0: where each run starts, and the end."""
+    out = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+def counts(key: Ints, size: int) -> Longs:
+    """Count rows per key in 0 … size − 1."""
+    return np.bincount(key, minlength=size).astype(np.int64, copy=False)
+
+
+def total_by(key: Ints, amount: Ints, size: int) -> Longs:
+    """Sum `amount` per key in 0 … size − 1 (exact: every total of a group is far below 2⁵³)."""
+    if len(key) == 0:  # bincount of nothing would be float and is not worth the call
+        return np.zeros(size, dtype=np.int64)
+    return np.bincount(key, weights=amount, minlength=size).astype(np.int64)
+
+
+def runs_to_index(starts: Ints, counts: Ints) -> Longs:
+    """Concatenate the index runs [start, start + count), in the order given."""
+    offsets = offsets_of(counts)
+    return np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], counts)
+
+
+def segment_sums(values: Ints, offsets: Longs) -> Longs:
+    """Sum each segment values[offsets[s]:offsets[s + 1]]; an empty segment sums to 0."""
+    totals = offsets_of(values)
+    return totals[offsets[1:]] - totals[offsets[:-1]]
+
+
+def rank_in_runs(key: Ints) -> Longs:
+    """Return each row's place within its run of equal, adjacent keys."""
+    if len(key) == 0:
+        return np.zeros(0, dtype=np.int64)
+    at = np.arange(len(key), dtype=np.int64)
+    head = np.empty(len(key), dtype=np.bool_)
+    head[0] = True
+    np.not_equal(key[1:], key[:-1], out=head[1:])
+    return at - np.maximum.accumulate(np.where(head, at, 0))
+
+
+def floor_div(top: Longs, bottom: Longs) -> Longs:
+    """Integer quotient where the divisor may be 0, which gives 0."""
+    return np.where(bottom > 0, top // np.maximum(bottom, 1), 0)
+
+
+def label_lists(offsets: Longs, values: Ints, key: Ints | None = None) -> tuple[Longs, Longs]:
+    """Label equal lists alike, numbered by first appearance.
+
+    Parameters
+    ----------
+    offsets, values
+        List r is values[offsets[r]:offsets[r + 1]], sorted within the list.
+    key
+        One more integer per list that must be equal too.
+
+    Returns
+    -------
+    labels, representatives
+        The label of each list, and per label the first list that has it.
+
+    Notes
+    -----
+    Lists are grouped by a 64-bit sum and then compared in full with their representative, so the
+    result never depends on the hash; a collision only costs another round with another salt.
+    """
+    rows = len(offsets) - 1
+    if rows == 0:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    lengths = np.diff(offsets)
+    for salt in _SALTS:
+        digest = _digest(values, salt)
+        sums = segment_sums_wrapping(digest, offsets) ^ _digest(lengths, salt + 101)
+        if key is not None:
+            sums ^= _digest(key, salt + 202)
+        _, first, inverse = np.unique(sums, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        labels, heads = rank[inverse], first[order]
+        if _same_lists(offsets, values, key, heads[labels]):
+            return labels, heads
+    raise AssertionError("16 salts collide: the label digest is broken")
+
+
+def segment_sums_wrapping(values: npt.NDArray[np.uint64], offsets: Longs) -> npt.NDArray[np.uint64]:
+    """Sum segments modulo 2⁶⁴."""
+    totals = np.zeros(len(values) + 1, dtype=np.uint64)
+    np.cumsum(values, out=totals[1:])
+    return totals[offsets[1:]] - totals[offsets[:-1]]
+
+
+def _digest(values: Ints, salt: int) -> npt.NDArray[np.uint64]:
+    """Spread integers over 64 bits (the finaliser of splitmix64)."""
+    mixed = values.astype(np.uint64)
+    mixed += np.uint64(_WEYL * (2 * salt + 1) % 2**64)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(_MIX_A)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(_MIX_B)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _same_lists(offsets: Longs, values: Ints, key: Ints | None, other: Longs) -> bool:
+    """Tell whether every list r equals list other[r]."""
+    lengths = np.diff(offsets)
+    if key is not None and not np.array_equal(key, key[other]):
+        return False
+    if not np.array_equal(lengths, lengths[other]):
+        return False
+    if len(values) == 0:
+        return True
+    theirs = runs_to_index(offsets[:-1][other], lengths)
+    return bool(np.array_equal(values, values[theirs]))
+
+
+def take_lists(offsets: Longs, values: Ints, rows: Longs) -> tuple[Longs, Ints]:
+    """Take whole lists in the order of `rows`."""
+    lengths = np.diff(offsets)[rows]
+    return offsets_of(lengths), values[runs_to_index(offsets[:-1][rows], lengths)]
+
+
+def sorted_lists(offsets: Longs, values: Ints, size: int) -> tuple[Longs, Ints]:
+    """Sort each list and leave out repeats; values lie in 0 … size − 1."""
+    ascending = np.diff(values) > 0
+    starts = offsets[:-1][(np.diff(offsets) > 0) & (offsets[:-1] > 0)]
+    ascending[starts - 1] = True  # between two lists any step is fine
+    if ascending.all():
+        return offsets, values
+    row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    packed = np.unique(row * size + values)
+    lengths = np.bincount(packed // size, minlength=len(offsets) - 1)
+    return offsets_of(lengths), packed % size

@@ -1,0 +1,246 @@
+"""Claims: what the previous assignment says, made into what a member may keep.
+
+A claim is honoured when its owner is a live member, the partitions exist, the member still
+subscribes, and nobody earlier in member order claims the same partition. The rest is *released*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Ints, Longs
+from assignors.errors import SpecError
+from assignors.ranges import first_claims, merge_touching, overlaps, subtract
+
+LEFT, UNSUBSCRIBED, CONTESTED = 0, 1, 2
+"""Why a claim of the previous assignment is not honoured: `Released.cause`."""
+
+CAUSES = ("owner left", "owner unsubscribed", "claimed twice")
+"""`Released.cause` in words."""
+
+_POSITION_BITS = 31
+_DENSE_MAX = 1 << 25
+
+
+@dataclass(slots=True)
+class Claims:
+    """Claims in any order: the owner's name, its index in member order (−1: left), and the range.
+
+    A topic of −1 is one that the group does not have; only an owner that left may name it.
+    """
+
+    owner: pa.StringArray
+    member: Longs
+    topic: Longs
+    first: Longs
+    count: Longs
+
+    def rows(self, index: Longs | Bools) -> Claims:
+        """Take rows by index or mask."""
+        at = np.flatnonzero(index) if index.dtype == np.bool_ else index
+        owner = self.owner.take(pa.array(at))
+        return Claims(owner, self.member[at], self.topic[at], self.first[at], self.count[at])
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Previous claims that nobody can keep; their partitions count as orphans.
+
+    Attributes
+    ----------
+    owner
+        Member id of the claimant, who may have left.
+    topic, first, count
+        int64 arrays: the ranges, by (topic, first, owner).
+    cause
+        int8 array of LEFT, UNSUBSCRIBED or CONTESTED.
+    """
+
+    owner: pa.StringArray
+    topic: Longs
+    first: Longs
+    count: Longs
+    cause: Ints
+
+    @property
+    def contested(self) -> int:
+        """Partitions lost to an earlier member that claims them too."""
+        return int(self.count[self.cause == CONTESTED].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """Which (class, topic) pairs are subscribed: a dense table when small, else sorted keys."""
+
+    size: int
+    table: Bools | None
+    keys: Longs
+
+    @classmethod
+    def of(cls, class_offsets: Longs, class_topics: Ints, topic_count: int) -> Eligible:
+        """Read the pairs from the classes' topic lists."""
+        classes = len(class_offsets) - 1
+        row = np.repeat(np.arange(classes, dtype=np.int64), np.diff(class_offsets))
+        keys = row * topic_count + class_topics
+        if classes * topic_count > _DENSE_MAX:
+            return cls(topic_count, None, keys)
+        table = np.zeros(classes * topic_count, dtype=np.bool_)
+        table[keys] = True
+        return cls(topic_count, table, keys)
+
+    def holds(self, class_: Ints, topic: Ints) -> Bools:
+        """Tell for each pair whether the class subscribes to the topic."""
+        key = class_ * np.int64(self.size) + topic
+        if self.table is not None:
+            return np.asarray(self.table[key])
+        at = np.searchsorted(self.keys, key)
+        return np.asarray(np.append(self.keys, -1)[at] == key)
+
+
+def settle(
+    claims: Claims,
+    member_ids: pa.StringArray,
+    topics: pa.StringArray,
+    partitions: Longs,
+    member_class: Longs,
+    eligible: Eligible,
+) -> tuple[tuple[Ints, Ints, Ints, Ints], Longs, Released]:
+    """Decide every claim.
+
+    Returns
+    -------
+    kept, line_order, released
+        The owned ranges as canonical int32 columns (member, topic, first, count); the permutation
+        that sorts them by (topic, first); the claims not honoured.
+
+    Raises
+    ------
+    SpecError
+        A live member's claim lies outside its topic, or overlaps another claim of its own.
+    """
+    live = claims.member >= 0
+    gone = claims.rows(~live) if not live.all() else claims.rows(np.zeros(0, dtype=np.int64))
+    if not live.all():
+        claims = claims.rows(live)
+    _refuse_outside(claims, topics, partitions)
+    order = _canonical_order(claims)
+    if order is not None:
+        claims = claims.rows(order)
+    _refuse_own_overlap(claims, topics)
+    held = eligible.holds(member_class[claims.member], claims.topic)
+    dropped = claims.rows(~held) if not held.all() else claims.rows(np.zeros(0, dtype=np.int64))
+    if not held.all():
+        claims = claims.rows(held)
+    kept = merge_touching(claims.member, claims.topic, claims.first, claims.count)
+    line_order = np.argsort(_line(kept[1], kept[2]), kind="stable")
+    lost = None
+    if overlaps(kept[1][line_order], kept[2][line_order], kept[3][line_order]).any():
+        kept, lost = _first_in_member_order(kept)
+        line_order = np.argsort(_line(kept[1], kept[2]), kind="stable")
+    return kept, line_order, _released(gone, dropped, lost, member_ids, partitions)
+
+
+def _line(topic: Ints, first: Ints) -> Longs:
+    """Pack (topic, first) so that integers compare as the pair does."""
+    return (topic.astype(np.int64) << _POSITION_BITS) | first
+
+
+def _canonical_order(claims: Claims) -> Longs | None:
+    """Return the permutation to (member, topic, first); None when the claims have that order."""
+    line = _line(claims.topic, claims.first)
+    same = claims.member[1:] == claims.member[:-1]
+    if ((claims.member[1:] > claims.member[:-1]) | (same & (line[1:] >= line[:-1]))).all():
+        return None
+    return np.lexsort((line, claims.member))
+
+
+def _refuse_outside(claims: Claims, topics: pa.StringArray, partitions: Longs) -> None:
+    unknown = claims.topic < 0
+    if unknown.any():
+        who = claims.owner[int(np.flatnonzero(unknown)[0])].as_py()
+        raise SpecError(
+            f"member {who!r} owns partitions of a topic that is not in topics: "
+            "add the topic, or drop the claim"
+        )
+    outside = claims.first + claims.count > partitions[claims.topic]
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        topic = int(claims.topic[row])
+        last = int(claims.first[row] + claims.count[row] - 1)
+        raise SpecError(
+            f"member {claims.owner[row].as_py()!r} owns partition {last} of topic "
+            f"{topics[topic].as_py()!r}, which has {int(partitions[topic])}: "
+            "correct the claim or the partition count"
+        )
+
+
+def _refuse_own_overlap(claims: Claims, topics: pa.StringArray) -> None:
+    again = overlaps(claims.topic, claims.first, claims.count)
+    again[1:] &= claims.member[1:] == claims.member[:-1]
+    if again.any():
+        row = int(np.flatnonzero(again)[0])
+        raise SpecError(
+            f"member {claims.owner[row].as_py()!r} owns partition {int(claims.first[row])} of "
+            f"topic {topics[int(claims.topic[row])].as_py()!r} twice: its ranges overlap; "
+            "give each partition once"
+        )
+
+
+def _first_in_member_order(
+    kept: tuple[Ints, Ints, Ints, Ints],
+) -> tuple[tuple[Ints, Ints, Ints, Ints], tuple[Longs, Longs, Longs, Longs]]:
+    """Give each partition claimed twice to the first member in order; return the losing parts."""
+    member, topic, first, count = (column.astype(np.int64) for column in kept)
+    start = _line(topic, first)
+    won_start, won_end, won_by = first_claims(start, start + count, member)
+    order = np.lexsort((won_start, won_by))
+    won_start, won_end, won_by = won_start[order], won_end[order], won_by[order]
+    mask = (np.int64(1) << _POSITION_BITS) - 1
+    winners = merge_touching(
+        won_by, won_start >> _POSITION_BITS, won_start & mask, won_end - won_start
+    )
+    # Each member on a stretch of its own, counted in cuts, so that one subtraction serves all.
+    cuts = np.unique(np.concatenate([start, start + count]))
+    shift, won_shift = member * len(cuts), won_by * len(cuts)
+    lost_start, lost_end = subtract(
+        shift + np.searchsorted(cuts, start),
+        shift + np.searchsorted(cuts, start + count),
+        won_shift + np.searchsorted(cuts, won_start),
+        won_shift + np.searchsorted(cuts, won_end),
+    )
+    loser = lost_start // len(cuts)
+    line, end = cuts[lost_start % len(cuts)], cuts[(lost_end - 1) % len(cuts) + 1]
+    return winners, (loser, line >> _POSITION_BITS, line & mask, end - line)
+
+
+def _released(
+    gone: Claims,
+    dropped: Claims,
+    lost: tuple[Longs, Longs, Longs, Longs] | None,
+    member_ids: pa.StringArray,
+    partitions: Longs,
+) -> Released:
+    """Collect what is not honoured; claims of owners that left are clipped to what exists."""
+    gone = gone.rows(gone.topic >= 0)
+    first = np.minimum(gone.first, partitions[gone.topic])
+    gone.count = np.minimum(gone.first + gone.count, partitions[gone.topic]) - first
+    gone = gone.rows(gone.count > 0)
+    parts, causes = [gone, dropped], [LEFT, UNSUBSCRIBED]
+    if lost is not None:
+        parts.append(Claims(member_ids.take(pa.array(lost[0])), *lost))
+        causes.append(CONTESTED)
+    owner = pa.concat_arrays([part.owner for part in parts])
+    topic = np.concatenate([part.topic for part in parts])
+    first = np.concatenate([part.first for part in parts])
+    count = np.concatenate([part.count for part in parts])
+    cause = np.repeat(np.array(causes, dtype=np.int8), [len(part.topic) for part in parts])
+    columns = {"topic": topic, "first": first, "count": count, "owner": owner, "cause": cause}
+    keys = [(name, "ascending") for name in columns]
+    order = np.asarray(pc.sort_indices(pa.table(columns), keys), dtype=np.int64)
+    return Released(
+        owner.take(pa.array(order)), topic[order], first[order], count[order], cause[order]
+    )

@@ -1,0 +1,264 @@
+"""Holdings: who owns what within the cells of a plan, in NumPy; answers what the plan asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assignors.arrays import (
+    Bools,
+    Longs,
+    counts,
+    label_lists,
+    offsets_of,
+    rank_in_runs,
+    runs_to_index,
+    total_by,
+)
+from assignors.levels import Histogram
+from assignors.plan import Held, Owned
+from assignors.problem import Cells
+
+if TYPE_CHECKING:
+    from assignors.spec import GroupSpec
+
+
+@dataclass
+class Holdings:
+    """The owned ranges of a group, seen through one set of cells.
+
+    Attributes
+    ----------
+    group, cells
+        What is looked at.
+    """
+
+    group: GroupSpec
+    cells: Cells
+
+    @cached_property
+    def simple(self) -> bool:
+        """Whether there is only one class, so that nothing lies across a border."""
+        return self.group.class_count <= 1
+
+    @cached_property
+    def class_(self) -> Longs:
+        """Class of each member, shape (members,)."""
+        return self.group.member_class.astype(np.int64)
+
+    @cached_property
+    def topic_class(self) -> Longs:
+        """Topic class of each owned range, shape (ranges,)."""
+        return self.cells.problem.topic_class[self.group.topic]
+
+    @cached_property
+    def inside(self) -> Bools:
+        """Whether each owned range lies in its owner's cell."""
+        group, cells = self.group, self.cells
+        own = cells.of_class[group.member_class[group.member]]
+        return np.asarray(cells.of_topics[self.topic_class] == own)
+
+    @cached_property
+    def load(self) -> Longs:
+        """Partitions each member owns within its cell, shape (members,)."""
+        group = self.group
+        count = group.count if self.simple else np.where(self.inside, group.count, 0)
+        if (np.diff(group.member_ranges) == 1).all():  # one range each: nothing to add up
+            return count.astype(np.int64)
+        return total_by(group.member, count, group.member_count)
+
+    @property
+    def low(self) -> Longs:
+        """The least load each member may have, shape (members,)."""
+        return self.cells.low[self.class_]
+
+    def histogram(self, load: Longs) -> Histogram:
+        """Count members by class and `load`."""
+        return Histogram.of(self.group.class_count, self.class_, load)
+
+    @cached_property
+    def crossing(self) -> int:
+        """Owned partitions that lie in another cell than their owner."""
+        return 0 if self.simple else int(self.group.count[~self.inside].sum(dtype=np.int64))
+
+    @cached_property
+    def competing(self) -> Bools:
+        """Whether each member's class shares its cell with others."""
+        return ~self.cells.alone[self.cells.of_class[self.class_]]
+
+    def entries(self, rows: Longs) -> tuple[Longs, Longs, Longs]:
+        """Sum owned ranges by (member, topic class), sorted: (member, topic class, owned)."""
+        group = self.group
+        topics = max(len(self.cells.problem.partitions), 1)
+        key = group.member[rows].astype(np.int64) * topics + self.topic_class[rows]
+        count = group.count[rows].astype(np.int64)
+        if len(key) and (np.diff(key) < 0).any():
+            order = np.argsort(key, kind="stable")
+            key, count = key[order], count[order]
+        head = np.flatnonzero(rank_in_runs(key) == 0)
+        owned = np.add.reduceat(count, head) if len(head) else count
+        return key[head] // topics, key[head] % topics, owned
+
+    def pair(self, topic_class: Longs, class_: Longs) -> Longs:
+        """Look up eligible (topic class, class) pairs; every pair given must be one."""
+        problem = self.cells.problem
+        classes = len(problem.size)
+        keys = problem.pair_topic * classes + problem.pair_class
+        wanted = topic_class * classes + class_
+        if len(problem.partitions) * classes <= max(len(wanted), 1 << 16):
+            table = np.zeros(len(problem.partitions) * classes, dtype=np.int64)
+            table[keys] = np.arange(len(keys))
+            return np.asarray(table[wanted])
+        return np.asarray(np.searchsorted(keys, wanted))
+
+    def held(self, above: Longs, entries_max: int) -> tuple[Held | None, Typed]:
+        """Compress flow cells as `Owned.held` says; also say who belongs to which type."""
+        group, cells, class_ = self.group, self.cells, self.class_
+        over_low = self.competing & (self.load > cells.low[class_])
+        typed = over_low & (self.load > above[class_])
+        lumped = over_low & ~typed
+        ours = self.inside & self.competing[group.member]
+        low_rows = np.flatnonzero(ours & ~over_low[group.member])
+        pairs = len(cells.problem.pair_class)
+        pair = self.pair(self.topic_class[low_rows], class_[group.member[low_rows]])
+        below = total_by(pair, group.count[low_rows], pairs)
+        member, topic, owned = self.entries(np.flatnonzero(ours & typed[group.member]))
+        types = Typed.of(member, topic, owned, class_)
+        if types.entry_count > entries_max:
+            return None, types
+        lumps = self._lumps(np.flatnonzero(ours & lumped[group.member]), lumped)
+        return _held(cells, below, types, lumps, class_), types
+
+    def _lumps(self, rows: Longs, who: Bools) -> Lumps:
+        """Take members with a load in (low, above] together, a class a node."""
+        group, cells, class_ = self.group, self.cells, self.class_
+        classes = len(cells.problem.size)
+        members = counts(class_[who], classes)
+        load, low, high = self.load[who], cells.low[class_[who]], cells.high[class_[who]]
+        base = total_by(class_[who], np.minimum(load, low), classes)
+        extra = total_by(class_[who], np.minimum(load, high) - low, classes)
+        topics = max(len(cells.problem.partitions), 1)
+        key = class_[group.member[rows]] * topics + self.topic_class[rows]
+        distinct, inverse = np.unique(key, return_inverse=True)
+        owned = total_by(inverse, group.count[rows], len(distinct))
+        return Lumps(members, base, extra, distinct // topics, distinct % topics, owned)
+
+
+@dataclass(frozen=True, slots=True)
+class Lumps:
+    """Members of a class taken together: totals per class, entries by (class, topic class)."""
+
+    members: Longs
+    base: Longs
+    extra: Longs
+    entry_class: Longs
+    entry_topic: Longs
+    entry_owned: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Members that own alike.
+
+    Attributes
+    ----------
+    member, type, rank
+        Typed members in member order, the type of each and its place among the members of it.
+    entry_topic, entry_owned
+        What each of them owns, laid end to end by member.
+    heads
+        Per type its first member, as a place in `member`; types are numbered by (class, first
+        member).
+    offsets
+        Where the entries of each member start.
+    """
+
+    member: Longs
+    type: Longs
+    rank: Longs
+    entry_topic: Longs
+    entry_owned: Longs
+    heads: Longs
+    offsets: Longs
+
+    @classmethod
+    def of(cls, member: Longs, topic: Longs, owned: Longs, class_: Longs) -> Typed:
+        """Group entries, sorted by (member, topic class), by class and owned vector."""
+        first = np.flatnonzero(rank_in_runs(member) == 0)
+        who, offsets = member[first], np.append(first, len(member))
+        labels, heads = label_lists(offsets, (topic << 31) | owned, class_[who])
+        by_class = np.argsort(class_[who[heads]], kind="stable")
+        number = np.empty_like(by_class)
+        number[by_class] = np.arange(len(by_class))
+        labels, heads = number[labels], heads[by_class]
+        order = np.argsort(labels, kind="stable")
+        rank = np.empty_like(labels)
+        rank[order] = rank_in_runs(labels[order])
+        return cls(who, labels, rank, topic, owned, heads, offsets)
+
+    @property
+    def entry_count(self) -> int:
+        """Entries of all types, each type counted once."""
+        return int(np.diff(self.offsets)[self.heads].sum())
+
+
+def _held(cells: Cells, below: Longs, types: Typed, lumps: Lumps, class_: Longs) -> Held:
+    """Put the nodes together: types by (class, first member), then lumped classes."""
+    lumped = np.flatnonzero(lumps.members)
+    type_class = class_[types.member[types.heads]]
+    members = counts(types.type, len(types.heads))
+    lengths = np.diff(types.offsets)[types.heads]
+    at = runs_to_index(types.offsets[:-1][types.heads], lengths)
+    lump_lengths = counts(lumps.entry_class, len(lumps.members))[lumped]
+    low, span = cells.low[type_class], (cells.high - cells.low)[type_class]
+    return Held(
+        below=below,
+        node_class=np.concatenate([type_class, lumped]),
+        node_members=np.concatenate([members, lumps.members[lumped]]),
+        node_base=np.concatenate([members * low, lumps.base[lumped]]),
+        node_extra=np.concatenate([members * span, lumps.extra[lumped]]),
+        typed=np.arange(len(members) + len(lumped)) < len(members),
+        node_entries=offsets_of(np.concatenate([lengths, lump_lengths])),
+        entry_topic=np.concatenate([types.entry_topic[at], lumps.entry_topic]),
+        entry_owned=np.concatenate([types.entry_owned[at], lumps.entry_owned]),
+    )
+
+
+class Asked(Owned):
+    """NumPy's answers to the plan, remembering the last ones for the expansion."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        self.group = group
+        self.seen: list[tuple[Cells, Holdings]] = []
+        self.types: list[tuple[Held, Typed]] = []
+
+    def holdings(self, cells: Cells) -> Holdings:
+        """Return the group seen through `cells`, worked out once."""
+        for known, holdings in self.seen:
+            if known is cells:
+                return holdings
+        self.seen.append((cells, Holdings(self.group, cells)))
+        return self.seen[-1][1]
+
+    def loads(self, cells: Cells) -> Histogram:
+        """See `Owned`."""
+        holdings = self.holdings(cells)
+        return holdings.histogram(holdings.load)
+
+    def crossing(self, cells: Cells) -> int:
+        """See `Owned`."""
+        return self.holdings(cells).crossing
+
+    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
+        """See `Owned`."""
+        held, types = self.holdings(cells).held(above, entries_max)
+        if held is not None:
+            self.types.append((held, types))
+        return held
+
+    def typed(self, held: Held) -> Typed:
+        """Return who belongs to the types of a compression given out before."""
+        return next(types for known, types in self.types if known is held)

@@ -1,0 +1,407 @@
+"""Readers: a dict, JSON text or Arrow tables in, checked columns for `GroupSpec` out.
+
+Everything a user can get wrong about form is refused here, whole, with the value and the remedy.
+What only makes sense of a whole group (overlaps, sizes, owners) is refused by `GroupSpec` itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from assignors.arrays import PARTITIONS_MAX, Longs, offsets_of
+from assignors.errors import SpecError
+
+MEMBER_KEYS = ("subscribed", "owned", "instance_id", "rack")
+
+_INT32_MAX = 2**31 - 1
+_SHOWN_MAX = 80
+
+
+def object_of_json(text: str | bytes) -> Mapping[str, object]:
+    """Parse one JSON object; refuse anything else, keys given twice, NaN and infinities.
+
+    Raises
+    ------
+    SpecError
+        What is wrong, and where in the text.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
+    except SpecError:
+        raise
+    except RecursionError:
+        raise SpecError("not JSON that can be read: nested too deeply") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise SpecError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise SpecError(
+            f"expected a JSON object with topics and members, got {_kind(value)}: {_show(value)}"
+        )
+    return value
+
+
+def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
+    """Turn the object of design § 7.1 into the columns of `GroupSpec.from_columns`."""
+    if not isinstance(spec, Mapping):
+        raise SpecError(f"expected an object with topics and members, got {_kind(spec)}")
+    for key in ("topics", "members"):
+        if key not in spec:
+            raise SpecError(f"{key!r} is missing: a group has topics and members")
+    topics, partitions = _topics_of_dict(_mapping(spec["topics"], "topics", "{name: partitions}"))
+    members = _mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
+    ids = _names(members, "member id")
+    fields = [_member(member, value) for member, value in members.items()]
+    lists = [_subscribed(member, field) for member, field in zip(members, fields, strict=True)]
+    offsets = offsets_of(np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)))
+    flat = _names(chain.from_iterable(lists), "topic")
+    at = pc.index_in(flat, value_set=topics)
+    if at.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
+        who = ids[int(np.searchsorted(offsets, row, side="right")) - 1].as_py()
+        _refuse_unknown_topic(who, flat[row].as_py())
+    return {
+        "member_id": ids,
+        "instance_id": _optional_names(members, fields, "instance_id"),
+        "rack": _optional_names(members, fields, "rack"),
+        "subscription": np.arange(len(ids)),
+        "list_offsets": offsets,
+        "list_topics": np.asarray(at, dtype=np.int64),
+        "topics": topics,
+        "partitions": partitions,
+        **_owned_of_dict(list(members), fields, topics),
+    }
+
+
+def _topics_of_dict(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs]:
+    names = _names(topics, "topic")
+    for topic, count in topics.items():
+        if type(count) is not int or not 0 <= count <= PARTITIONS_MAX:
+            _refuse_partition_count(topic, count)
+    order = pc.sort_indices(names)
+    counts = np.fromiter(topics.values(), dtype=np.int64, count=len(topics))
+    return names.take(order), counts[np.asarray(order)]
+
+
+def _member(member: str, value: object) -> Mapping[str, object]:
+    fields = _mapping(value, f"member {member!r}", '{"subscribed": [topic, …]}')
+    for key in fields:
+        if key not in MEMBER_KEYS:
+            raise SpecError(
+                f"member {member!r} has an unknown field {key!r}: "
+                f"the fields are {', '.join(MEMBER_KEYS)}"
+            )
+    return fields
+
+
+def _subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
+    topics = fields.get("subscribed")
+    if not isinstance(topics, list | tuple):
+        shown = "is missing" if topics is None else f"is {_show(topics)}"
+        raise SpecError(
+            f"member {member!r}: subscribed {shown}; give a list of topics, [] for none"
+        )
+    return topics
+
+
+def _owned_of_dict(
+    members: Sequence[str], fields: Sequence[Mapping[str, object]], topics: pa.StringArray
+) -> dict[str, Any]:
+    place = {name: at for at, name in enumerate(topics.to_pylist())}
+    owner: list[str] = []
+    topic: list[int] = []
+    parts: list[Longs] = []
+    for member, field in zip(members, fields, strict=True):
+        owned = field.get("owned")
+        if not owned:
+            if owned is not None and owned != {}:
+                _mapping(owned, f"owned of member {member!r}", "{topic: [partition, …]}")
+            continue
+        for name, partitions in _mapping(
+            owned, f"owned of member {member!r}", "{topic: [partition, …]}"
+        ).items():
+            if name not in place:
+                raise SpecError(
+                    f"member {member!r} owns partitions of topic {name!r}, which is not in "
+                    "topics: add it to topics, or drop the claim"
+                )
+            owner.append(member)
+            topic.append(place[name])
+            parts.append(_partitions(member, name, partitions))
+    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+    rows = np.concatenate(parts) if parts else np.zeros((0, 2), dtype=np.int64)
+    return {
+        "owner": pa.array(owner, pa.string()).take(
+            pa.array(np.repeat(np.arange(len(owner)), lengths))
+        ),
+        "owned_topic": np.repeat(np.array(topic, dtype=np.int64), lengths),
+        "owned_first": rows[:, 0],
+        "owned_count": rows[:, 1],
+    }
+
+
+def _partitions(member: str, topic: str, partitions: object) -> Longs:
+    """Read [partition, …] or [[first, count], …] as ranges, shape (n, 2)."""
+    if isinstance(partitions, range | np.ndarray):
+        partitions = np.asarray(partitions).tolist()
+    if not isinstance(partitions, list | tuple):
+        _refuse_partitions(member, topic, partitions)
+    kinds = set(map(type, partitions))
+    if kinds <= {int}:
+        bad = [value for value in partitions if not 0 <= value < _INT32_MAX]
+        if bad:
+            _refuse_partitions(member, topic, bad[0])
+        rows = np.ones((len(partitions), 2), dtype=np.int64)
+        rows[:, 0] = partitions
+        return rows
+    if not kinds <= {list, tuple}:
+        _refuse_partitions(member, topic, next(v for v in partitions if type(v) is not int))
+    bad = [pair for pair in partitions if not _is_range(pair)]
+    if bad:
+        _refuse_partitions(member, topic, bad[0])
+    return np.array(partitions, dtype=np.int64).reshape(-1, 2)
+
+
+def _is_range(pair: Sequence[Any]) -> bool:
+    if len(pair) != 2 or set(map(type, pair)) != {int}:  # noqa: PLR2004 - a pair
+        return False
+    first, count = pair
+    return bool(first >= 0 and count > 0 and first + count <= _INT32_MAX)
+
+
+def columns_of_arrow(
+    members: pa.Table | pa.RecordBatch,
+    topics: pa.Table | pa.RecordBatch,
+    owned: pa.Table | pa.RecordBatch | None,
+) -> dict[str, Any]:
+    """Turn the three tables of design § 7.1 into the columns of `GroupSpec.from_columns`."""
+    ids = _strings(members, "members", "member_id")
+    names, partitions = _topics_of_arrow(topics)
+    offsets, flat = _string_lists(members, "members", "subscribed")
+    at = pc.index_in(flat, value_set=names)
+    if at.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
+        who = ids[int(np.searchsorted(offsets, row, side="right")) - 1].as_py()
+        _refuse_unknown_topic(who, flat[row].as_py())
+    columns: dict[str, Any] = {
+        "member_id": ids,
+        "instance_id": _strings(members, "members", "instance_id", optional=True),
+        "rack": _strings(members, "members", "rack", optional=True),
+        "subscription": np.arange(len(ids)),
+        "list_offsets": offsets,
+        "list_topics": np.asarray(at, dtype=np.int64),
+        "topics": names,
+        "partitions": partitions,
+    }
+    return columns | _owned_of_arrow(owned, ids, names)
+
+
+def _topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
+    names = _strings(topics, "topics", "topic")
+    counts = _integers(topics, "topics", "partitions")
+    bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
+    if len(bad):
+        _refuse_partition_count(names[int(bad[0])].as_py(), int(counts[bad[0]]))
+    if len(pc.unique(names)) != len(names):
+        seen = pc.value_counts(names)
+        twice = pc.filter(seen.field("values"), pc.greater(seen.field("counts"), 1))
+        raise SpecError(f"topic {pc.min(twice).as_py()!r} is there twice: give each topic one row")
+    order = pc.sort_indices(names)
+    return names.take(order), counts[np.asarray(order)]
+
+
+def _owned_of_arrow(
+    owned: pa.Table | pa.RecordBatch | None, ids: pa.StringArray, topics: pa.StringArray
+) -> dict[str, Any]:
+    if owned is None:
+        none = np.zeros(0, dtype=np.int64)
+        return {
+            "owner": pa.array([], pa.string()),
+            "owned_topic": none,
+            "owned_first": none,
+            "owned_count": none,
+        }
+    owner, names = _strings(owned, "owned", "member_id"), _strings(owned, "owned", "topic")
+    first = _integers(owned, "owned", "first_partition")
+    count = _integers(owned, "owned", "partition_count")
+    bad = np.flatnonzero((first < 0) | (count < 1) | (first > _INT32_MAX) | (count > _INT32_MAX))
+    if len(bad):
+        row = int(bad[0])
+        raise SpecError(
+            f"owned: member {owner[row].as_py()!r}, topic {names[row].as_py()!r} has "
+            f"first_partition {int(first[row])} and partition_count {int(count[row])}: "
+            "give a first partition of 0 or more and a count of 1 or more"
+        )
+    at = pc.index_in(names, value_set=topics)
+    if at.null_count:
+        strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids))
+        if pc.any(strange).as_py():
+            row = int(np.flatnonzero(np.asarray(strange))[0])
+            raise SpecError(
+                f"member {owner[row].as_py()!r} owns partitions of topic "
+                f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim"
+            )
+    return {
+        "owner": owner,
+        "owned_topic": np.asarray(pc.fill_null(at, -1), dtype=np.int64),
+        "owned_first": first,
+        "owned_count": count,
+    }
+
+
+def _column(
+    table: pa.Table | pa.RecordBatch, where: str, name: str, expected: str
+) -> pa.ChunkedArray:
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise SpecError(f"{where}: expected an Arrow table, got {_kind(table)}")
+    if table.schema.get_field_index(name) < 0:
+        found = ", ".join(table.schema.names) or "no columns"
+        raise SpecError(
+            f"{where}: column {name!r} is missing (found {found}): expected {name} {expected}"
+        )
+    column = table.column(name)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _strings(
+    table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
+) -> pa.StringArray:
+    if optional and table.schema.get_field_index(name) < 0:
+        return pa.nulls(table.num_rows, pa.string())
+    column = _column(table, where, name, "string")
+    if pt.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if optional and pt.is_null(column.type):
+        return pa.nulls(table.num_rows, pa.string())
+    if not _is_text(column.type):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
+    if column.null_count and not optional:
+        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
+    return column.cast(pa.string()).combine_chunks()
+
+
+def _string_lists(
+    table: pa.Table | pa.RecordBatch, where: str, name: str
+) -> tuple[Longs, pa.StringArray]:
+    column = _column(table, where, name, "list<string>")
+    if not (pt.is_list(column.type) or pt.is_large_list(column.type)) or not (
+        _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
+    ):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected list<string>")
+    if column.null_count:
+        raise SpecError(f"{where}: column {name!r} has a null: give [] for no subscription")
+    lists = column.combine_chunks()
+    flat = lists.flatten().cast(pa.string())
+    if flat.null_count:
+        raise SpecError(f"{where}: column {name!r} lists a null topic: give topic names")
+    return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
+
+
+def _integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
+    column = _column(table, where, name, "integer")
+    if not pt.is_integer(column.type):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected an integer type")
+    if column.null_count:
+        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
+    try:
+        return np.asarray(column.cast(pa.int64()).combine_chunks(), dtype=np.int64)
+    except pa.ArrowInvalid as error:
+        raise SpecError(f"{where}: column {name!r}: {error}") from None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_)
+
+
+def _names(values: Iterable[object], what: str) -> pa.StringArray:
+    items = list(values)
+    if set(map(type, items)) <= {str}:
+        try:
+            return pa.array(items, pa.string())
+        except UnicodeEncodeError:
+            bad = next(item for item in items if _not_unicode(item))
+            raise SpecError(f"{what} {bad!r} is not valid Unicode: use another name") from None
+    bad = next(item for item in items if type(item) is not str)
+    raise SpecError(f"{what} {_show(bad)} is {_kind(bad)}: expected text")
+
+
+def _not_unicode(text: object) -> bool:
+    try:
+        str(text).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _optional_names(
+    members: Mapping[str, object], fields: Sequence[Mapping[str, object]], key: str
+) -> pa.StringArray:
+    values = [field.get(key) for field in fields]
+    for member, value in zip(members, values, strict=True):
+        if value is not None and (not isinstance(value, str) or _not_unicode(value)):
+            raise SpecError(f"member {member!r}: {key} is {_show(value)}, expected text or null")
+    return pa.array(values, pa.string())
+
+
+def _mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{what} is {_show(value)}, expected an object {expected}")
+    return value
+
+
+def _refuse_same_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise SpecError(f"{key!r} is there twice in one object: give it once")
+            seen.add(key)
+    return out
+
+
+def _refuse_nan(text: str) -> NoReturn:
+    raise SpecError(f"not JSON: {text} is no JSON number")
+
+
+def _refuse_partition_count(topic: object, count: object) -> NoReturn:
+    raise SpecError(
+        f"topic {topic!r} has partition count {_show(count)}: "
+        f"give a whole number from 0 to {PARTITIONS_MAX} (2^30)"
+    )
+
+
+def _refuse_unknown_topic(member: str, topic: str) -> NoReturn:
+    raise SpecError(
+        f"member {member!r} subscribes to topic {topic!r}, which is not in topics: "
+        "add it to topics, or drop the subscription"
+    )
+
+
+def _refuse_partitions(member: str, topic: str, found: object) -> NoReturn:
+    raise SpecError(
+        f"owned of member {member!r}, topic {topic!r}: found {_show(found)}; expected a list of "
+        "partitions (whole numbers from 0) or of [first, count] pairs"
+    )
+
+
+def _show(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number or a nesting too long to print
+        return _kind(value)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number"
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,344 @@
+"""The plan: how many partitions each class and type keeps, loses and gets (algorithm.md, 1–4).
+
+It is solved on classes, topic classes and types, never on members or partitions, and the same way
+for both engines: what it must know of who owns what it asks of an `Owned`, which NumPy answers from
+arrays and Spark from a groupBy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from assignors.arrays import PARTITIONS_MAX, Bools, Longs, offsets_of, total_by
+from assignors.flow import Network, cheapest
+from assignors.levels import Histogram, drops_needed
+from assignors.problem import Cells, Leaves, Problem, exact_leaves, leaves
+
+EXACT_EDGES = 4_000_000
+"""Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""
+
+EVERYBODY = 2 * PARTITIONS_MAX
+"""A load that nobody has: with `above` at it, no member becomes a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What members of flow cells own within their cell, compressed.
+
+    A *node* stands for the members of one type (all own alike), or for all members of a class with
+    a load in (low, above], taken together.
+
+    Attributes
+    ----------
+    below
+        Per pair of the problem: owned by members whose load is at most low.
+    node_class, node_members, node_base, node_extra
+        Per node: its class, members, and how much of what they own fits under low and up to high.
+    typed
+        Per node: whether it is one type. Types are numbered by (class, first member).
+    node_entries
+        Node n's entries are node_entries[n]:node_entries[n + 1].
+    entry_topic, entry_owned
+        Per entry: the topic class, and partitions of it that one member of the type owns (or all
+        members of the class together).
+    """
+
+    below: Longs
+    node_class: Longs
+    node_members: Longs
+    node_base: Longs
+    node_extra: Longs
+    typed: Bools
+    node_entries: Longs
+    entry_topic: Longs
+    entry_owned: Longs
+
+    @property
+    def entry_node(self) -> Longs:
+        """The node of each entry."""
+        return np.repeat(np.arange(len(self.node_class)), np.diff(self.node_entries))
+
+    @property
+    def entry_total(self) -> Longs:
+        """Partitions owned per entry, by all members of the node."""
+        times = np.where(self.typed, self.node_members, 1)
+        return self.entry_owned * times[self.entry_node]
+
+
+class Owned(Protocol):
+    """Who owns what, as the plan asks for it."""
+
+    def loads(self, cells: Cells) -> Histogram:
+        """Count members by class and by load within their cell."""
+
+    def crossing(self, cells: Cells) -> int:
+        """Count owned partitions whose topic lies in another cell than the owner."""
+
+    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
+        """Compress flow cells; members with a load over `above` (per class) become types.
+
+        None when the types have more than `entries_max` entries.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """A solved plan of the flow cells.
+
+    Attributes
+    ----------
+    held
+        What it was solved on.
+    kept_below
+        Per pair: what members at or below low keep.
+    kept
+        Per entry of `held`: what its node keeps, all members together.
+    new
+        Per pair: partitions of the pool of the topic class that go to the class.
+    """
+
+    held: Held
+    kept_below: Longs
+    kept: Longs
+    new: Longs
+
+    @property
+    def dropped(self) -> int:
+        """Partitions that change hands within flow cells."""
+        return int(self.held.below.sum() - self.kept_below.sum()) + int(
+            self.held.entry_total.sum() - self.kept.sum()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an assignment must look like, before anybody says which member gets which partition.
+
+    Attributes
+    ----------
+    cells
+        Parts and bounds.
+    loads
+        Members by load within their cell.
+    drops
+        (C,) for classes alone in their cell: partitions to be given up.
+    flows
+        The flow cells, None when there is none.
+    moved
+        Owned partitions that change hands: the minimum when `exact`, else a lower bound of it.
+    exact
+        Whether every type was solved for itself.
+    """
+
+    cells: Cells
+    loads: Histogram
+    drops: Longs
+    flows: Flows | None
+    moved: int
+    exact: bool
+
+
+def class_partitions(cells: Cells) -> Longs:
+    """Return per class that is alone in its cell the partitions it must take, else 0."""
+    problem = cells.problem
+    alone = cells.alone[cells.of_class[problem.pair_class]]
+    return total_by(
+        problem.pair_class[alone], problem.partitions[problem.pair_topic[alone]], len(problem.size)
+    )
+
+
+def solve(
+    cells: Cells, owned: Owned, exact_edges: int = EXACT_EDGES, *, lazy: bool = False
+) -> Plan:
+    """Find the fewest moves within the cells and bounds given.
+
+    Parameters
+    ----------
+    lazy
+        Try first without types for members between low and high, and make types only of classes
+        that the flow then takes something from: exact as well, and smaller where bounds are wide.
+    """
+    loads, crossing = owned.loads(cells), owned.crossing(cells)
+    alone = cells.alone[cells.of_class]
+    needed = drops_needed(loads, cells.low, cells.high, class_partitions(cells))
+    drops = np.where(alone, needed, 0)
+    moved = crossing + int(drops.sum())
+    if alone.all():
+        return Plan(cells, loads, drops, None, moved, exact=True)
+    above = np.where(lazy, cells.high, cells.low)
+    entries_max = max(exact_edges - len(cells.problem.pair_class), 0)
+    while True:
+        held = owned.held(cells, above, entries_max)
+        if held is None:
+            held = owned.held(cells, np.full_like(above, EVERYBODY), entries_max)
+            assert held is not None, "without types there is nothing to refuse"
+            flows = _solve_flows(cells, held)
+            exact = len(_cut_classes(flows)) == 0
+            return Plan(cells, loads, drops, flows, moved + flows.dropped, exact)
+        flows = _solve_flows(cells, held)
+        cut = _cut_classes(flows)
+        if not len(cut):
+            return Plan(cells, loads, drops, flows, moved + flows.dropped, exact=True)
+        above[cut] = cells.low[cut]
+
+
+def uniform_cells(problem: Problem) -> Cells:
+    """Return the leaves, every member within floor and ceiling of its leaf."""
+    found = leaves(problem)
+    floor, ceiling = found.floor, found.ceiling
+    at = found.of_class
+    return Cells.of(problem, at, found.of_topics, floor[at], ceiling[at])
+
+
+def sticky_plan(
+    problem: Problem, imbalance: int | Fraction, owned: Owned, exact_edges: int = EXACT_EDGES
+) -> Plan:
+    """Find the fewest moves with every load within `imbalance` of its level.
+
+    Where classes compete, the plan is solved again with the tightest bounds that cost no more
+    moves: among the assignments with the fewest moves it is as fair as such bounds make it.
+    """
+    if imbalance == 0:
+        return solve(uniform_cells(problem), owned, exact_edges)
+    loose = _Loose.of(problem, imbalance)
+    widest = loose.widest
+    best = solve(loose.cells(widest), owned, exact_edges, lazy=True)
+    if best.flows is None or not best.exact:
+        return best
+    low, high = 0, widest  # low: not known to do; high: costs no more than `best`
+    while low < high:
+        middle = (low + high) // 2
+        plan = solve(loose.cells(middle), owned, exact_edges, lazy=middle > 0)
+        if plan.exact and plan.moved == best.moved:
+            best, high = plan, middle
+        else:
+            low = middle + 1
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Loose:
+    """Bounds around the levels: cells are what is connected, or the leaves at tolerance 0."""
+
+    problem: Problem
+    parts: Leaves
+    levels: Leaves
+    tolerance: Longs
+
+    @classmethod
+    def of(cls, problem: Problem, imbalance: int | Fraction) -> _Loose:
+        levels = exact_leaves(problem, leaves(problem))
+        parts = Leaves.connected(problem, problem.pair_topic, problem.pair_class)
+        tolerance = np.full(len(problem.size), imbalance if isinstance(imbalance, int) else 0)
+        if isinstance(imbalance, Fraction):
+            share = [  # Python integers: a leaf's partitions × the fraction may pass 2⁶³
+                -(-int(p) * imbalance.numerator // (imbalance.denominator * max(int(n), 1)))
+                for p, n in zip(levels.partitions, levels.members, strict=True)
+            ]
+            tolerance = np.array(share, dtype=np.int64)[levels.of_class]
+        return cls(problem, parts, levels, np.minimum(tolerance, PARTITIONS_MAX))
+
+    @property
+    def widest(self) -> int:
+        competing = self.parts.classes[self.parts.of_class] > 1
+        return int(self.tolerance[competing].max(initial=0))
+
+    def cells(self, most: int) -> Cells:
+        """Return bounds with the tolerance of competing classes limited to `most`."""
+        levels, competing = self.levels, self.parts.classes[self.parts.of_class] > 1
+        wide = np.where(competing, np.minimum(self.tolerance, most), self.tolerance)
+        floor, ceiling = levels.floor[levels.of_class], levels.ceiling[levels.of_class]
+        part = self.levels if most == 0 else self.parts
+        return Cells.of(
+            self.problem,
+            part.of_class,
+            part.of_topics,
+            np.maximum(floor - wide, 0),
+            np.minimum(ceiling + wide, PARTITIONS_MAX),
+        )
+
+
+def _cut_classes(flows: Flows) -> Longs:
+    """Return the classes whose untyped node loses something: they need types."""
+    held = flows.held
+    cut = flows.kept < held.entry_total
+    node = held.entry_node[cut]
+    return np.unique(held.node_class[node[~held.typed[node]]])
+
+
+def _solve_flows(cells: Cells, held: Held) -> Flows:
+    """Solve algorithm.md, step 3, for all flow cells at once."""
+    problem = cells.problem
+    competing = ~cells.alone
+    pairs = np.flatnonzero(competing[cells.of_class[problem.pair_class]])
+    topics = np.flatnonzero(competing[cells.of_topics])
+    classes = np.flatnonzero(competing[cells.of_class])
+    nodes = _Nodes.of(len(problem.partitions), len(problem.size), len(held.node_class), cells)
+    pair_topic, pair_class = problem.pair_topic[pairs], problem.pair_class[pairs]
+    span = cells.high - cells.low
+    amount = total_by(cells.of_topics, problem.partitions, len(cells.alone))
+    extras = amount - total_by(cells.of_class, problem.size * cells.low, len(cells.alone))
+    every, entry = np.arange(len(held.node_class)), held.entry_node
+    total = int(problem.partitions[topics].sum())
+    own = np.flatnonzero(held.below[pairs] > 0)
+    parts = [  # (tail, head, capacity, cost)
+        (np.zeros_like(topics), nodes.topic + topics, problem.partitions[topics], 0),
+        (nodes.topic + pair_topic[own], nodes.base + pair_class[own], held.below[pairs][own], 0),
+        (nodes.topic + held.entry_topic, nodes.held + entry, held.entry_total, 0),
+        (nodes.held + every, nodes.base + held.node_class, held.node_base, 0),
+        (nodes.held + every, nodes.extra + held.node_class, held.node_extra, 0),
+        (nodes.topic + pair_topic, nodes.new + pair_class, problem.partitions[pair_topic], 1),
+        (nodes.new + classes, nodes.base + classes, np.full(len(classes), total), 0),
+        (
+            nodes.base + classes,
+            np.full(len(classes), nodes.sink),
+            (problem.size * cells.low)[classes],
+            0,
+        ),
+        (nodes.base + classes, nodes.extra + classes, (problem.size * span)[classes], 0),
+        (
+            nodes.extra + classes,
+            nodes.cell + cells.of_class[classes],
+            (problem.size * span)[classes],
+            0,
+        ),
+        (
+            nodes.cell + np.flatnonzero(competing),
+            np.full(int(competing.sum()), nodes.sink),
+            extras[competing],
+            0,
+        ),
+    ]
+    tail, head, capacity = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    cost = np.concatenate([np.full(len(part[0]), part[3]) for part in parts])
+    network, order = Network.of(nodes.sink + 1, tail, head, np.minimum(capacity, total))
+    solved = np.empty(len(order), dtype=np.int64)
+    solved[order] = cheapest(network, cost[order], 0, nodes.sink, total)
+    start = offsets_of(np.array([len(part[0]) for part in parts]))
+    kept_below, new = np.zeros_like(held.below), np.zeros_like(held.below)
+    kept_below[pairs[own]] = solved[start[1] : start[2]]
+    new[pairs] = solved[start[5] : start[6]]
+    return Flows(held, kept_below, solved[start[2] : start[3]], new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Where each kind of node starts in the network; 0 is the source."""
+
+    topic: int
+    held: int
+    base: int
+    extra: int
+    new: int
+    cell: int
+    sink: int
+
+    @classmethod
+    def of(cls, topics: int, classes: int, held: int, cells: Cells) -> _Nodes:
+        counts = [1, topics, held, classes, classes, classes, len(cells.alone)]
+        _, topic, held_at, base, extra, new, cell, sink = offsets_of(np.array(counts)).tolist()
+        return cls(topic, held_at, base, extra, new, cell, sink)

@@ -1,0 +1,271 @@
+"""quality: is an assignment valid, how fair is it, what moved, and why.
+
+Works on any group and any ranges, whoever made them; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from assignors.arrays import Longs, counts, offsets_of, total_by
+from assignors.claims import CAUSES, Eligible
+from assignors.ranges import PartitionRanges, cut_at
+from assignors.spec import GroupSpec
+
+OVER_SHARE = "owner above its share"
+EXCHANGED = "exchanged for another topic"
+UNOWNED = "nobody owned it"
+REASONS = (OVER_SHARE, EXCHANGED, UNOWNED, *CAUSES)
+"""Why a partition changed hands, or got an owner."""
+
+CHANGES_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("first_partition", pa.int32()),
+        ("partition_count", pa.int32()),
+        ("from_member_id", pa.string()),
+        ("to_member_id", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+MEMBERS_SCHEMA = pa.schema(
+    [
+        ("member_id", pa.string()),
+        ("owned", pa.int64()),
+        ("load", pa.int64()),
+        ("kept", pa.int64()),
+        ("gained", pa.int64()),
+        ("lost", pa.int64()),
+        ("ranges", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an assignment is worth.
+
+    Attributes
+    ----------
+    problems
+        Why it is not valid, in words; empty when it is.
+    load_min, load_max, load_mean
+        Partitions a member. `spread` is max − min.
+    moved
+        Owned partitions that changed hands.
+    moved_lower_bound
+        No assignment with the same loads moves fewer: Σ max(0, owned − load); or, where the
+        assignor proved more, its minimum.
+    moved_minimum, exact, partial
+        What the assignor proved (`Verdict`).
+    orphans
+        Partitions of subscribed topics that nobody owned.
+    contested
+        Partitions claimed by a second member, who loses them.
+    ranges, ranges_max
+        Ranges in all, and of the member with the most.
+    members, changes
+        One row a member (`MEMBERS_SCHEMA`); one row a range that changed hands or got an owner
+        (`CHANGES_SCHEMA`), by (topic, first).
+    """
+
+    problems: tuple[str, ...]
+    load_min: int
+    load_max: int
+    load_mean: float
+    moved: int
+    moved_lower_bound: int
+    moved_minimum: int | None
+    exact: bool
+    partial: bool
+    orphans: int
+    contested: int
+    ranges: int
+    ranges_max: int
+    members: pa.Table
+    changes: pa.Table
+
+    @property
+    def valid(self) -> bool:
+        """Whether each partition of a subscribed topic is owned once, by a subscriber."""
+        return not self.problems
+
+    @property
+    def spread(self) -> int:
+        """Greatest load less the smallest."""
+        return self.load_max - self.load_min
+
+    def summary(self) -> dict[str, Any]:
+        """Return the `quality` object of design § 7.1."""
+        return {
+            "loads": {"min": self.load_min, "max": self.load_max},
+            "moved": self.moved,
+            "moved_lower_bound": self.moved_lower_bound,
+            "orphans": self.orphans,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "valid": self.valid,
+            "problems": list(self.problems),
+            "loads": {
+                "min": self.load_min,
+                "max": self.load_max,
+                "mean": self.load_mean,
+                "spread": self.spread,
+            },
+            "moved": self.moved,
+            "moved_lower_bound": self.moved_lower_bound,
+            "moved_minimum": self.moved_minimum,
+            "exact": self.exact,
+            "partial": self.partial,
+            "orphans": self.orphans,
+            "contested": self.contested,
+            "ranges": self.ranges,
+            "ranges_max": self.ranges_max,
+            "reasons": self.reasons(),
+            "members": self.members.to_pylist(),
+            "changes": self.changes.to_pylist(),
+        }
+
+    def reasons(self) -> dict[str, int]:
+        """Return partitions that changed hands or got an owner, by reason."""
+        at = np.array(
+            [REASONS.index(r) for r in self.changes["reason"].to_pylist()], dtype=np.int64
+        )
+        sums = total_by(at, self.changes["partition_count"].to_numpy(), len(REASONS))
+        return {reason: int(n) for reason, n in zip(REASONS, sums, strict=True) if n}
+
+
+def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
+    """Judge an assignment of a group.
+
+    Parameters
+    ----------
+    group
+        What it was made from.
+    ranges
+        The assignment, over the same names.
+    """
+    loads = ranges.loads()
+    owned = total_by(group.member, group.count, group.member_count)
+    changed = _Changes.of(group, ranges)
+    taken = changed.owner >= 0
+    gained = total_by(changed.taker, changed.count, group.member_count)
+    lost = total_by(changed.owner[taken], changed.count[taken], group.member_count)
+    held = counts(ranges.member, group.member_count)
+    verdict = ranges.verdict
+    bound = int(np.maximum(owned - loads, 0).sum())
+    if verdict.moved_minimum is not None and not verdict.partial:
+        bound = max(bound, verdict.moved_minimum)
+    columns = [group.member_ids, owned, loads, loads - gained, gained, lost, held]
+    return Report(
+        problems=tuple(_problems(group, ranges)),
+        load_min=int(loads.min(initial=np.iinfo(np.int64).max)) if len(loads) else 0,
+        load_max=int(loads.max(initial=0)),
+        load_mean=float(loads.mean()) if len(loads) else 0.0,
+        moved=int(changed.count[taken].sum()),
+        moved_lower_bound=bound,
+        moved_minimum=verdict.moved_minimum,
+        exact=verdict.exact,
+        partial=verdict.partial,
+        orphans=group.orphan_count(),
+        contested=group.released.contested,
+        ranges=len(ranges),
+        ranges_max=int(held.max(initial=0)),
+        members=pa.table(columns, schema=MEMBERS_SCHEMA),
+        changes=changed.table(group, owned, loads),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Ranges whose owner is not who it was: pieces of the line of all topics by name."""
+
+    start: Longs
+    count: Longs
+    owner: Longs
+    taker: Longs
+    topic_start: Longs
+
+    @classmethod
+    def of(cls, group: GroupSpec, ranges: PartitionRanges) -> _Changes:
+        """Lay the previous owners beside the new ones."""
+        topic_start = offsets_of(group.partitions)
+        new_start = topic_start[ranges.topic] + ranges.first
+        order = np.argsort(new_start, kind="stable")
+        new_start, taker = new_start[order], ranges.member[order].astype(np.int64)
+        was = topic_start[group.topic] + group.first
+        by_line = group.line_order
+        was, until, owner = was[by_line], (was + group.count)[by_line], group.member[by_line]
+        free = topic_start[group.released.topic] + group.released.first
+        edges = np.concatenate([was, until, free, free + group.released.count])
+        start, count = cut_at(new_start, ranges.count[order].astype(np.int64), edges)
+        taker = taker[np.searchsorted(new_start, start, side="right") - 1]
+        at = np.searchsorted(was, start, side="right") - 1
+        held = np.append(until, -1)[at] > start
+        previous = np.where(held, np.append(owner, -1)[at], -1).astype(np.int64)
+        changed = previous != taker
+        return cls(start[changed], count[changed], previous[changed], taker[changed], topic_start)
+
+    def table(self, group: GroupSpec, owned: Longs, loads: Longs) -> pa.Table:
+        """Name members, topics and reasons."""
+        topic = np.searchsorted(self.topic_start, self.start, side="right") - 1
+        released = group.released
+        free = self.topic_start[released.topic] + released.first
+        order = np.argsort(free, kind="stable")
+        at = np.searchsorted(free[order], self.start, side="right") - 1
+        ends = np.append(free[order] + released.count[order], -1)
+        let_go = (self.owner < 0) & (ends[at] > self.start)
+        row = np.append(order, -1)[at]
+        cause = np.append(released.cause, 0)[row]
+        over = np.append(owned - loads, 0)[self.owner] > 0
+        reason = np.where(self.owner < 0, 2, np.where(over, 0, 1))
+        reason = np.where(let_go, 3 + cause, reason)
+        before = group.member_ids.take(pa.array(self.owner, mask=self.owner < 0))
+        former = released.owner.take(pa.array(np.where(let_go, row, 0), mask=~let_go))
+        return pa.table(
+            [
+                group.topics.take(pa.array(topic)),
+                pa.array(self.start - self.topic_start[topic], pa.int32()),
+                pa.array(self.count, pa.int32()),
+                pa.compute.coalesce(before, former),
+                group.member_ids.take(pa.array(self.taker)),
+                pa.array(REASONS).take(pa.array(reason)),
+            ],
+            schema=CHANGES_SCHEMA,
+        )
+
+
+def _problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
+    """Say what makes an assignment invalid, one line a kind."""
+    out = []
+    eligible = Eligible.of(group.class_offsets, group.class_topics, len(group.topics))
+    subscribed = eligible.holds(group.member_class[ranges.member], ranges.topic)
+    if not subscribed.all():
+        row = int(np.flatnonzero(~subscribed)[0])
+        out.append(
+            f"member {group.member_ids[int(ranges.member[row])].as_py()!r} owns partitions of "
+            f"{group.topics[int(ranges.topic[row])].as_py()!r}, to which it does not subscribe"
+        )
+    end = ranges.first.astype(np.int64) + ranges.count
+    if (end > group.partitions[ranges.topic]).any() or (ranges.first < 0).any():
+        out.append("a range lies outside its topic")
+    topic_start = offsets_of(group.partitions)
+    start = topic_start[ranges.topic] + ranges.first
+    order = np.argsort(start, kind="stable")
+    start, count = start[order], ranges.count[order].astype(np.int64)
+    if (start[1:] < (start + count)[:-1]).any():
+        at = int(np.flatnonzero(start[1:] < (start + count)[:-1])[0]) + 1
+        topic = int(np.searchsorted(topic_start, start[at], side="right")) - 1
+        name = group.topics[topic].as_py()
+        out.append(f"partition {int(start[at] - topic_start[topic])} of {name!r} has two owners")
+    missing = int(group.partitions[group.subscribed_topics()].sum()) - int(count.sum())
+    if missing > 0:
+        out.append(f"{missing} partitions have no owner")
+    return out

@@ -1,0 +1,75 @@
+"""Assignors by name: the three of this room, and those that users add by an entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Protocol, runtime_checkable
+
+from assignors.errors import SpecError
+from assignors.range import RangeAssignor
+from assignors.ranges import PartitionRanges
+from assignors.spec import GroupSpec
+from assignors.sticky import StickyAssignor
+from assignors.uniform import UniformAssignor
+
+ENTRY_POINTS = "muster.assignors"
+
+_BUILT_IN: dict[str, Callable[..., Assignor]] = {
+    "range": RangeAssignor,
+    "uniform": UniformAssignor,
+    "sticky": StickyAssignor,
+}
+
+
+@runtime_checkable
+class Assignor(Protocol):
+    """What an assignor is: a name, and a pure function on a group.
+
+    Users add their own by the entry point group `muster.assignors`: name = callable that takes the
+    assignor's options as keywords and returns the assignor.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which groups ask for it."""
+
+    def assign(self, group: GroupSpec) -> PartitionRanges:
+        """Return who owns what, in canonical order."""
+
+
+def assignor_names() -> list[str]:
+    """Return the names of all assignors, built in and installed, sorted."""
+    added = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    return sorted(_BUILT_IN.keys() | added)
+
+
+def get_assignor(name: str, **options: object) -> Assignor:
+    """Return an assignor by name.
+
+    Parameters
+    ----------
+    name
+        "range", "uniform", "sticky", or the name of an entry point in `muster.assignors`.
+    options
+        The assignor's own: sticky takes imbalance and max_moves.
+
+    Raises
+    ------
+    SpecError
+        No assignor has this name (the known ones are listed), or it does not take these options.
+    """
+    make = _BUILT_IN.get(name)
+    if make is None:
+        for point in entry_points(group=ENTRY_POINTS):
+            if point.name == name:
+                make = point.load()
+                break
+        else:
+            known = ", ".join(assignor_names())
+            raise SpecError(f"unknown assignor {name!r}: the known ones are {known}")
+    try:
+        return make(**options)
+    except TypeError as error:
+        given = ", ".join(options) or "no options"
+        raise SpecError(f"assignor {name!r} does not take {given}: {error}") from None

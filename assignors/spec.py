@@ -1,0 +1,274 @@
+"""GroupSpec: the input of every assignor, columnar, checked once, then trusted.
+
+Members are in member order, topics by name; members with the same subscription share a subscription
+class; what members owned before is canonical ranges, clipped to live members, existing partitions
+and current subscriptions. The readers of dicts, JSON and Arrow tables are in `parse.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import parse
+from assignors.arrays import (
+    PARTITIONS_MAX,
+    Bools,
+    Ints,
+    Longs,
+    label_lists,
+    offsets_of,
+    sorted_lists,
+    take_lists,
+)
+from assignors.claims import Claims, Eligible, Released, settle
+from assignors.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSpec:
+    """A group as its assignors see it.
+
+    Attributes
+    ----------
+    member_ids, instance_ids, racks
+        N names in member order: static members first by instance id, then by member id.
+    topics, partitions
+        T names in order, and the number of partitions of each (int64).
+    member_class
+        int32 (N,): subscription class of each member; classes are numbered by their first member.
+    class_offsets, class_topics
+        Class c subscribes to topics class_topics[class_offsets[c]:class_offsets[c + 1]], sorted.
+    class_order, class_members
+        Members sorted by (class, member), and where each class starts (C + 1,).
+    member, topic, first, count
+        Owned ranges, canonical: each partition has at most one owner, live and subscribed.
+    member_ranges
+        Owned ranges of member m are member_ranges[m]:member_ranges[m + 1].
+    line_order
+        Permutation that sorts the owned ranges by (topic, first).
+    released
+        Claims that could not be honoured.
+    """
+
+    member_ids: pa.StringArray
+    instance_ids: pa.StringArray
+    racks: pa.StringArray
+    topics: pa.StringArray
+    partitions: Longs
+    member_class: Ints
+    class_offsets: Longs
+    class_topics: Ints
+    class_order: Longs
+    class_members: Longs
+    member: Ints
+    topic: Ints
+    first: Ints
+    count: Ints
+    member_ranges: Longs
+    line_order: Longs
+    released: Released
+
+    @property
+    def member_count(self) -> int:
+        """Number of members, N."""
+        return len(self.member_ids)
+
+    @property
+    def class_count(self) -> int:
+        """Number of subscription classes, C."""
+        return len(self.class_offsets) - 1
+
+    def subscribed_topics(self) -> Bools:
+        """Tell for each topic whether anybody subscribes to it, shape (topics,)."""
+        seen = np.zeros(len(self.topics), dtype=np.bool_)
+        seen[self.class_topics] = True
+        return seen
+
+    def orphan_count(self) -> int:
+        """Count the partitions of subscribed topics that nobody owns."""
+        total = int(self.partitions[self.subscribed_topics()].sum())
+        return total - int(self.count.sum(dtype=np.int64))
+
+    def __repr__(self) -> str:
+        return (
+            f"GroupSpec({self.member_count} members in {self.class_count} classes, "
+            f"{len(self.topics)} topics, {int(self.partitions.sum())} partitions, "
+            f"{len(self.member)} owned ranges)"
+        )
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, object]) -> Self:
+        """Read the JSON object of design § 7.1.
+
+        Parameters
+        ----------
+        spec
+            `topics`: {name: partitions}; `members`: {member id: {"subscribed": [topic, …],
+            "owned": {topic: [partition, …] or [[first, count], …]}, "instance_id", "rack"}}.
+            Other keys at the top are comments.
+
+        Raises
+        ------
+        SpecError
+            The group is refused whole; the message names the value and the remedy.
+        """
+        return cls.from_columns(**parse.columns_of_dict(spec))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read one JSON object of design § 7.1; refuses what is not JSON and keys given twice.
+
+        Raises
+        ------
+        SpecError
+            As `from_dict`.
+        """
+        return cls.from_dict(parse.object_of_json(text))
+
+    @classmethod
+    def from_arrow(
+        cls,
+        members: pa.Table | pa.RecordBatch,
+        topics: pa.Table | pa.RecordBatch,
+        owned: pa.Table | pa.RecordBatch | None = None,
+    ) -> Self:
+        """Read the three tables of design § 7.1.
+
+        Parameters
+        ----------
+        members
+            member_id, subscribed (list of topic names); optional instance_id, rack.
+        topics
+            topic, partitions.
+        owned
+            member_id, topic, first_partition, partition_count; None for a fresh group. Any order,
+            split anyhow. Owners that are not members have left.
+
+        Raises
+        ------
+        SpecError
+            As `from_dict`; also a missing column or a wrong type, with what was expected.
+        """
+        return cls.from_columns(**parse.columns_of_arrow(members, topics, owned))
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        member_id: pa.StringArray,
+        instance_id: pa.StringArray,
+        rack: pa.StringArray,
+        subscription: Longs,
+        list_offsets: Longs,
+        list_topics: Ints,
+        topics: pa.StringArray,
+        partitions: Longs,
+        owner: pa.StringArray,
+        owned_topic: Ints,
+        owned_first: Longs,
+        owned_count: Longs,
+    ) -> Self:
+        """Build a group from columns in any order; the common end of all readers.
+
+        Parameters
+        ----------
+        subscription, list_offsets, list_topics
+            Member row r has the subscription numbered s = subscription[r], which is
+            list_topics[list_offsets[s]:list_offsets[s + 1]]; lists may be alike, unsorted, unused.
+        topics, partitions
+            Sorted by name, distinct, counts checked.
+        owner, owned_topic, owned_first, owned_count
+            Claims; topic −1 is allowed only for owners that are not members.
+
+        Raises
+        ------
+        SpecError
+            A member twice, a group too large, a claim outside its topic, overlapping claims of one
+            member.
+        """
+        _refuse_twice(member_id)
+        order = member_order(member_id, instance_id)
+        ids = member_id.take(pa.array(order))
+        labels, class_offsets, class_topics = _classes(
+            subscription[order], sorted_lists(list_offsets, list_topics, len(topics))
+        )
+        _refuse_too_large(topics, partitions, class_topics)
+        claims = Claims(
+            owner=owner,
+            member=np.asarray(pc.fill_null(pc.index_in(owner, value_set=ids), -1), dtype=np.int64),
+            topic=owned_topic.astype(np.int64),
+            first=owned_first,
+            count=owned_count,
+        )
+        eligible = Eligible.of(class_offsets, class_topics, len(topics))
+        kept, line_order, released = settle(claims, ids, topics, partitions, labels, eligible)
+        member, topic, first, count = kept
+        return cls(
+            member_ids=ids,
+            instance_ids=instance_id.take(pa.array(order)),
+            racks=rack.take(pa.array(order)),
+            topics=topics,
+            partitions=partitions,
+            member_class=labels.astype(np.int32),
+            class_offsets=class_offsets,
+            class_topics=class_topics.astype(np.int32),
+            class_order=np.argsort(labels, kind="stable"),
+            class_members=offsets_of(np.bincount(labels, minlength=len(class_offsets) - 1)),
+            member=member,
+            topic=topic,
+            first=first,
+            count=count,
+            member_ranges=np.searchsorted(member, np.arange(len(ids) + 1)),
+            line_order=line_order,
+            released=released,
+        )
+
+
+def member_order(member_id: pa.StringArray, instance_id: pa.StringArray) -> Longs:
+    """Return the permutation of member order: static by instance id, then the others by member id.
+
+    Strings compare by UTF-8 bytes, which is code point order and Spark's order.
+    """
+    if instance_id.null_count == len(instance_id):
+        return np.asarray(pc.sort_indices(member_id), dtype=np.int64)
+    dynamic = pc.is_null(instance_id)
+    table = pa.table({"dynamic": dynamic, "instance": instance_id, "member": member_id})
+    keys = [(name, "ascending") for name in table.column_names]
+    return np.asarray(pc.sort_indices(table, keys), dtype=np.int64)
+
+
+def _classes(subscription: Longs, lists: tuple[Longs, Ints]) -> tuple[Longs, Longs, Ints]:
+    """Return each member's subscription class and the lists, numbered by their first member."""
+    used, inverse = np.unique(subscription, return_inverse=True)
+    labels, heads = label_lists(*take_lists(*lists, used))
+    labels = labels[inverse]
+    _, first = np.unique(labels, return_index=True)
+    by_first = np.argsort(first)
+    rank = np.empty_like(by_first)
+    rank[by_first] = np.arange(len(by_first))
+    return rank[labels], *take_lists(*lists, used[heads[by_first]])
+
+
+def _refuse_twice(member_id: pa.StringArray) -> None:
+    if len(pc.unique(member_id)) == len(member_id):
+        return
+    counts = pc.value_counts(member_id)
+    twice = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))
+    raise SpecError(f"member {pc.min(twice).as_py()!r} is there twice: give each member one row")
+
+
+def _refuse_too_large(topics: pa.StringArray, partitions: Longs, class_topics: Ints) -> None:
+    used = np.unique(class_topics)
+    total = int(partitions[used].sum())
+    if total > PARTITIONS_MAX:
+        largest = topics[int(used[np.argmax(partitions[used])])].as_py()
+        raise SpecError(
+            f"the group subscribes to {total} partitions (largest topic: {largest!r}), "
+            f"above the limit of {PARTITIONS_MAX} (2^30): split the group"
+        )

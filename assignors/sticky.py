@@ -1,0 +1,90 @@
+"""sticky: the fewest moves within a declared imbalance, as fair as that allows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from assignors.arrays import PARTITIONS_MAX
+from assignors.errors import SpecError
+from assignors.expand import expand
+from assignors.holdings import Asked
+from assignors.plan import EXACT_EDGES, sticky_plan
+from assignors.problem import Problem
+from assignors.ranges import PartitionRanges
+from assignors.spec import GroupSpec
+
+_PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
+
+
+@dataclass(frozen=True, slots=True)
+class StickyAssignor:
+    """Stay put first, within bounds (design § 4).
+
+    Parameters
+    ----------
+    imbalance
+        How far a load may lie below the floor and above the ceiling of its level: partitions, or
+        text such as "5%", a share of the level rounded up.
+    max_moves
+        Most partitions taken from live owners by one assignment; None for no limit. Orphans are
+        always placed. An assignment cut short is `partial`.
+    exact_edges
+        Arcs of the largest network to solve exactly.
+
+    Raises
+    ------
+    SpecError
+        An option is not of its form.
+    """
+
+    name: ClassVar[str] = "sticky"
+    imbalance: int | str = 0
+    max_moves: int | None = None
+    exact_edges: int = EXACT_EDGES
+
+    def __post_init__(self) -> None:
+        """Refuse options that are not of their form."""
+        imbalance_of(self.imbalance)
+        if self.max_moves is not None and (type(self.max_moves) is not int or self.max_moves < 0):
+            raise SpecError(
+                f"max_moves is {self.max_moves!r}: give a whole number of partitions, 0 or more"
+            )
+
+    def assign(self, group: GroupSpec) -> PartitionRanges:
+        """Assign every partition of every subscribed topic.
+
+        Returns
+        -------
+        PartitionRanges
+            Every load lies in [⌊level⌋ − k, ⌈level⌉ + k]; no such assignment moves fewer.
+        """
+        owned = Asked(group)
+        allowed = imbalance_of(self.imbalance)
+        plan = sticky_plan(Problem.of(group), allowed, owned, self.exact_edges)
+        return expand(group, plan, owned, self.max_moves)
+
+
+def imbalance_of(value: int | str) -> int | Fraction:
+    """Read an imbalance: partitions as an int, a share of the level as a Fraction.
+
+    Raises
+    ------
+    SpecError
+        It is neither a whole number from 0 nor a percentage.
+    """
+    if type(value) is int and 0 <= value <= PARTITIONS_MAX:
+        return value
+    if isinstance(value, str):
+        if value.isascii() and value.isdigit() and int(value) <= PARTITIONS_MAX:
+            return int(value)
+        found = _PERCENT.fullmatch(value)
+        if found:
+            digits = found[2] or ""
+            return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
+    raise SpecError(
+        f"imbalance is {value!r}: give a whole number of partitions (0 or more) or a share "
+        'such as "5%"'
+    )

@@ -1,0 +1,1 @@
+"""The group coordinator: a pure core with a shell around it."""

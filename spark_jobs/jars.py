@@ -1,0 +1,163 @@
+"""Delta's jars: resolved once, kept in a folder of Muster's own, handed to Spark as files.
+
+Resolving with `spark.jars.packages` costs 6 s at every start and breaks when the user's ~/.m2 holds
+poms without jars. Here Ivy, which pyspark brings, runs once with settings of our own (Maven Central
+alone, a cache of our own); what it fetched is checked against `jars.lock`. This module needs
+neither pyspark imported nor a JVM while the jars are there.
+
+`python -m spark_jobs.jars` resolves them and links them into this environment's Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ARTIFACT = ("io.delta", "delta-spark_4.1_2.13", "4.3.1")
+_RESOLVE_SECONDS = 900
+
+
+class JarsMissingError(RuntimeError):
+    """Delta's jars are not here and cannot be fetched; the message says what to do."""
+
+
+def cache_folder() -> Path:
+    """Return where Muster keeps what it fetched: MUSTER_CACHE, else the user's cache folder."""
+    own = os.environ.get("MUSTER_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "muster"
+
+
+def locked() -> dict[str, str]:
+    """Return the jars that are needed: {file name: sha256}."""
+    out = {}
+    for line in (HERE / "jars.lock").read_text().splitlines():
+        if line and not line.startswith("#"):
+            digest, name = line.split()
+            out[name] = digest
+    return out
+
+
+def spark_jars() -> Path:
+    """Return the folder of jars of the pyspark that this interpreter would import.
+
+    Raises
+    ------
+    JarsMissingError
+        There is no pyspark.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsMissingError("pyspark is not installed: pip install muster, or make setup")
+    return Path(spec.origin).parent / "jars"
+
+
+def in_spark() -> bool:
+    """Tell whether this environment's Spark has Delta's jars among its own."""
+    folder = spark_jars()
+    return all((folder / name).exists() for name in locked())
+
+
+def delta_jars() -> list[Path]:
+    """Return the jars from the cache, resolving them if they are not there yet.
+
+    Raises
+    ------
+    JarsMissingError
+        They cannot be fetched, or are not what `jars.lock` says.
+    """
+    folder = cache_folder() / "jars" / "-".join(ARTIFACT[1:])
+    missing = [name for name in locked() if not (folder / name).exists()]
+    if missing:
+        _resolve(folder)
+    return [folder / name for name in locked()]
+
+
+def install() -> None:
+    """Link the jars into this environment's Spark, so that every start of it has Delta."""
+    target = spark_jars()
+    for jar in delta_jars():
+        place = target / jar.name
+        if not place.exists():
+            place.unlink(missing_ok=True)  # a dangling link of a cache that was cleaned
+            shutil.copy2(jar, place)
+
+
+def _resolve(folder: Path) -> None:
+    java = java_command()
+    ivy = next(iter(sorted(spark_jars().glob("ivy-*.jar"))), None)
+    if java is None or ivy is None:
+        raise JarsMissingError(
+            "Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fetched:
+        command = [
+            *(java, f"-Dmuster.ivy={cache_folder() / 'ivy'}", "-jar", str(ivy)),
+            *("-settings", str(HERE / "ivysettings.xml"), "-confs", "default"),
+            *("-dependency", *ARTIFACT),
+            *("-retrieve", f"{fetched}/[artifact]-[revision].[ext]"),
+        ]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise JarsMissingError(_unreachable("no answer in 15 minutes")) from None
+        if any(not Path(fetched, name).exists() for name in locked()):
+            reason = [
+                line.strip()
+                for line in done.stdout.splitlines()
+                if "WARN" in line or "ERROR" in line
+            ]
+            raise JarsMissingError(
+                _unreachable(reason[0] if reason else f"exit code {done.returncode}")
+            )
+        for name, digest in locked().items():
+            found = hashlib.sha256(Path(fetched, name).read_bytes()).hexdigest()
+            if found != digest:
+                raise JarsMissingError(
+                    f"{name} has sha256 {found}, jars.lock says {digest}: not used"
+                )
+        folder.mkdir(exist_ok=True)
+        for name in locked():
+            Path(fetched, name).replace(folder / name)
+
+
+def _unreachable(reason: str) -> str:
+    return (
+        f"Delta's jars are not cached in {cache_folder()} and Maven Central gives none "
+        f"({reason}): run once with a network, or set MUSTER_CACHE to a filled cache"
+    )
+
+
+def java_command() -> str | None:
+    """Return the java to use: JAVA_HOME's, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    if home and Path(home, "bin", "java").exists():
+        return str(Path(home, "bin", "java"))
+    return shutil.which("java")
+
+
+def main() -> int:
+    """Resolve and link; exit 1 with one line when that fails."""
+    try:
+        if not in_spark():
+            install()
+    except JarsMissingError as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""SQL views, one a file."""

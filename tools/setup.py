@@ -1,0 +1,157 @@
+"""Set up the project: virtual environment, locked dependencies, Java, Delta's jars.
+
+Run by `make` with the system's Python; needs only the standard library. Every step is skipped when
+its result is there, so a second run costs nothing and needs no network. What was fetched is kept in
+MUSTER_CACHE (default: ~/.cache/muster), from which a fresh clone is set up offline.
+When something is missing it says so in one line and exits with 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+READY = VENV / ".muster-ready"
+LOCK = ROOT / "requirements.lock"
+JAVA_MIN = 17
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+
+
+def main() -> None:
+    """Do what is not done yet."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - the system's Python may be older
+        stop(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}")
+    java()
+    virtual_environment()
+    dependencies()
+    run([python(), "-m", "spark_jobs.jars"], "Delta's jars")
+    READY.write_text("set up by tools/setup.py\n")
+
+
+def java() -> None:
+    """Find Java 17 or later, or install it (Debian, root)."""
+    if java_version() >= JAVA_MIN:
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        stop(f"Java {JAVA_MIN} or later is missing: sudo apt-get install {JAVA_PACKAGES[0]}")
+    say("installing Java")
+    apt("Java", JAVA_PACKAGES)
+    if java_version() < JAVA_MIN:
+        stop(f"Java {JAVA_MIN} or later is missing: apt-get has none; set JAVA_HOME")
+
+
+def java_version() -> int:
+    """Return the major version of the java that Spark would use, 0 for none."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    found = re.search(r'version "(\d+)', done.stderr)
+    return int(found[1]) if found else 0
+
+
+def apt(what: str, packages: tuple[str, ...]) -> None:
+    """Install the first of the packages that there is."""
+    quiet = {"env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, "capture_output": True}
+    subprocess.run(["apt-get", "update", "-q"], check=False, **quiet)
+    for package in packages:
+        command = ["apt-get", "install", "-qy", "--no-install-recommends", package]
+        if subprocess.run(command, check=False, **quiet).returncode == 0:
+            return
+    stop(f"{what} is missing and apt-get cannot install {packages[0]}: is there a network?")
+
+
+def virtual_environment() -> None:
+    """Make .venv, with pip."""
+    if (VENV / "bin" / "pip").exists():
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    command = [sys.executable, "-m", "venv", str(VENV)]
+    if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+        return
+    shutil.rmtree(VENV, ignore_errors=True)
+    package = f"python3.{sys.version_info.minor}-venv"
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        stop(f"Python's venv module is incomplete: sudo apt-get install {package}")
+    say("installing Python's venv module")
+    apt("Python's venv module", (package, "python3-venv"))
+    run(command, "the virtual environment")
+
+
+def dependencies() -> None:
+    """Install exactly what requirements.lock names, by way of a folder of wheels."""
+    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    stamp = VENV / ".muster-lock"
+    if not stamp.exists() or stamp.read_text() != digest:
+        wheels = cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
+        if not (wheels / "complete").exists():
+            fetch(wheels)
+        say("installing dependencies")
+        names = [str(wheel) for wheel in sorted(wheels.glob("*.whl"))]
+        pip("install", "--no-index", "--no-deps", "--no-compile", *names)
+        stamp.write_text(digest)
+    if not (VENV / "bin" / "muster").exists():
+        pip("install", "--no-index", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+
+
+def fetch(wheels: Path) -> None:
+    """Fetch every locked package, checked by its hash, as a wheel."""
+    say("fetching dependencies (once; about 900 MB)")
+    wheels.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=wheels.parent) as fetched:
+        pip("wheel", "--require-hashes", "--wheel-dir", fetched, "--requirement", str(LOCK))
+        (Path(fetched) / "complete").touch()
+        shutil.rmtree(wheels, ignore_errors=True)
+        shutil.copytree(fetched, wheels, copy_function=os.link)
+
+
+def pip(*arguments: str) -> None:
+    """Run the environment's pip quietly."""
+    command = [python(), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    run(command, "Python packages")
+
+
+def run(command: list[str], what: str) -> None:
+    """Run a command; on failure print its last line and stop."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        errors = [line for line in said if "error" in line.lower()] or said
+        stop(f"{what}: {errors[-1].removeprefix('muster: ')}")
+
+
+def python() -> str:
+    """Return the environment's interpreter."""
+    return str(VENV / "bin" / "python")
+
+
+def cache() -> Path:
+    """Return the folder that `spark_jobs.jars.cache_folder` names; that one needs the package."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    default = (Path(base) if base else Path.home() / ".cache") / "muster"
+    return Path(os.environ.get("MUSTER_CACHE") or default)
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(f"setup: {text} …", flush=True)
+
+
+def stop(text: str) -> NoReturn:
+    """End with one line."""
+    sys.exit(f"setup: {text}")
+
+
+if __name__ == "__main__":
+    main()
