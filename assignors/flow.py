@@ -145,7 +145,7 @@ class _Residual:
         weight = (self.reduced(potential) << _STEP_BITS) + 1
         network, _ = Network.of(self.nodes, self.tail, self.head, weight)
         matrix = _matrix(network, network.capacity.astype(np.float64))
-        found: npt.NDArray[np.float64] = dijkstra(matrix, indices=source)
+        found = dijkstra(matrix, indices=np.array([source]))[0]
         if not np.isfinite(found[sink]):
             raise AssertionError("the sink is out of reach: the network cannot carry its amount")
         return np.asarray(np.minimum(found, found[sink]).astype(np.int64) >> _STEP_BITS)

@@ -172,8 +172,8 @@ def _partitions(member: str, topic: str, partitions: object) -> Longs:
 def _is_range(pair: Sequence[Any]) -> bool:
     if len(pair) != 2 or set(map(type, pair)) != {int}:  # noqa: PLR2004 - a pair
         return False
-    first, count = pair
-    return bool(first >= 0 and count > 0 and first + count <= _INT32_MAX)
+    first, count = int(pair[0]), int(pair[1])
+    return first >= 0 and count > 0 and first + count <= _INT32_MAX
 
 
 def columns_of_arrow(
@@ -317,7 +317,7 @@ def _integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_)
+    return any(test(type_) for test in (pt.is_string, pt.is_large_string, pt.is_string_view))
 
 
 def _names(values: Iterable[object], what: str) -> pa.StringArray:
