@@ -16,6 +16,7 @@ from assignors.arrays import (
     offsets_of,
     rank_in_runs,
     runs_to_index,
+    segment_sums,
     total_by,
 )
 from assignors.levels import Histogram
@@ -129,22 +130,30 @@ class Holdings:
         types = Typed.of(member, topic, owned, class_)
         if types.entry_count > entries_max:
             return None, types
-        lumps = self._lumps(np.flatnonzero(ours & lumped[group.member]), lumped)
-        return _held(cells, below, types, lumps, class_), types
-
-    def _lumps(self, rows: Longs, who: Bools) -> Lumps:
-        """Take members with a load in (low, above] together, a class a node."""
-        group, cells, class_ = self.group, self.cells, self.class_
-        classes = len(cells.problem.size)
-        members = counts(class_[who], classes)
-        load, low, high = self.load[who], cells.low[class_[who]], cells.high[class_[who]]
-        base = total_by(class_[who], np.minimum(load, low), classes)
-        extra = total_by(class_[who], np.minimum(load, high) - low, classes)
+        between = np.flatnonzero(ours & lumped[group.member])
         topics = max(len(cells.problem.partitions), 1)
-        key = class_[group.member[rows]] * topics + self.topic_class[rows]
+        key = class_[group.member[between]] * topics + self.topic_class[between]
         distinct, inverse = np.unique(key, return_inverse=True)
-        owned = total_by(inverse, group.count[rows], len(distinct))
-        return Lumps(members, base, extra, distinct // topics, distinct % topics, owned)
+        lumps = Lumps.of_loads(
+            self.histogram(self.load),
+            cells,
+            above,
+            distinct // topics,
+            distinct % topics,
+            total_by(inverse, group.count[between], len(distinct)),
+        )
+        at = runs_to_index(types.offsets[:-1][types.heads], np.diff(types.offsets)[types.heads])
+        held = held_of(
+            cells,
+            below,
+            class_[types.member[types.heads]],
+            counts(types.type, len(types.heads)),
+            offsets_of(np.diff(types.offsets)[types.heads]),
+            types.entry_topic[at],
+            types.entry_owned[at],
+            lumps,
+        )
+        return held, types
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,30 @@ class Lumps:
     entry_class: Longs
     entry_topic: Longs
     entry_owned: Longs
+
+    @classmethod
+    def of_loads(
+        cls,
+        loads: Histogram,
+        cells: Cells,
+        above: Longs,
+        entry_class: Longs,
+        entry_topic: Longs,
+        entry_owned: Longs,
+    ) -> Lumps:
+        """Take together the members of flow cells with a load in (low, above]."""
+        class_, load = loads.class_, loads.load
+        low, high = cells.low[class_], cells.high[class_]
+        competing = ~cells.alone[cells.of_class[class_]]
+        members = np.where(competing & (load > low) & (load <= above[class_]), loads.members, 0)
+        return cls(
+            segment_sums(members, loads.offsets),
+            segment_sums(members * np.minimum(load, low), loads.offsets),
+            segment_sums(members * (np.minimum(load, high) - low), loads.offsets),
+            entry_class,
+            entry_topic,
+            entry_owned,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,25 +238,30 @@ class Typed:
         return int(np.diff(self.offsets)[self.heads].sum())
 
 
-def _held(cells: Cells, below: Longs, types: Typed, lumps: Lumps, class_: Longs) -> Held:
+def held_of(
+    cells: Cells,
+    below: Longs,
+    type_class: Longs,
+    type_members: Longs,
+    type_entries: Longs,
+    entry_topic: Longs,
+    entry_owned: Longs,
+    lumps: Lumps,
+) -> Held:
     """Put the nodes together: types by (class, first member), then lumped classes."""
     lumped = np.flatnonzero(lumps.members)
-    type_class = class_[types.member[types.heads]]
-    members = counts(types.type, len(types.heads))
-    lengths = np.diff(types.offsets)[types.heads]
-    at = runs_to_index(types.offsets[:-1][types.heads], lengths)
-    lump_lengths = counts(lumps.entry_class, len(lumps.members))[lumped]
+    lump_entries = counts(lumps.entry_class, len(lumps.members))[lumped]
     low, span = cells.low[type_class], (cells.high - cells.low)[type_class]
     return Held(
         below=below,
         node_class=np.concatenate([type_class, lumped]),
-        node_members=np.concatenate([members, lumps.members[lumped]]),
-        node_base=np.concatenate([members * low, lumps.base[lumped]]),
-        node_extra=np.concatenate([members * span, lumps.extra[lumped]]),
-        typed=np.arange(len(members) + len(lumped)) < len(members),
-        node_entries=offsets_of(np.concatenate([lengths, lump_lengths])),
-        entry_topic=np.concatenate([types.entry_topic[at], lumps.entry_topic]),
-        entry_owned=np.concatenate([types.entry_owned[at], lumps.entry_owned]),
+        node_members=np.concatenate([type_members, lumps.members[lumped]]),
+        node_base=np.concatenate([type_members * low, lumps.base[lumped]]),
+        node_extra=np.concatenate([type_members * span, lumps.extra[lumped]]),
+        typed=np.arange(len(type_class) + len(lumped)) < len(type_class),
+        node_entries=offsets_of(np.concatenate([np.diff(type_entries), lump_entries])),
+        entry_topic=np.concatenate([entry_topic, lumps.entry_topic]),
+        entry_owned=np.concatenate([entry_owned, lumps.entry_owned]),
     )
 
 

@@ -183,7 +183,7 @@ def columns_of_arrow(
 ) -> dict[str, Any]:
     """Turn the three tables of design § 7.1 into the columns of `GroupSpec.from_columns`."""
     ids = _strings(members, "members", "member_id")
-    names, partitions = _topics_of_arrow(topics)
+    names, partitions = topics_of_arrow(topics)
     offsets, flat = _string_lists(members, "members", "subscribed")
     at = pc.index_in(flat, value_set=names)
     if at.null_count:
@@ -203,7 +203,8 @@ def columns_of_arrow(
     return columns | _owned_of_arrow(owned, ids, names)
 
 
-def _topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
+def topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
+    """Read and check a topics table: names in order, and partition counts."""
     names = _strings(topics, "topics", "topic")
     counts = _integers(topics, "topics", "partitions")
     bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))

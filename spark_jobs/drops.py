@@ -1,0 +1,267 @@
+"""Drops as DataFrames: who gives up how much of which topic class. Twin of `assignors.drops`."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from assignors.arrays import Longs, offsets_of, segment_sums, total_by
+from assignors.levels import Histogram, Level, drops_needed, lower
+from assignors.plan import Flows, Plan
+from spark_jobs.claims import BY_MEMBER
+from spark_jobs.frames import small
+from spark_jobs.group import ORDER
+from spark_jobs.owned import FrameOwned, View, histogram, total
+from spark_jobs.prefix import running_sum
+
+COLUMNS = ("key", "member_id", "class", "topic_class", "owned", "amount")
+"""What a drop is: `amount` of the `owned` partitions of (member, topic class)."""
+
+
+def drops_of(view: View, plan: Plan, owned: FrameOwned) -> tuple[DataFrame | None, Longs]:
+    """Bring a plan's drops down to members.
+
+    Returns
+    -------
+    drops, new
+        `COLUMNS`, None when nobody gives up anything; and per pair what the class gets.
+    """
+    parts: list[DataFrame] = []
+    if view.crossing:
+        rows = view.entries(view.ranges.where("not inside"))
+        parts.append(rows.withColumn("amount", F.col("owned")))
+    if plan.drops.any():
+        parts.append(_lowered(view, plan))
+    new = np.zeros(len(plan.cells.problem.pair_class), dtype=np.int64)
+    if plan.flows is not None:
+        new = plan.flows.new
+        typed = _typed(view, plan.flows, owned)
+        below = _below(view, plan.flows)
+        lumped, back = _lumped(view, plan, plan.flows)
+        parts += [part for part in (typed, below, lumped) if part is not None]
+        new = new + back
+    if not parts:
+        return None, new
+    union = reduce(DataFrame.unionByName, [part.select(*COLUMNS) for part in parts])
+    return view.group.scratch.keep(union.where("amount > 0")), new
+
+
+def above_level(
+    view: View, members: DataFrame, load: str, loads: Histogram, level: Level, cut: np.ndarray
+) -> DataFrame:
+    """Add `give`: what each member has above its class's level, for the classes flagged.
+
+    Members that have nothing above it are left out.
+    """
+    over = np.where(loads.load > level.height[loads.class_], loads.members, 0)
+    over = np.where(cut[loads.class_], over, 0)
+    classes = {
+        "class": np.flatnonzero(cut).astype(np.int32),
+        "height": level.height[cut],
+        "first": level.first[cut],
+        "earlier": offsets_of(segment_sums(over, loads.offsets))[:-1][cut],
+    }
+    rows = members.join(small(view.group.spark, classes), "class", "inner")
+    rows = rows.withColumn("give", F.col(load) - F.col("height")).where("give > 0")
+    if level.first[cut].any():
+        ranked = running_sum(
+            view.group.scratch,
+            rows.withColumn("one", F.lit(1)),
+            ["class", *ORDER],
+            "one",
+            "rank",
+            int(over.sum()),
+        )
+        keeps = (F.col("rank") - F.col("earlier") < F.col("first")).cast("long")
+        rows = (
+            ranked.withColumn("give", F.col("give") - keeps).where("give > 0").drop("one", "rank")
+        )
+    return rows.drop("height", "first", "earlier")
+
+
+def _lowered(view: View, plan: Plan) -> DataFrame:
+    """Lower the fullest members of classes that are alone in their cell."""
+    problem = plan.cells.problem
+    only = np.zeros(len(problem.size), dtype=np.int64)  # the one topic class of the cell
+    only[problem.pair_class] = problem.pair_topic
+    cut = plan.drops > 0
+    rows = above_level(
+        view, view.members.drop("owned"), "load", plan.loads, lower(plan.loads, plan.drops), cut
+    )
+    topics = {
+        "class": np.flatnonzero(cut).astype(np.int32),
+        "topic_class": only[cut].astype(np.int32),
+    }
+    return rows.join(small(view.group.spark, topics), "class", "inner").select(
+        "key", "member_id", "class", "topic_class",
+        F.col("load").alias("owned"), F.col("give").alias("amount"),
+    )  # fmt: skip
+
+
+def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
+    """Lay each type's drops end to end; unit j is given up by member j mod w of the type."""
+    held = flows.held
+    count = int(held.typed.sum())
+    offsets = held.node_entries[: count + 1]
+    amount = (held.entry_total - flows.kept)[: offsets[-1]]
+    losing = segment_sums(amount, offsets) > 0
+    if not losing.any():
+        return None
+    laid = offsets_of(amount)
+    entry = np.repeat(np.arange(count), np.diff(offsets))
+    start = laid[:-1] - laid[offsets[:-1]][entry]
+    types = _vectors(view, held, offsets, losing)
+    members = owned.typed(held).join(types, ["class", "vector"], "inner").drop("vector")
+    ranked = running_sum(
+        view.group.scratch, members.withColumn("one", F.lit(1)), ["type", *ORDER], "one", "before",
+        int(held.node_members[:count][losing].sum()),
+    )  # fmt: skip
+    at = np.flatnonzero(losing[entry])
+    earlier = offsets_of(np.where(losing, held.node_members[:count], 0))[:-1]
+    entries = small(
+        view.group.spark,
+        {
+            "type": entry[at].astype(np.int32),
+            "topic_class": held.entry_topic[at].astype(np.int32),
+            "owned": held.entry_owned[at],
+            "start": start[at],
+            "lost": amount[at],
+            "width": held.node_members[entry[at]],
+            "earlier": earlier[entry[at]],
+        },
+    )
+    rank = F.col("before") - F.col("earlier")
+    until = F.col("start") + F.col("lost") - 1 - rank
+    units = F.floor(until / F.col("width")) - F.floor((F.col("start") - 1 - rank) / F.col("width"))
+    return ranked.join(entries, "type", "inner").withColumn("amount", units)
+
+
+def _vectors(view: View, held: object, offsets: Longs, losing: np.ndarray) -> DataFrame:
+    """class, vector, type: the types that lose something, to be found by what they own."""
+    topic = pa.array(held.entry_topic[: offsets[-1]], pa.int32())
+    owned = pa.array(held.entry_owned[: offsets[-1]], pa.int64())
+    flat = pa.StructArray.from_arrays([topic, owned], ["topic_class", "owned"])
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+    at = np.flatnonzero(losing)
+    return small(
+        view.group.spark,
+        {
+            "class": held.node_class[at].astype(np.int32),
+            "type": at.astype(np.int32),
+            "vector": lists.take(pa.array(at)),
+        },
+    )
+
+
+def _entries(rows: DataFrame) -> DataFrame:
+    """Sum ranges by (member, topic class), keeping the owner's order and bounds."""
+    keys = ("key", "class", *ORDER, "load", "low", "high", "topic_class")
+    return rows.groupBy(*keys).agg(F.sum("count").alias("owned"))
+
+
+def _below(view: View, flows: Flows) -> DataFrame | None:
+    """Take what members at or below low lose (rare) from the last of them in order."""
+    lost = flows.held.below - flows.kept_below
+    if not lost.any():
+        return None
+    rows = _entries(view.competing().where("load <= low"))
+    return _from_last(_of_pairs(view, rows, np.flatnonzero(lost), lost), "owned")
+
+
+def _of_pairs(view: View, rows: DataFrame, at: Longs, lost: Longs) -> DataFrame:
+    """Add `pair` and `lost`, leaving out rows of other pairs than those at `at`."""
+    problem = view.cells.problem
+    pairs = {
+        "topic_class": problem.pair_topic[at].astype(np.int32),
+        "class": problem.pair_class[at].astype(np.int32),
+        "pair": at.astype(np.int32),
+        "lost": lost[at],
+    }
+    return rows.join(small(view.group.spark, pairs), ["topic_class", "class"], "inner")
+
+
+def _from_last(rows: DataFrame, offer: str) -> DataFrame:
+    """Take `lost` partitions of each pair from the members that own some, the last one first."""
+    order = Window.partitionBy("pair").orderBy(*[F.col(name).desc() for name in ORDER])
+    before = F.coalesce(
+        F.sum(offer).over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
+    )
+    take = F.greatest(F.lit(0), F.least(F.col("lost") - before, F.col(offer)))
+    return rows.withColumn("amount", take)
+
+
+def _lumped(view: View, plan: Plan, flows: Flows) -> tuple[DataFrame | None, Longs]:
+    """Carry out drops of classes that were planned without types (`exact` is then False).
+
+    The steps are those of `assignors.drops`. A window here spans the members of one pair: this path
+    is taken only for groups with millions of different owned vectors.
+    """
+    held, pairs = flows.held, len(plan.cells.problem.pair_class)
+    lost = held.entry_total - flows.kept
+    at = np.flatnonzero(~held.typed[held.entry_node] & (lost > 0))
+    if not len(at):
+        return None, np.zeros(pairs, dtype=np.int64)
+    losing, problem = held.node_class[held.entry_node[at]], plan.cells.problem
+    keys = problem.pair_topic * len(problem.size) + problem.pair_class
+    pair_lost = np.zeros(pairs, dtype=np.int64)
+    pair_lost[np.searchsorted(keys, held.entry_topic[at] * len(problem.size) + losing)] = lost[at]
+    cut = np.zeros(len(problem.size), dtype=np.bool_)
+    cut[losing] = True
+    rows = _entries(view.competing().where("load > low"))
+    every = np.flatnonzero(cut[problem.pair_class])
+    rows = _of_pairs(view, rows, every, pair_lost)
+    rows = view.group.scratch.keep(_twice_taken(rows))
+    return _levelled(view, plan, flows, rows, cut)
+
+
+def _twice_taken(rows: DataFrame) -> DataFrame:
+    """Take from the fullest members what they have above high, then the rest from the last ones."""
+    surplus = F.col("load") - F.col("high")
+    offer = F.greatest(F.lit(0), F.least(surplus, F.col("owned")))
+    rows = rows.withColumn("offer", offer)
+    fullest = Window.partitionBy("pair").orderBy(surplus.desc(), *ORDER)
+    before = F.coalesce(
+        F.sum("offer").over(fullest.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
+    )
+    taken = F.greatest(F.lit(0), F.least(F.col("lost") - before, F.col("offer")))
+    rows = rows.withColumn("taken", taken)
+    left = F.col("lost") - F.sum("taken").over(Window.partitionBy("pair"))
+    rows = rows.withColumn("lost", left).withColumn("more", F.col("owned") - F.col("taken"))
+    rows = _from_last(rows, "more")
+    return rows.withColumn("amount", F.col("taken") + F.col("amount")).drop(
+        "offer", "taken", "more"
+    )
+
+
+def _levelled(
+    view: View, plan: Plan, flows: Flows, rows: DataFrame, cut: np.ndarray
+) -> tuple[DataFrame, Longs]:
+    """Lower members still above their bounds, each from its last topic classes."""
+    problem, cells = plan.cells.problem, plan.cells
+    dropped = rows.groupBy("member_id").agg(F.sum("amount").alias("dropped"))
+    members = view.members.join(dropped.hint("shuffle_hash"), "member_id", "left").select(
+        "key", "class", *ORDER,
+        (F.col("load") - F.coalesce("dropped", F.lit(0))).alias("left_load"),
+    )  # fmt: skip
+    loads = histogram(members, "left_load", len(problem.size))
+    given = total_by(problem.pair_class, flows.new, len(problem.size))
+    needed = drops_needed(loads, cells.low, cells.high, loads.total() + given)
+    needed = np.where(cut, needed, 0)
+    back = np.zeros(len(problem.pair_class), dtype=np.int64)
+    if not needed.any():
+        return rows, back
+    give = above_level(view, members, "left_load", loads, lower(loads, needed), needed > 0)
+    rows = rows.join(give.select("member_id", "give"), "member_id", "left")
+    left = F.col("owned") - F.col("amount")
+    order = Window.partitionBy(*BY_MEMBER).orderBy(F.col("topic_class").desc())
+    before = F.coalesce(
+        F.sum(left).over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
+    )
+    more = F.greatest(F.lit(0), F.least(F.coalesce("give", F.lit(0)) - before, left))
+    rows = view.group.scratch.keep(rows.withColumn("more", more))
+    back = total(rows, "pair", "more", len(back))
+    return rows.withColumn("amount", F.col("amount") + F.col("more")), back

@@ -1,0 +1,339 @@
+"""From plan to ranges as DataFrames. Twin of `assignors.expand`: the same steps, the same rows.
+
+1. Drops come down to members (`drops.py`), wants follow from the loads that are left.
+2. Members that lose or get something are *touched*; everybody else's ranges pass through.
+3. Touched members keep their longest ranges; what they give up joins the gaps in the pool.
+4. Pool and wants are laid beside each other, class by class, the longest and greatest first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from assignors.arrays import Longs, offsets_of, segment_sums, total_by
+from assignors.levels import Histogram, Level, fill
+from assignors.plan import Plan
+from assignors.ranges import Verdict
+from spark_jobs.claims import BY_MEMBER, touching_merged
+from spark_jobs.drops import drops_of
+from spark_jobs.frames import select_assignment, small
+from spark_jobs.group import MEMBERS, ORDER
+from spark_jobs.owned import FrameOwned, View, histogram, total
+from spark_jobs.prefix import join_neighbours, lay_beside, running_sum
+
+GAINED = ("key", "member_id", "topic_index", "first", "count")
+"""Columns of what members get, or keep after a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """An assignment as rows, and what is known of it without reading them.
+
+    Attributes
+    ----------
+    rows
+        `ASSIGNMENT`, one row a range, in no order.
+    verdict
+        What the plan proved.
+    loads
+        Members by class and load after the assignment.
+    moved, orphans
+        Owned partitions that change hands; partitions that nobody owned.
+    """
+
+    rows: DataFrame
+    verdict: Verdict
+    loads: Histogram
+    moved: int
+    orphans: int
+
+
+def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assigned:
+    """Carry out a plan.
+
+    Parameters
+    ----------
+    max_moves
+        Most partitions to take from live owners; None for as many as the plan says.
+    """
+    view = owned.view(plan.cells)
+    drops, new = drops_of(view, plan, owned)
+    lost = _lost(view, drops)
+    shares = _shares(plan, view.orphans + lost, new)
+    moved, pool, orphans = int(lost.sum()), int(shares.sum()), int(view.orphans.sum())
+    if pool == 0:
+        verdict = Verdict(partial=False, moved_minimum=plan.moved, exact=plan.exact)
+        return Assigned(_named(view, view.ranges), verdict, view.loads, 0, orphans)
+    members = _left(view, drops)
+    loads = view.loads
+    if drops is not None:
+        loads = histogram(members, "load", len(plan.cells.low))
+    level = fill(loads, total_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
+    wants = view.group.scratch.keep(_wants(view, members, loads, level))
+    touched = wants.select("member_id")
+    if drops is not None:
+        touched = touched.unionByName(drops.select("member_id"))
+    touched = touched.hint("shuffle_hash")
+    mine = _kept(view, view.ranges.join(touched, "member_id", "left_semi"), drops)
+    gained = _hand_out(view, _pool(view, mine, drops), shares, wants, pool)
+    partial = max_moves is not None and moved > max_moves
+    if partial and max_moves is not None:
+        moved, gained = max_moves, _limit(view, gained, mine, max_moves)
+    kept = mine.where("kept > 0").select(*GAINED[:4], F.col("kept").cast("int").alias("count"))
+    merged = touching_merged(kept.unionByName(gained), view.group.tasks)
+    rest = view.ranges.join(touched, "member_id", "left_anti")
+    rows = _named(view, rest).unionByName(_named(view, merged))
+    verdict = Verdict(partial, plan.moved, plan.exact)
+    return Assigned(rows, verdict, _filled(loads, level), moved, orphans)
+
+
+def _lost(view: View, drops: DataFrame | None) -> Longs:
+    """Return what members give up of each topic class."""
+    size = len(view.cells.problem.partitions)
+    if drops is None:
+        return np.zeros(size, dtype=np.int64)
+    return total(drops, "topic_class", "amount", size)
+
+
+def _shares(plan: Plan, pool: Longs, new: Longs) -> Longs:
+    """Return per pair what the class gets of the topic class's pool: alone in its cell, all."""
+    problem = plan.cells.problem
+    alone = plan.cells.alone[plan.cells.of_class[problem.pair_class]]
+    return np.where(alone, pool[problem.pair_topic], new)
+
+
+def _left(view: View, drops: DataFrame | None) -> DataFrame:
+    """All members with what they still have."""
+    rows, left = view.members, F.col("owned")
+    if drops is not None:
+        given = drops.groupBy("key", "member_id").agg(F.sum("amount").alias("dropped"))
+        rows = rows.join(given.drop("key").hint("shuffle_hash"), "member_id", "left")
+        left = left - F.coalesce("dropped", F.lit(0))
+    rows = rows.select(*MEMBERS, left.alias("load"))
+    return rows if drops is None else view.group.scratch.keep(rows)
+
+
+def _wants(view: View, members: DataFrame, loads: Histogram, level: Level) -> DataFrame:
+    """Fill the emptiest members of each class: `MEMBERS`, want."""
+    low_enough = np.where(loads.load <= level.height[loads.class_], loads.members, 0)
+    low_enough = np.where(level.first[loads.class_] > 0, low_enough, 0)
+    classes = {
+        "class": np.arange(len(level.height), dtype=np.int32),
+        "height": level.height,
+        "more": level.first,
+        "earlier": offsets_of(segment_sums(low_enough, loads.offsets))[:-1],
+    }
+    rows = members.join(small(view.group.spark, classes), "class", "inner")
+    want = F.greatest(F.col("height") - F.col("load"), F.lit(0))
+    rows = rows.withColumn("want", want)
+    if level.first.any():
+        may = (F.col("load") <= F.col("height")) & (F.col("more") > 0)
+        rest = rows.where((~may) & (F.col("want") > 0))
+        ranked = running_sum(
+            view.group.scratch, rows.where(may).withColumn("one", F.lit(1)), ["class", *ORDER],
+            "one", "rank", int(low_enough.sum()),
+        )  # fmt: skip
+        one = (F.col("rank") - F.col("earlier") < F.col("more")).cast("long")
+        ranked = ranked.withColumn("want", F.col("want") + one)
+        rows = rest.unionByName(ranked.select(*rest.columns))
+    return rows.where("want > 0").select(*MEMBERS, "want")
+
+
+def _filled(loads: Histogram, level: Level) -> Histogram:
+    """Return the loads after filling."""
+    low = loads.load <= level.height[loads.class_]
+    lifted = segment_sums(np.where(low, loads.members, 0), loads.offsets)
+    height = level.height
+    class_ = np.arange(len(height))
+    every = (lifted > 0) | (level.first > 0)
+    return Histogram.of(
+        len(height),
+        np.concatenate([loads.class_[~low], class_[every], class_[every]]),
+        np.concatenate([loads.load[~low], height[every], height[every] + 1]),
+        np.concatenate([loads.members[~low], (lifted - level.first)[every], level.first[every]]),
+    )
+
+
+def _kept(view: View, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
+    """Add `kept`: the longest ranges first, the last one cut."""
+    if drops is None:
+        return view.group.scratch.keep(rows.withColumn("kept", F.col("count").cast("long")))
+    lost = drops.select("member_id", "topic_class", F.col("owned").alias("had"), "amount")
+    rows = rows.join(lost.hint("shuffle_hash"), ["member_id", "topic_class"], "left")
+    order = Window.partitionBy(*BY_MEMBER, "topic_class").orderBy(
+        F.col("count").desc(), "topic_index", "first"
+    )
+    before = F.coalesce(
+        F.sum("count").over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
+    )
+    stays = F.greatest(F.lit(0), F.least(F.col("count"), F.col("had") - F.col("amount") - before))
+    kept = F.coalesce(stays, F.col("count")).cast("long")
+    return view.group.scratch.keep(rows.withColumn("kept", kept))
+
+
+def _given(view: View, mine: DataFrame) -> DataFrame:
+    """What members give up, on the line: at, length, topic_index, first, and who."""
+    rows = mine.where("kept < count").join(
+        view.topics.select("topic_index", "line_start"), "topic_index", "inner"
+    )
+    first = F.col("first") + F.col("kept")
+    return rows.select(
+        (F.col("line_start") + first).alias("at"),
+        (F.col("count") - F.col("kept")).alias("length"),
+        "topic_index",
+        first.alias("first"),
+        "topic_class",
+        "key",
+        F.col("member_id").alias("owner"),
+    )
+
+
+def _gaps(view: View) -> DataFrame:
+    """What nobody owned, on the line."""
+    topics = view.topics.select("topic_index", "line_start", "topic_class")
+    rows = view.settled.gaps.join(topics, "topic_index", "inner")
+    return rows.select(
+        (F.col("line_start") + F.col("first")).alias("at"),
+        "length",
+        "topic_index",
+        "first",
+        "topic_class",
+    )
+
+
+def _pool(view: View, mine: DataFrame, drops: DataFrame | None) -> DataFrame:
+    """All that nobody keeps: at, length, topic_index, first, topic_class; nothing touches."""
+    pool, rows = _gaps(view), view.settled.gap_rows
+    if drops is not None:
+        pool = pool.unionByName(_given(view, mine).select(*pool.columns))
+        rows += view.settled.rows // 8
+    return view.group.scratch.keep(join_neighbours(view.group.scratch, pool, rows))
+
+
+def _hand_out(
+    view: View, pool: DataFrame, shares: Longs, wants: DataFrame, total_: int
+) -> DataFrame:
+    """Lay pool and wants, class by class, beside each other: `GAINED`."""
+    scratch, problem = view.group.scratch, view.cells.problem
+    pieces, seekers = pool.count(), wants.count()
+    some = np.flatnonzero(shares)
+    if len(some) == 1:
+        pool = pool.withColumn("class", F.lit(int(problem.pair_class[some[0]])))
+    else:
+        pool = _by_class(view, pool, shares, some, pieces)
+    pool = pool.withColumn("longest", -F.col("length"))
+    left = running_sum(scratch, pool, ["class", "longest", "at"], "length", "laid", pieces)
+    seek = wants.withColumn("greatest", -F.col("want"))
+    right = running_sum(scratch, seek, ["class", "greatest", *ORDER], "want", "laid", seekers)
+    beside = lay_beside(
+        left.select(F.col("laid").alias("at"), "length", "topic_index", "first"),
+        right.select(F.col("laid").alias("at"), F.col("want").alias("length"), "key", "member_id"),
+        total_,
+        pieces + seekers,
+    )
+    return beside.select(
+        "right.key",
+        "right.member_id",
+        "left.topic_index",
+        (F.col("left.first") + F.col("left_offset")).cast("int").alias("first"),
+        F.col("count").cast("int").alias("count"),
+    )
+
+
+def _by_class(view: View, pool: DataFrame, shares: Longs, some: Longs, rows: int) -> DataFrame:
+    """Cut the pool of each topic class among its classes, in line order."""
+    problem, edges = view.cells.problem, offsets_of(shares)
+    segments = {
+        "topic_class": problem.pair_topic[some].astype(np.int32),
+        "class": problem.pair_class[some].astype(np.int32),
+        "low": edges[:-1][some],
+        "high": edges[1:][some],
+    }
+    laid = running_sum(view.group.scratch, pool, ["at"], "length", "pool_at", rows)
+    cut = laid.join(small(view.group.spark, segments), "topic_class", "inner")
+    start = F.greatest("pool_at", "low")
+    end = F.least(F.col("pool_at") + F.col("length"), F.col("high"))
+    skip = start - F.col("pool_at")
+    return cut.where(end > start).select(
+        "class",
+        (F.col("at") + skip).alias("at"),
+        (end - start).alias("length"),
+        "topic_index",
+        (F.col("first") + skip).alias("first"),
+    )
+
+
+def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFrame:
+    """Leave all but `most` partitions of live owners where they are.
+
+    The owner with the greatest surplus gives first, then the line decides.
+    """
+    scratch, group = view.group.scratch, view.group
+    start = view.topics.select("topic_index", "line_start")
+    laid = gained.join(start, "topic_index", "inner").select(
+        (F.col("line_start") + F.col("first")).alias("at"),
+        F.col("count").cast("long").alias("length"),
+        *GAINED[:4],
+    )
+    laid = scratch.keep(laid)
+    end = int(view.cells.problem.partitions.sum()) + len(group.topics.names)
+    rows = laid.count() + view.settled.gap_rows
+    first = (F.col("left.first") + F.col("left_offset")).alias("first")
+    free = lay_beside(laid, _gaps(view).select("at", "length"), end, rows)
+    placed = free.select("left.key", "left.member_id", "left.topic_index", first, "count")
+    given = _given(view, mine).select("at", "length", "key", "owner")
+    moves = lay_beside(laid, _with_surplus(view, given), end, rows).select(
+        (F.col("left.at") + F.col("left_offset")).alias("at"),
+        F.struct("left.key", "left.member_id").alias("taker"),
+        F.struct("right.key", F.col("right.owner").alias("member_id")).alias("owner"),
+        (-F.col("right.surplus")).alias("order"),
+        "left.topic_index",
+        first,
+        "count",
+    )
+    ranked = running_sum(scratch, moves, ["order", "at"], "count", "before", rows)
+    goes = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
+    ranked = scratch.keep(ranked.withColumn("goes", goes))
+    gone = ranked.where("goes > 0").select(
+        "taker.*", "topic_index", "first", F.col("goes").alias("count")
+    )
+    stay = ranked.where("goes < count").select(
+        "owner.*",
+        "topic_index",
+        (F.col("first") + F.col("goes")).alias("first"),
+        (F.col("count") - F.col("goes")).alias("count"),
+    )
+    rows_after = placed.unionByName(gone).unionByName(stay)
+    ints = [F.col(name).cast("int") for name in ("topic_index", "first", "count")]
+    return rows_after.select("key", "member_id", *ints)
+
+
+def _with_surplus(view: View, given: DataFrame) -> DataFrame:
+    """Add how far the owner's load is above the least it may have."""
+    who = view.members.join(view.bounds.select("class", "low"), "class", "inner").select(
+        F.col("member_id").alias("owner"), (F.col("owned") - F.col("low")).alias("surplus")
+    )
+    return given.join(who.hint("shuffle_hash"), "owner", "inner").select(
+        "at", "length", "key", "owner", "surplus"
+    )
+
+
+def _named(view: View, ranges: DataFrame) -> DataFrame:
+    """Put topic names to ranges: `ASSIGNMENT`."""
+    names = view.group.topics.names
+    topics = small(
+        view.group.spark, {"topic": names, "topic_index": np.arange(len(names), dtype=np.int32)}
+    )
+    rows = ranges.join(topics, "topic_index", "inner")
+    return select_assignment(
+        rows.select(
+            "member_id",
+            "topic",
+            F.col("first").alias("first_partition"),
+            F.col("count").alias("partition_count"),
+        )
+    )

@@ -1,0 +1,111 @@
+"""Schemas as select-contracts: what goes into a job, and what comes out.
+
+Every transform begins and ends with a `select` of known columns. A frame that cannot meet its
+contract is refused with the column, its type and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from assignors import SpecError
+
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+ASSIGNMENT = T.StructType(
+    [
+        T.StructField("member_id", T.StringType(), nullable=False),
+        T.StructField("topic", T.StringType(), nullable=False),
+        T.StructField("first_partition", T.IntegerType(), nullable=False),
+        T.StructField("partition_count", T.IntegerType(), nullable=False),
+    ]
+)
+"""What an assignment is: one row a range."""
+
+
+def select_members(frame: DataFrame) -> DataFrame:
+    """Select member_id, instance_id (nullable), subscribed.
+
+    Raises
+    ------
+    SpecError
+        A column is missing or of another type.
+    """
+    _need(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
+    instance = F.col("instance_id") if "instance_id" in frame.columns else F.lit(None)
+    return frame.select(
+        "member_id", instance.cast(T.StringType()).alias("instance_id"), "subscribed"
+    )
+
+
+def select_topics(frame: DataFrame) -> DataFrame:
+    """Select topic, partitions (long).
+
+    Raises
+    ------
+    SpecError
+        A column is missing or of another type.
+    """
+    _need(frame, "topics", {"topic": "string", "partitions": "integer"})
+    return frame.select("topic", F.col("partitions").cast(T.LongType()))
+
+
+def select_owned(frame: DataFrame, name: str = "owned") -> DataFrame:
+    """Select member_id, topic, first_partition, partition_count (long).
+
+    Raises
+    ------
+    SpecError
+        A column is missing or of another type.
+    """
+    columns = {"member_id": "string", "topic": "string"}
+    columns |= {"first_partition": "integer", "partition_count": "integer"}
+    _need(frame, name, columns)
+    return frame.select(
+        "member_id",
+        "topic",
+        F.col("first_partition").cast(T.LongType()),
+        F.col("partition_count").cast(T.LongType()),
+    )
+
+
+def select_assignment(frame: DataFrame) -> DataFrame:
+    """Select the columns of `ASSIGNMENT`, with its types."""
+    return frame.select(*[F.col(f.name).cast(f.dataType).alias(f.name) for f in ASSIGNMENT.fields])
+
+
+def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) -> DataFrame:
+    """Turn a few columns of the driver into a frame to be broadcast."""
+    arrays = {
+        name: column if isinstance(column, pa.Array) else pa.array(np.asarray(column))
+        for name, column in columns.items()
+    }
+    return F.broadcast(spark.createDataFrame(pa.table(arrays)))
+
+
+def _need(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    for name, expected in columns.items():
+        if name not in kinds:
+            found = ", ".join(kinds) or "no columns"
+            raise SpecError(
+                f"{where}: column {name!r} is missing (found {found}): expected {name} {expected}"
+            )
+        kind = kinds[name]
+        fits = (
+            isinstance(kind, _INTEGERS)
+            if expected == "integer"
+            else kind.simpleString() == expected
+        )
+        if not fits:
+            article = "an integer type" if expected == "integer" else expected
+            raise SpecError(
+                f"{where}: column {name!r} is {kind.simpleString()}, expected {article}"
+            )

@@ -1,0 +1,251 @@
+"""Who owns what, as DataFrames; answers what the plan asks. Twin of `assignors.holdings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assignors.arrays import Longs, offsets_of, total_by
+from assignors.holdings import Lumps, held_of
+from assignors.levels import Histogram
+from assignors.plan import Held, Owned
+from assignors.problem import Cells
+from spark_jobs.claims import Settled
+from spark_jobs.frames import small
+from spark_jobs.group import MEMBERS, ORDER, FrameGroup
+
+
+@dataclass
+class View:
+    """The settled ranges of a group, seen through one set of cells.
+
+    Attributes
+    ----------
+    group, settled, cells
+        What is looked at.
+    """
+
+    group: FrameGroup
+    settled: Settled
+    cells: Cells
+
+    @cached_property
+    def bounds(self) -> DataFrame:
+        """class, low, high, competing, class_cell: to be broadcast."""
+        cells = self.cells
+        return small(
+            self.group.spark,
+            {
+                "class": np.arange(len(cells.low), dtype=np.int32),
+                "low": cells.low,
+                "high": cells.high,
+                "competing": ~cells.alone[cells.of_class],
+                "class_cell": cells.of_class,
+            },
+        )
+
+    @cached_property
+    def topics(self) -> DataFrame:
+        """topic_index, topic_class, topic_cell, line_start: to be broadcast.
+
+        The line is that of `assignors.expand`, with one place left free after each topic, so that
+        what touches on it belongs to the same topic.
+        """
+        problem = self.cells.problem
+        line = self.group.line(problem)
+        of_topic = problem.topic_class[line.topics]
+        return small(
+            self.group.spark,
+            {
+                "topic_index": line.topics.astype(np.int32),
+                "topic_class": of_topic.astype(np.int32),
+                "topic_cell": self.cells.of_topics[of_topic],
+                "line_start": line.start[line.topics] + np.arange(len(line.topics)),
+            },
+        )
+
+    @cached_property
+    def ranges(self) -> DataFrame:
+        """Settled ranges with topic_class, and inside: whether it is in its owner's cell."""
+        rows = self.settled.ranges
+        if len(self.cells.low) == 1:
+            return rows.withColumn("topic_class", F.lit(0)).withColumn("inside", F.lit(True))
+        rows = rows.join(self.topics.drop("line_start"), "topic_index", "inner")
+        rows = rows.join(self.bounds.select("class", "class_cell"), "class", "inner")
+        inside = F.col("topic_cell") == F.col("class_cell")
+        return rows.withColumn("inside", inside).drop("topic_cell", "class_cell")
+
+    @cached_property
+    def members(self) -> DataFrame:
+        """All members (`MEMBERS`), with load (within the cell) and owned (in all)."""
+        own = F.when(F.col("inside"), F.col("count")).otherwise(0)
+        sums = self.ranges.groupBy("key", "member_id").agg(
+            F.sum(own).alias("load"), F.sum("count").alias("owned")
+        )
+        rows = self.group.members.join(sums.drop("key").hint("shuffle_hash"), "member_id", "left")
+        zero = F.lit(0).cast("long")
+        return self.group.scratch.keep(
+            rows.select(
+                *MEMBERS,
+                F.coalesce("load", zero).alias("load"),
+                F.coalesce("owned", zero).alias("owned"),
+            )
+        )
+
+    @cached_property
+    def loads(self) -> Histogram:
+        """Members by class and load within their cell."""
+        return histogram(self.members, "load", len(self.cells.low))
+
+    @cached_property
+    def crossing(self) -> int:
+        """Owned partitions that lie in another cell than their owner."""
+        return int(self.settled.owned - self.loads.total().sum())
+
+    @property
+    def orphans(self) -> Longs:
+        """Partitions of each topic class that nobody owns."""
+        of_topic = self.cells.problem.topic_class
+        used = np.flatnonzero(of_topic >= 0)
+        return total_by(of_topic[used], self.settled.free[used], len(self.cells.problem.partitions))
+
+    def entries(self, rows: DataFrame) -> DataFrame:
+        """Sum ranges by (member, topic class): who, topic_class, owned."""
+        return rows.groupBy("key", "member_id", "class", "topic_class").agg(
+            F.sum("count").alias("owned")
+        )
+
+    def competing(self) -> DataFrame:
+        """Ranges in flow cells and in their owner's cell, with load, low and high of the owner."""
+        who = self.members.select("member_id", *ORDER[:2], "load").hint("shuffle_hash")
+        rows = self.ranges.where("inside").join(self.bounds.drop("class_cell"), "class", "inner")
+        return rows.where("competing").drop("competing").join(who, "member_id", "inner")
+
+    def held(self, above: Longs, entries_max: int) -> tuple[Held | None, DataFrame | None]:
+        """Compress flow cells as `Owned.held` says; also give the typed members' vectors.
+
+        Returns
+        -------
+        held, types
+            Typed members: `ORDER`, class, vector (what each owns, an array of (topic class,
+            owned)). None, None when there are too many entries.
+        """
+        classes = {"class": np.arange(len(above), dtype=np.int32), "above": above}
+        rows = self.competing().join(small(self.group.spark, classes), "class", "inner")
+        keys = ("key", "class", *ORDER)
+        typed = rows.where("load > low and load > above").groupBy(*keys, "topic_class")
+        # The array is sorted: what it holds does not depend on the order of collecting.
+        vector = F.sort_array(F.collect_list(F.struct("topic_class", "owned"))).alias("vector")
+        members = self.group.scratch.keep(
+            typed.agg(F.sum("count").alias("owned")).groupBy(*keys).agg(vector)
+        )
+        types = self.group.scratch.keep(
+            members.groupBy("class", "vector").agg(
+                F.count(F.lit(1)).alias("members"), F.min(F.struct(*ORDER)).alias("head")
+            )
+        )
+        if (types.agg(F.sum(F.size("vector"))).collect()[0][0] or 0) > entries_max:
+            return None, None
+        return self._compressed(rows, above, types.toArrow()), members
+
+    def _compressed(self, rows: DataFrame, above: Longs, types: pa.Table) -> Held:
+        cells = self.cells
+        below = self._pairs(rows.where("load <= low"))
+        between = self._pairs(rows.where("load > low and load <= above"))
+        pair = np.flatnonzero(between)
+        pair = pair[np.argsort(cells.problem.pair_class[pair], kind="stable")]
+        lumps = Lumps.of_loads(
+            self.loads,
+            cells,
+            above,
+            cells.problem.pair_class[pair],
+            cells.problem.pair_topic[pair],
+            between[pair],
+        )
+        heads = types["head"].combine_chunks()
+        columns = {"class": types["class"].combine_chunks()}
+        columns |= {name: heads.field(name) for name in ORDER}
+        order = pa.compute.sort_indices(
+            pa.table(columns), [(name, "ascending") for name in columns]
+        )
+        types = types.take(order)
+        lists = types["vector"].combine_chunks()
+        flat = lists.flatten()
+        return held_of(
+            cells,
+            below,
+            types["class"].to_numpy().astype(np.int64),
+            types["members"].to_numpy().astype(np.int64),
+            offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)),
+            np.asarray(flat.field("topic_class"), dtype=np.int64),
+            np.asarray(flat.field("owned"), dtype=np.int64),
+            lumps,
+        )
+
+    def _pairs(self, rows: DataFrame) -> Longs:
+        """Sum ranges per eligible pair."""
+        problem = self.cells.problem
+        classes = len(problem.size)
+        found = rows.groupBy("topic_class", "class").agg(F.sum("count").alias("owned")).toArrow()
+        topic = found["topic_class"].to_numpy().astype(np.int64)
+        keys = problem.pair_topic * classes + problem.pair_class
+        at = np.searchsorted(keys, topic * classes + found["class"].to_numpy())
+        return total_by(at, found["owned"].to_numpy(), len(keys))
+
+
+class FrameOwned(Owned):
+    """Spark's answers to the plan, remembered for the expansion."""
+
+    def __init__(self, group: FrameGroup, settled: Settled) -> None:
+        self.group, self.settled = group, settled
+        self._views: list[tuple[Cells, View]] = []
+        self._types: list[tuple[Held, DataFrame]] = []
+
+    def view(self, cells: Cells) -> View:
+        """Return the group seen through `cells`, worked out once."""
+        for known, view in self._views:
+            if known is cells:
+                return view
+        self._views.append((cells, View(self.group, self.settled, cells)))
+        return self._views[-1][1]
+
+    def loads(self, cells: Cells) -> Histogram:
+        """See `Owned`."""
+        return self.view(cells).loads
+
+    def crossing(self, cells: Cells) -> int:
+        """See `Owned`."""
+        return self.view(cells).crossing
+
+    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
+        """See `Owned`."""
+        held, members = self.view(cells).held(above, entries_max)
+        if held is not None and members is not None:
+            self._types.append((held, members))
+        return held
+
+    def typed(self, held: Held) -> DataFrame:
+        """Return the typed members of a compression given out before."""
+        return next(members for known, members in self._types if known is held)
+
+
+def histogram(members: DataFrame, load: str, classes: int) -> Histogram:
+    """Count members by class and load."""
+    found = members.groupBy("class", load).count().toArrow()
+    return Histogram.of(
+        classes,
+        found["class"].to_numpy().astype(np.int64),
+        found[load].to_numpy().astype(np.int64),
+        found["count"].to_numpy(),
+    )
+
+
+def total(frame: DataFrame, key: str, amount: str, size: int) -> Longs:
+    """Sum `amount` per key in 0 … size − 1, on the driver."""
+    found = frame.groupBy(key).agg(F.sum(amount).alias("total")).toArrow()
+    return total_by(found[key].to_numpy(), found["total"].to_numpy(), size)

@@ -1,0 +1,233 @@
+"""Total orders on DataFrames: running sums, joining of neighbours, laying lines beside each other.
+
+Everything is two-level. Rows are put into buckets that follow the order; a window works inside each
+bucket; what the buckets before it hold is a few numbers on the driver. So no window ever runs over
+a frame of more than one bucket in one task, and the result does not depend on where buckets end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+BUCKET_ROWS = 250_000
+"""Rows of a bucket, about: what one task sorts at once."""
+
+_SAMPLES_PER_BUCKET = 50
+_BUCKETS_MAX = 256  # more would make the written-out search of a row's bucket too long
+
+
+class Scratch:
+    """Frames that several steps read: computed once, kept in memory or on disk until released.
+
+    A kept frame is a local checkpoint, not a cache: it cuts the lineage. Plans that nest caches grow
+    with every step until only writing them down fills the driver's heap.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Compute the frame now, and keep it."""
+        kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(kept._jdf.queryExecution().analyzed().rdd())  # noqa: SLF001 - no other way
+        return kept
+
+    def release(self) -> None:
+        """Forget everything kept."""
+        while self._kept:
+            self._kept.pop().unpersist(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A frame whose rows carry their bucket: all of one bucket come before all of the next."""
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    buckets: int
+
+    def window(self) -> Any:  # noqa: ANN401 - pyspark's window builder
+        """Return the window over one bucket in order."""
+        return Window.partitionBy("bucket").orderBy(*self.keys)
+
+    def carried(self, per_bucket: Column, combine: str) -> Column:
+        """Aggregate each bucket and return, for a row, what the buckets before it add up to.
+
+        Parameters
+        ----------
+        per_bucket
+            An aggregate of a bucket, an integer.
+        combine
+            "sum" or "max" over buckets; 0 or null before the first.
+        """
+        if self.buckets == 1:
+            return F.lit(0 if combine == "sum" else None).cast("long")
+        rows = self.frame.groupBy("bucket").agg(per_bucket.alias("value")).collect()
+        values: list[int | None] = [None] * self.buckets
+        for row in rows:
+            values[row["bucket"]] = row["value"]
+        if combine == "sum":
+            before = [0, *accumulate(value or 0 for value in values)]
+        else:
+            before = [None, *accumulate(values, _max)]
+        table = F.array(*[F.lit(value).cast("long") for value in before[:-1]])
+        return F.get(table, F.col("bucket"))
+
+
+def ordered(scratch: Scratch, frame: DataFrame, keys: Sequence[str], rows: int) -> Ordered:
+    """Put rows into buckets by a total order.
+
+    Parameters
+    ----------
+    keys
+        Columns without nulls, ascending; together they tell all rows apart.
+    rows
+        How many rows there are, about.
+    """
+    buckets = min(max(1, -(-rows // BUCKET_ROWS)), _BUCKETS_MAX)
+    if buckets == 1:
+        kept = frame.withColumn("bucket", F.lit(0))
+        return Ordered(kept, tuple(keys), 1)
+    frame = scratch.keep(frame)
+    edges = _edges(frame, keys, rows, buckets)
+    bucket = _search(
+        edges, 0, len(edges), F.struct(*keys), [frame.schema[k].dataType for k in keys]
+    )
+    return Ordered(frame.withColumn("bucket", bucket), tuple(keys), len(edges) + 1)
+
+
+def running_sum(
+    scratch: Scratch, frame: DataFrame, keys: Sequence[str], amount: str, into: str, rows: int
+) -> DataFrame:
+    """Add a column: the sum of `amount` over all rows that come before in the total order."""
+    order = ordered(scratch, frame, keys, rows)
+    carried = order.carried(F.sum(amount), "sum")
+    earlier = order.window().rowsBetween(Window.unboundedPreceding, -1)
+    inside = F.coalesce(F.sum(amount).over(earlier), F.lit(0))
+    return order.frame.withColumn(into, carried + inside).drop("bucket")
+
+
+def join_neighbours(scratch: Scratch, frame: DataFrame, rows: int) -> DataFrame:
+    """Merge disjoint intervals `at`, `length` of a line that touch; other columns: their minimum."""
+    order = ordered(scratch, frame, ["at"], rows)
+    end = F.col("at") + F.col("length")
+    carried = order.carried(F.max(end), "max")
+    before = F.coalesce(F.lag(end).over(order.window()), carried)
+    head = (~F.coalesce(before == F.col("at"), F.lit(False))).cast("long")
+    heads = Ordered(order.frame.withColumn("head", head), order.keys, order.buckets)
+    upto = order.window().rowsBetween(Window.unboundedPreceding, 0)
+    run = heads.carried(F.sum("head"), "sum") + F.sum("head").over(upto)
+    others = [F.min(name).alias(name) for name in frame.columns if name != "length"]
+    merged = heads.frame.withColumn("run", run).groupBy("run")
+    return merged.agg(*others, F.sum("length").alias("length")).select(*frame.columns)
+
+
+def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> DataFrame:
+    """Cut a line at the ends of two rows of intervals and pair what lies on each other.
+
+    Parameters
+    ----------
+    left, right
+        `at`, `length`, and other columns: intervals on [0, total), disjoint within each frame.
+    rows
+        How many intervals there are, about.
+
+    Returns
+    -------
+    DataFrame
+        One row a piece that both cover: structs `left` and `right` with the columns of its
+        intervals, `left_offset` and `right_offset`, where it begins within them, and `count`.
+    """
+    buckets = min(max(1, -(-rows // BUCKET_ROWS)), max(total, 1))
+    width = max(-(-total // buckets), 1)
+    events = _pieces(left, "left", "right", right, width).unionByName(
+        _pieces(right, "right", "left", left, width)
+    )
+    events = events.groupBy("bucket", "from").agg(
+        F.max("left").alias("left"), F.max("right").alias("right")
+    )
+    order = Window.partitionBy("bucket").orderBy("from")
+    upto = order.rowsBetween(Window.unboundedPreceding, 0)
+    events = events.select(
+        "from",
+        F.lead("from").over(order).alias("next"),
+        F.max("left")
+        .over(upto)
+        .alias("left"),  # the last one: they are ordered by where they start
+        F.max("right").over(upto).alias("right"),
+    )
+    until = F.least("next", "left.until", "right.until")
+    covered = F.col("left").isNotNull() & F.col("right").isNotNull()
+    return events.where(covered & (until > F.col("from"))).select(
+        "left",
+        "right",
+        (F.col("from") - F.col("left.at")).alias("left_offset"),
+        (F.col("from") - F.col("right.at")).alias("right_offset"),
+        (until - F.col("from")).alias("count"),
+    )
+
+
+def _pieces(
+    frame: DataFrame, own: str, other: str, other_frame: DataFrame, width: int
+) -> DataFrame:
+    """Cut intervals at bucket ends: the bucket, where the piece starts, and all of it as a struct."""
+    end = F.col("at") + F.col("length")
+    first, last = _div(F.col("at"), width), _div(end - 1, width)
+    cut = frame.where(F.col("length") > 0).withColumn("bucket", F.explode(F.sequence(first, last)))
+    start = F.greatest(F.col("at"), F.col("bucket") * width)
+    until = F.least(end, (F.col("bucket") + 1) * width)
+    fields = [start.alias("from"), until.alias("until"), *frame.columns]
+    nothing = F.lit(None).cast(_struct_type(other_frame))
+    return cut.select(
+        "bucket", start.alias("from"), F.struct(*fields).alias(own), nothing.alias(other)
+    )
+
+
+def _struct_type(frame: DataFrame) -> T.StructType:
+    ends = [T.StructField(name, T.LongType()) for name in ("from", "until")]
+    return T.StructType(ends + [T.StructField(f.name, f.dataType) for f in frame.schema.fields])
+
+
+def _div(column: Column, width: int) -> Column:
+    """Divide whole numbers of 0 or more, rounding down."""
+    return F.floor(column / F.lit(width)) if width > 1 else column
+
+
+def _edges(frame: DataFrame, keys: Sequence[str], rows: int, buckets: int) -> list[tuple[Any, ...]]:
+    """Return keys that cut the frame into buckets of about equal size.
+
+    They come from a sample chosen by a hash, so they are the same on every run; no result depends
+    on them.
+    """
+    every = max(rows // (buckets * _SAMPLES_PER_BUCKET), 1)
+    sample = frame.select(*keys).where(F.pmod(F.xxhash64(*keys), F.lit(every)) == 0)
+    found = sorted({tuple(row) for row in sample.collect()})
+    cuts = {len(found) * k // buckets for k in range(1, buckets)}
+    return [found[cut] for cut in sorted(cuts) if cut < len(found)]
+
+
+def _search(
+    edges: Sequence[tuple[Any, ...]], low: int, high: int, key: Column, kinds: Sequence[Any]
+) -> Column:
+    """Return how many edges are at or below the key, as a binary search written out."""
+    if low == high:
+        return F.lit(low)
+    middle = (low + high) // 2
+    fields = [F.lit(v).cast(kind) for v, kind in zip(edges[middle], kinds, strict=True)]
+    return F.when(key >= F.struct(*fields), _search(edges, middle + 1, high, key, kinds)).otherwise(
+        _search(edges, low, middle, key, kinds)
+    )
+
+
+def _max(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return max(left, right)

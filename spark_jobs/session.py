@@ -1,0 +1,81 @@
+"""A SparkSession with Delta, whatever the state of the user's Maven and Ivy folders."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs import jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""Without these a session cannot read or write Delta tables."""
+
+LOCAL_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "true",
+}
+"""What makes a session on one machine start and answer fast; conf/spark-defaults.conf says why."""
+
+
+def spark_session(
+    app_name: str = "muster", master: str | None = None, conf: dict[str, str] | None = None
+) -> SparkSession:
+    """Return the running session, or start one that can read and write Delta tables.
+
+    Parameters
+    ----------
+    app_name
+        Shown in Spark's own pages and logs.
+    master
+        Where to run; None for what spark-submit said, else local[*].
+    conf
+        Spark settings that win over ours.
+
+    Raises
+    ------
+    JarsMissingError
+        Java or Delta's jars are missing; the message says what to do.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - a coordinator never imports pyspark
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    if jars.java_command() is None:
+        raise jars.JarsMissingError(
+            "Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start another Python
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = dict(DELTA_CONF)
+    if not submitted:
+        settings |= LOCAL_CONF
+        settings["spark.driver.extraJavaOptions"] = log_option()
+        if not jars.in_spark():
+            settings["spark.jars"] = ",".join(map(str, jars.delta_jars()))
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in (settings | (conf or {})).items():
+        builder = builder.config(key, value)
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    return builder.getOrCreate()
+
+
+def log_option() -> str:
+    """Return the JVM option that makes Spark quiet: warnings and errors only, on stderr."""
+    ours = Path(__file__).parent / "log4j2.properties"
+    return f"-Dlog4j2.configurationFile={ours.as_uri()} -Dfile.encoding=UTF-8"

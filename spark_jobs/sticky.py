@@ -1,0 +1,65 @@
+"""sticky as DataFrame operations: the rows of `assignors.sticky`, for any size of group."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from assignors import get_assignor
+from assignors.plan import EXACT_EDGES
+from assignors.sticky import imbalance_of
+from spark_jobs.balanced import assign_balanced
+from spark_jobs.expand import Assigned
+
+
+def assign(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+    *,
+    imbalance: int | str = 0,
+    max_moves: int | None = None,
+) -> DataFrame:
+    """Assign every partition of every subscribed topic, moving as few as the imbalance allows.
+
+    Parameters
+    ----------
+    members, topics, previous
+        As `spark_jobs.uniform.assign`.
+    imbalance, max_moves
+        As `assignors.sticky.StickyAssignor`.
+
+    Returns
+    -------
+    DataFrame
+        `ASSIGNMENT`: one row a range, touching ranges merged, in no order.
+
+    Raises
+    ------
+    SpecError
+        Bad input or a bad option; nothing was computed.
+    """
+    return run(spark, members, topics, previous, imbalance=imbalance, max_moves=max_moves).rows
+
+
+def run(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+    *,
+    imbalance: int | str = 0,
+    max_moves: int | None = None,
+    exact_edges: int = EXACT_EDGES,
+) -> Assigned:
+    """Assign, and say what was proved on the way."""
+    get_assignor("sticky", imbalance=imbalance, max_moves=max_moves)  # refuses bad options
+    return assign_balanced(
+        spark,
+        members,
+        topics,
+        previous,
+        imbalance=imbalance_of(imbalance),
+        max_moves=max_moves,
+        exact_edges=exact_edges,
+    )

@@ -1,0 +1,52 @@
+"""uniform as DataFrame operations: the rows of `assignors.uniform`, for any size of group."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from assignors.plan import EXACT_EDGES
+from spark_jobs.balanced import assign_balanced
+from spark_jobs.expand import Assigned
+
+
+def assign(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+) -> DataFrame:
+    """Assign every partition of every subscribed topic.
+
+    Parameters
+    ----------
+    members
+        member_id, subscribed (array of topics); optional instance_id.
+    topics
+        topic, partitions.
+    previous
+        member_id, topic, first_partition, partition_count; in any order, split anyhow. None for a
+        fresh group. Owners that are not members have left.
+
+    Returns
+    -------
+    DataFrame
+        `ASSIGNMENT`: one row a range, touching ranges merged, in no order.
+
+    Raises
+    ------
+    SpecError
+        Bad input; nothing was computed.
+    """
+    return run(spark, members, topics, previous).rows
+
+
+def run(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+    *,
+    exact_edges: int = EXACT_EDGES,
+) -> Assigned:
+    """Assign, and say what was proved on the way."""
+    return assign_balanced(spark, members, topics, previous, exact_edges=exact_edges)
