@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +13,7 @@ from spark_jobs.expand import Assigned, expand
 from spark_jobs.frames import ASSIGNMENT
 from spark_jobs.group import FrameGroup
 from spark_jobs.owned import FrameOwned
-from spark_jobs.prefix import Scratch
+from spark_jobs.scratch import Scratch, release_with
 
 
 def assign_balanced(
@@ -31,29 +30,18 @@ def assign_balanced(
 
     What the rows need stays kept by Spark until the result is no longer referenced.
     """
-    scratch = Scratch()
+    scratch = Scratch(spark)
     try:
         if previous is None:
             previous = spark.createDataFrame([], ASSIGNMENT)
-        claims, rows = check_previous(previous)
-        group = FrameGroup.of(spark, scratch, members, topics, rows)
-        owned = FrameOwned(group, settle(group, claims, rows))
+        claims, rows = check_previous(scratch.adopt(previous))
+        group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), rows)
+        owned = FrameOwned(group, settle(group, claims))
         plan = sticky_plan(group.problem, imbalance, owned, exact_edges)
         assigned = expand(plan, owned, max_moves)
     except BaseException:
         scratch.release()
         raise
-    release_with(assigned.rows, scratch)
-    return assigned
-
-
-def release_with(rows: DataFrame, scratch: Scratch) -> None:
-    """Let go of what is kept when nobody holds the rows any more."""
-    weakref.finalize(rows, _release, scratch.release)
-
-
-def _release(release: Callable[[], None]) -> None:
-    try:
-        release()
-    except Exception:  # noqa: BLE001, S110 - the session may be gone: then so is what it kept
-        pass
+    rows_of_user = scratch.give_back(assigned.rows)
+    release_with(rows_of_user, scratch)
+    return replace(assigned, rows=rows_of_user)

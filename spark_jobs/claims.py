@@ -1,27 +1,28 @@
-"""Claims of the previous assignment, settled; and the gaps they leave. Twin of `assignors.claims`."""
+"""Claims of the previous assignment, settled, and the gaps they leave.
+
+The twin of `assignors.claims`. One pass over the line of partitions finds what nobody owns, what is
+owned twice, and ranges of one member that touch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors import SpecError
 from assignors.arrays import Longs, total_by
 from spark_jobs.frames import select_owned, small
-from spark_jobs.group import ORDER, FrameGroup
+from spark_jobs.group import MEMBERS, ORDER, FrameGroup, key_of
 from spark_jobs.prefix import BUCKET_ROWS
 
-RANGES = ("member_id", "key", "class", "topic_index", "first", "count")
+RANGES = ("key", "class", "topic_index", "first", "count")
 """Columns of settled ranges: canonical within each member, each partition owned once."""
 
-BY_MEMBER = ("key", "member_id")
-"""What a window over one member's rows is partitioned by: hash-partitioned frames satisfy it, and
-the sort compares numbers first."""
-
-_FINE, _UNKNOWN_TOPIC, _OUTSIDE, _TWICE = range(4)
+_UNKNOWN_TOPIC, _OUTSIDE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +32,14 @@ class Settled:
     Attributes
     ----------
     ranges
-        `RANGES`; hash-partitioned by member_id.
+        `RANGES`; hash-partitioned by key.
     gaps
         topic_index, first, length: partitions of subscribed topics without an owner; a gap may be
         given in several pieces that touch.
-    rows
-        Ranges, about.
-    owned, gap_rows
-        Partitions owned; rows of `gaps`.
-    free
-        (T,) partitions of each topic in `gaps`.
+    rows, owned
+        Ranges; partitions owned.
+    gap_rows, free
+        Rows of `gaps`; and (T,) partitions of each topic in them.
     """
 
     ranges: DataFrame
@@ -66,16 +65,15 @@ def check_previous(previous: DataFrame) -> tuple[DataFrame, int]:
     most = 2**31 - 1
     first, count = F.col("first_partition"), F.col("partition_count")
     wrong = (first < 0) | (count < 1) | (first > most) | (count > most)
-    sample = F.struct("member_id", "topic", "first_partition", "partition_count")
     found = claims.agg(
         F.count(F.lit(1)).alias("rows"),
         F.max(null).alias("null"),
-        F.min(F.when(wrong, sample)).alias("wrong"),
+        F.max(F.coalesce(wrong, F.lit(False))).alias("wrong"),
     ).collect()[0]
     if found["null"]:
         raise SpecError("owned: a row has a null: give every row all four values")
     if found["wrong"]:
-        member, topic, at, size = found["wrong"]
+        member, topic, at, size = claims.where(wrong).agg(F.min(F.struct("*"))).collect()[0][0]
         raise SpecError(
             f"owned: member {member!r}, topic {topic!r} has first_partition {at} and "
             f"partition_count {size}: give a first partition of 0 or more and a count of 1 or more"
@@ -83,7 +81,7 @@ def check_previous(previous: DataFrame) -> tuple[DataFrame, int]:
     return claims, int(found["rows"])
 
 
-def settle(group: FrameGroup, claims: DataFrame, rows: int) -> Settled:
+def settle(group: FrameGroup, claims: DataFrame) -> Settled:
     """Decide every claim (algorithm.md, 2).
 
     Raises
@@ -91,164 +89,195 @@ def settle(group: FrameGroup, claims: DataFrame, rows: int) -> Settled:
     SpecError
         A live member's claim lies outside its topic, or overlaps another claim of its own.
     """
-    judged = _judged(group, claims)
-    merged = group.scratch.keep(_merged(judged))
-    found = merged.agg(
-        F.max("fault").alias("fault"),
-        F.sum("count").alias("owned"),
-        F.count(F.lit(1)).alias("rows"),
-    ).collect()[0]
-    if found["fault"]:
-        _refuse(judged, group)
-    ranges = merged.select(*RANGES)
-    gaps, contested = _gaps(group, ranges, found["rows"])
-    if contested:
+    judged = group.scratch.keep(_judged(group, claims))
+    rows, fault = judged.agg(F.count(F.lit(1)), F.max("fault")).collect()[0]
+    if fault:
+        _refuse(group, judged)
+    ranges = judged.where("subscribed").select(*RANGES)
+    line = _Line.of(group, rows)
+    marks = group.scratch.keep(line.marks(ranges))
+    if marks.where("kind = 'lap'").limit(1).count():
+        _refuse_own_overlap(group, judged)
         ranges = group.scratch.keep(_first_in_member_order(group, ranges))
-        found = ranges.agg(
-            F.sum("count").alias("owned"), F.count(F.lit(1)).alias("rows")
-        ).collect()[0]
+    elif line.any_touch(marks):
+        ranges = group.scratch.keep(touching_merged(ranges))
+    owned, rows = ranges.agg(F.sum("count"), F.count(F.lit(1))).collect()[0]
+    gaps = marks.where("kind = 'gap'").select("topic_index", "first", "length")
     sums = gaps.groupBy("topic_index").agg(F.sum("length"), F.count(F.lit(1))).toArrow()
     topic, length, pieces = (column.to_numpy() for column in sums.columns)
     free = total_by(topic, length, len(group.topics.names))
-    return Settled(ranges, gaps, found["rows"], found["owned"] or 0, int(pieces.sum()), free)
+    return Settled(ranges, gaps, rows, owned or 0, int(pieces.sum()), free)
 
 
 def _judged(group: FrameGroup, claims: DataFrame) -> DataFrame:
-    """Look up members and topics, order each member's claims, and say what is wrong with them."""
-    names = group.topics.names
-    topics = small(
-        group.spark,
-        {
-            "topic": names,
-            "topic_index": np.arange(len(names), dtype=np.int32),
-            "partitions": group.topics.partitions,
-        },
+    """Look up members and topics, and say which claims cannot be."""
+    members = group.members.select("key", "class", F.col("member_id").alias("name"))
+    claims = claims.withColumn("key", key_of("member_id", group.seed))
+    live = claims.repartition(group.scratch.tasks, "key").join(
+        members.hint("shuffle_hash"), "key", "inner"
     )
-    members = group.members.select("member_id", "key", "class").hint("shuffle_hash")
-    live = claims.repartition(group.tasks, "member_id").join(members, "member_id", "inner")
-    known = live.join(topics, "topic", "left")
-    first, end = F.col("first_partition"), F.col("first_partition") + F.col("partition_count")
-    order = Window.partitionBy(*BY_MEMBER).orderBy("topic_index", "first_partition", "topic")
-    before = F.when(
-        F.lag("topic_index").over(order) == F.col("topic_index"), F.lag(end).over(order)
+    known = _with_topics(group, live)
+    # Said here and not as a filter, which would become part of the join and cost a shuffle more.
+    same = F.col("member_id") == F.col("name")
+    end = F.col("first_partition") + F.col("partition_count")
+    fault = F.when(same & F.col("topic_index").isNull(), _UNKNOWN_TOPIC).when(
+        same & (end > F.col("partitions")), _OUTSIDE
     )
-    fault = (
-        F.when(F.col("topic_index").isNull(), _UNKNOWN_TOPIC)
-        .when(end > F.col("partitions"), _OUTSIDE)
-        .when(F.coalesce(before > first, F.lit(False)), _TWICE)
-        .otherwise(_FINE)
-    )
-    head = (~F.coalesce(before == first, F.lit(False))).cast("int")
-    return _subscribed(group, known).select(
-        "member_id",
+    return known.select(
         "key",
         "class",
-        "topic",
         "topic_index",
-        first.cast("int").alias("first"),
+        F.col("first_partition").cast("int").alias("first"),
         F.col("partition_count").cast("int").alias("count"),
-        fault.alias("fault"),
-        head.alias("head"),
-        "subscribed",
+        F.coalesce(fault, F.lit(0)).alias("fault"),
+        F.when(fault.isNotNull(), F.col("topic")).alias("topic"),
+        (F.col("subscribed") & same).alias("subscribed"),
     )
 
 
-def _subscribed(group: FrameGroup, known: DataFrame) -> DataFrame:
-    """Add whether the owner still subscribes to the topic."""
-    classes = group.classes
-    pairs = {"topic_index": classes.topics.astype(np.int32), "subscribed": True}
-    if len(classes.size) == 1:
-        frame, keys = small(group.spark, _broadcast(pairs)), ["topic_index"]
-    else:
-        class_ = np.repeat(np.arange(len(classes.size), dtype=np.int32), np.diff(classes.offsets))
-        frame = small(group.spark, _broadcast({"class": class_} | pairs))
-        keys = ["class", "topic_index"]
-    joined = known.join(frame, keys, "left")
-    return joined.withColumn("subscribed", F.coalesce("subscribed", F.lit(False)))
-
-
-def _broadcast(columns: dict[str, object]) -> dict[str, object]:
-    """Repeat scalars to the length of the first column."""
-    length = len(next(iter(columns.values())))
-    return {k: np.full(length, v) if np.isscalar(v) else v for k, v in columns.items()}
-
-
-def _merged(judged: DataFrame) -> DataFrame:
-    """Merge what touches; faulty rows stay, to be seen."""
-    order = Window.partitionBy(*BY_MEMBER).orderBy("topic_index", "first")
-    run = F.sum("head").over(order.rowsBetween(Window.unboundedPreceding, 0))
-    rows = judged.where(F.col("subscribed") | (F.col("fault") > 0)).withColumn("run", run)
-    merged = rows.groupBy("key", "member_id", "class", "topic_index", "run").agg(
-        F.min("first").alias("first"),
-        F.sum("count").cast("int").alias("count"),
-        F.max("fault").alias("fault"),
+def _with_topics(group: FrameGroup, claims: DataFrame) -> DataFrame:
+    """Add topic_index, partitions, and whether the owner subscribes to the topic."""
+    names, classes = group.topics.names, group.classes
+    topics: dict[str, npt.ArrayLike] = {
+        "topic": names,
+        "topic_index": np.arange(len(names), dtype=np.int32),
+        "partitions": group.topics.partitions,
+    }
+    if len(classes.size) <= 1:
+        topics["subscribed"] = np.isin(np.arange(len(names)), classes.topics)
+        return claims.join(small(group.spark, topics), "topic", "left")
+    known = claims.join(small(group.spark, topics), "topic", "left")
+    class_ = np.repeat(np.arange(len(classes.size), dtype=np.int32), np.diff(classes.offsets))
+    pairs = {
+        "class": class_,
+        "topic_index": classes.topics.astype(np.int32),
+        "subscribed": np.ones(len(class_), dtype=np.bool_),
+    }
+    return known.join(small(group.spark, pairs), ["class", "topic_index"], "left").fillna(
+        value=False, subset=["subscribed"]
     )
-    return merged.select(*RANGES, "fault")
 
 
-def _refuse(judged: DataFrame, group: FrameGroup) -> None:
-    row = judged.where("fault > 0").agg(
-        F.min(F.struct("fault", "member_id", "topic", "first", "count", "topic_index"))
-    )
+def _refuse(group: FrameGroup, judged: DataFrame) -> None:
+    named = judged.where("fault > 0").join(group.members.select("key", "member_id"), "key", "inner")
+    row = named.agg(F.min(F.struct("fault", "member_id", "topic", "first", "count", "topic_index")))
     fault, member, topic, first, count, index = row.collect()[0][0]
     if fault == _UNKNOWN_TOPIC:
         raise SpecError(
             f"member {member!r} owns partitions of topic {topic!r}, which is not in topics: "
             "add it, or drop the claim"
         )
-    if fault == _OUTSIDE:
-        raise SpecError(
-            f"member {member!r} owns partition {first + count - 1} of topic {topic!r}, which has "
-            f"{int(group.topics.partitions[index])}: correct the claim or the partition count"
-        )
     raise SpecError(
-        f"member {member!r} owns partition {first} of topic {topic!r} twice: its ranges overlap; "
-        "give each partition once"
+        f"member {member!r} owns partition {first + count - 1} of topic {topic!r}, which has "
+        f"{int(group.topics.partitions[index])}: correct the claim or the partition count"
     )
 
 
-def _gaps(group: FrameGroup, ranges: DataFrame, rows: int) -> tuple[DataFrame, bool]:
-    """Find what nobody owns, bucket by bucket of each topic; tell whether anything is owned twice."""
-    used = np.flatnonzero(group.problem.topic_class >= 0)
-    partitions = group.topics.partitions[used]
-    width = max(int(partitions.sum()) * BUCKET_ROWS // max(rows, 1), 1)
-    buckets = -(-partitions // width)
-    topic = np.repeat(used, buckets)
-    bucket = np.arange(len(topic)) - np.repeat(np.cumsum(buckets) - buckets, buckets)
-    low = bucket * width
-    high = np.minimum(low + width, group.topics.partitions[topic])
-    edges = small(  # an empty range at both ends of every bucket, so that its outer gaps show
-        group.spark,
-        {
-            "topic_index": np.concatenate([topic, topic]).astype(np.int32),
-            "bucket": np.concatenate([bucket, bucket]).astype(np.int64),
-            "from": np.concatenate([low, high]).astype(np.int64),
-            "until": np.concatenate([low, high]).astype(np.int64),
-        },
-    )
-    end = (F.col("first") + F.col("count")).cast("long")
-    buckets_of = F.sequence(_div(F.col("first"), width), _div(end - 1, width))
-    cut = ranges.select("topic_index", "first", "count", F.explode(buckets_of).alias("bucket"))
-    pieces = cut.select(
-        "topic_index",
-        "bucket",
-        F.greatest(F.col("first").cast("long"), F.col("bucket") * width).alias("from"),
-        F.least(end, (F.col("bucket") + 1) * width).alias("until"),
-    )
-    order = Window.partitionBy("topic_index", "bucket").orderBy("from", "until")
-    before = F.max("until").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    found = pieces.unionByName(edges).withColumn("before", before)
-    gap = F.col("from") > F.col("before")
-    lap = (F.col("from") < F.col("before")) & (F.col("until") > F.col("from"))
-    marked = group.scratch.keep(
-        found.where(gap | lap).select(
-            "topic_index",
-            F.col("before").alias("first"),
-            (F.col("from") - F.col("before")).alias("length"),
+def _refuse_own_overlap(group: FrameGroup, judged: DataFrame) -> None:
+    order = Window.partitionBy("key", "topic_index").orderBy("first", "count")
+    end = F.col("first") + F.col("count")
+    again = judged.withColumn("before", F.lag(end).over(order)).where("before > first")
+    named = again.join(group.members.select("key", "member_id"), "key", "inner")
+    row = named.agg(F.min(F.struct("member_id", "topic_index", "first"))).collect()[0][0]
+    if row is not None:
+        member, index, first = row
+        raise SpecError(
+            f"member {member!r} owns partition {first} of topic "
+            f"{group.topics.names[index].as_py()!r} twice: its ranges overlap; "
+            "give each partition once"
         )
-    )
-    contested = bool(marked.where("length < 0").limit(1).count())
-    return marked.where("length > 0"), contested
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The partitions of all subscribed topics, each topic cut into buckets of equal width."""
+
+    group: FrameGroup
+    width: int
+    topic: Longs
+    low: Longs
+    high: Longs
+
+    @classmethod
+    def of(cls, group: FrameGroup, rows: int) -> _Line:
+        """Choose the width so that a bucket holds about `BUCKET_ROWS` ranges."""
+        used = np.flatnonzero(group.problem.topic_class >= 0)
+        partitions = group.topics.partitions[used]
+        width = max(int(partitions.sum()) * BUCKET_ROWS // max(rows, 1), 1)
+        buckets = -(-partitions // width)
+        topic = np.repeat(used, buckets)
+        bucket = np.arange(len(topic)) - np.repeat(np.cumsum(buckets) - buckets, buckets)
+        low = bucket * width
+        return cls(
+            group, width, topic, low, np.minimum(low + width, group.topics.partitions[topic])
+        )
+
+    def marks(self, ranges: DataFrame) -> DataFrame:
+        """Find gaps, laps and touching neighbours, and who stands at the ends of buckets.
+
+        Returns
+        -------
+        DataFrame
+            kind ('gap', 'lap', 'touch', 'start', 'end'), topic_index, first, length, key.
+        """
+        end = (F.col("first") + F.col("count")).cast("long")
+        first = F.col("first").cast("long")
+        buckets = F.sequence(_div(first, self.width), _div(end - 1, self.width))
+        cut = ranges.select(
+            "key",
+            "topic_index",
+            first.alias("from"),
+            end.alias("until"),
+            F.explode(buckets).alias("bucket"),
+        )
+        low = F.col("bucket") * self.width
+        pieces = cut.select(
+            "key",
+            "topic_index",
+            "bucket",
+            F.greatest("from", low).alias("from"),
+            F.least("until", low + self.width).alias("until"),
+            (F.col("from") >= low).alias("starts"),
+            (F.col("until") <= low + self.width).alias("ends"),
+        )
+        found = pieces.unionByName(self._edges(), allowMissingColumns=True)
+        order = Window.partitionBy("topic_index", "bucket").orderBy("from", "until")
+        before = F.max("until").over(order.rowsBetween(Window.unboundedPreceding, -1))
+        found = found.withColumn("before", before).withColumn("neighbour", F.lag("key").over(order))
+        real = F.col("until") > F.col("from")
+        kind = (
+            F.when(F.col("from") > F.col("before"), "gap")
+            .when(real & (F.col("from") < F.col("before")), "lap")
+            .when(real & (F.col("neighbour") == F.col("key")), "touch")
+            .when(F.col("starts") & (F.col("from") == low), "start")
+            .when(F.col("ends") & (F.col("until") == low + self.width), "end")
+        )
+        place = F.when(kind == "gap", F.col("before")).when(kind == "end", F.col("until"))
+        return found.withColumn("kind", kind).where("kind is not null").select(
+            "kind", "topic_index", F.coalesce(place, F.col("from")).alias("first"),
+            (F.col("from") - F.col("before")).alias("length"), "key",
+        )  # fmt: skip
+
+    def _edges(self) -> DataFrame:
+        """Return an empty range at both ends of every bucket, so that its outer gaps show."""
+        bucket = self.low // self.width
+        return small(
+            self.group.spark,
+            {
+                "topic_index": np.concatenate([self.topic, self.topic]).astype(np.int32),
+                "bucket": np.concatenate([bucket, bucket]),
+                "from": np.concatenate([self.low, self.high]),
+                "until": np.concatenate([self.low, self.high]),
+            },
+        )
+
+    def any_touch(self, marks: DataFrame) -> bool:
+        """Tell whether two ranges of one member touch, also where two buckets meet."""
+        if marks.where("kind = 'touch'").limit(1).count():
+            return True
+        start = marks.where("kind = 'start'").select("topic_index", "first", "key")
+        end = marks.where("kind = 'end'").select("topic_index", "first", "key")
+        return bool(start.join(end, ["topic_index", "first", "key"], "left_semi").limit(1).count())
 
 
 def _div(column: Column, width: int) -> Column:
@@ -261,7 +290,7 @@ def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     Only runs of overlapping ranges are cut into segments; the rest passes through.
     """
     rows = ranges.withColumn("until", F.col("first") + F.col("count"))
-    line = Window.partitionBy("topic_index").orderBy("first", "until", "member_id")
+    line = Window.partitionBy("topic_index").orderBy("first", "until", "key")
     before = F.max("until").over(line.rowsBetween(Window.unboundedPreceding, -1))
     fresh = F.coalesce(F.col("first") >= before, F.lit(True)).cast("int")
     rows = rows.withColumn("fresh", fresh)
@@ -269,9 +298,8 @@ def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     rows = rows.withColumn("run", run)
     whole = Window.partitionBy("topic_index", "run")
     rows = group.scratch.keep(rows.withColumn("crowd", F.count(F.lit(1)).over(whole)))
-    crowded = rows.where("crowd > 1").join(
-        group.members.select(*ORDER).hint("shuffle_hash"), "member_id", "inner"
-    )
+    owners = group.members.select(*MEMBERS).drop("class").hint("shuffle_hash")
+    crowded = rows.where("crowd > 1").join(owners, "key", "inner")
     ends = crowded.select("topic_index", "run", F.explode(F.array("first", "until")).alias("cut"))
     cuts = Window.partitionBy("topic_index", "run").orderBy("cut")
     segments = (
@@ -282,21 +310,20 @@ def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     )
     best = F.min(F.struct(*ORDER, "key", "class")).alias("best")
     won = covering.groupBy("topic_index", "run", "cut", "next").agg(best).select(
-        "best.member_id", "best.key", "best.class", "topic_index",
+        "best.key", "best.class", "topic_index",
         F.col("cut").alias("first"), (F.col("next") - F.col("cut")).alias("count"),
     )  # fmt: skip
     rest = rows.where("crowd = 1").select(*RANGES)
-    return touching_merged(rest.unionByName(won.select(*RANGES)), group.tasks)
+    together = rest.unionByName(won.select(*RANGES))
+    return touching_merged(together.repartition(group.scratch.tasks, "key"))
 
 
-def touching_merged(ranges: DataFrame, tasks: int) -> DataFrame:
-    """Merge touching ranges of the same member and topic."""
-    order = Window.partitionBy(*BY_MEMBER).orderBy("topic_index", "first")
+def touching_merged(ranges: DataFrame) -> DataFrame:
+    """Merge touching ranges (key, topic_index, first, count) of the same member and topic."""
+    order = Window.partitionBy("key").orderBy("topic_index", "first")
     same = F.lag("topic_index").over(order) == F.col("topic_index")
     touches = same & (F.lag(F.col("first") + F.col("count")).over(order) == F.col("first"))
-    rows = ranges.repartition(tasks, "member_id").withColumn(
-        "head", (~F.coalesce(touches, F.lit(False))).cast("int")
-    )
+    rows = ranges.withColumn("head", (~F.coalesce(touches, F.lit(False))).cast("int"))
     run = F.sum("head").over(order.rowsBetween(Window.unboundedPreceding, 0))
     keys = [name for name in ranges.columns if name not in ("first", "count")]
     merged = (

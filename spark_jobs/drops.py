@@ -11,14 +11,13 @@ from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, segment_sums, total_by
 from assignors.levels import Histogram, Level, drops_needed, lower
-from assignors.plan import Flows, Plan
-from spark_jobs.claims import BY_MEMBER
+from assignors.plan import Flows, Held, Plan
 from spark_jobs.frames import small
 from spark_jobs.group import ORDER
 from spark_jobs.owned import FrameOwned, View, histogram, total
 from spark_jobs.prefix import running_sum
 
-COLUMNS = ("key", "member_id", "class", "topic_class", "owned", "amount")
+COLUMNS = ("key", "class", "topic_class", "owned", "amount")
 """What a drop is: `amount` of the `owned` partitions of (member, topic class)."""
 
 
@@ -97,7 +96,7 @@ def _lowered(view: View, plan: Plan) -> DataFrame:
         "topic_class": only[cut].astype(np.int32),
     }
     return rows.join(small(view.group.spark, topics), "class", "inner").select(
-        "key", "member_id", "class", "topic_class",
+        "key", "class", "topic_class",
         F.col("load").alias("owned"), F.col("give").alias("amount"),
     )  # fmt: skip
 
@@ -140,7 +139,7 @@ def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
     return ranked.join(entries, "type", "inner").withColumn("amount", units)
 
 
-def _vectors(view: View, held: object, offsets: Longs, losing: np.ndarray) -> DataFrame:
+def _vectors(view: View, held: Held, offsets: Longs, losing: np.ndarray) -> DataFrame:
     """class, vector, type: the types that lose something, to be found by what they own."""
     topic = pa.array(held.entry_topic[: offsets[-1]], pa.int32())
     owned = pa.array(held.entry_owned[: offsets[-1]], pa.int64())
@@ -242,8 +241,8 @@ def _levelled(
 ) -> tuple[DataFrame, Longs]:
     """Lower members still above their bounds, each from its last topic classes."""
     problem, cells = plan.cells.problem, plan.cells
-    dropped = rows.groupBy("member_id").agg(F.sum("amount").alias("dropped"))
-    members = view.members.join(dropped.hint("shuffle_hash"), "member_id", "left").select(
+    dropped = rows.groupBy("key").agg(F.sum("amount").alias("dropped"))
+    members = view.members.join(dropped.hint("shuffle_hash"), "key", "left").select(
         "key", "class", *ORDER,
         (F.col("load") - F.coalesce("dropped", F.lit(0))).alias("left_load"),
     )  # fmt: skip
@@ -255,9 +254,9 @@ def _levelled(
     if not needed.any():
         return rows, back
     give = above_level(view, members, "left_load", loads, lower(loads, needed), needed > 0)
-    rows = rows.join(give.select("member_id", "give"), "member_id", "left")
+    rows = rows.join(give.select("key", "give"), "key", "left")
     left = F.col("owned") - F.col("amount")
-    order = Window.partitionBy(*BY_MEMBER).orderBy(F.col("topic_class").desc())
+    order = Window.partitionBy("key").orderBy(F.col("topic_class").desc())
     before = F.coalesce(
         F.sum(left).over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
     )

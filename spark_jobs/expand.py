@@ -18,14 +18,14 @@ from assignors.arrays import Longs, offsets_of, segment_sums, total_by
 from assignors.levels import Histogram, Level, fill
 from assignors.plan import Plan
 from assignors.ranges import Verdict
-from spark_jobs.claims import BY_MEMBER, touching_merged
+from spark_jobs.claims import touching_merged
 from spark_jobs.drops import drops_of
 from spark_jobs.frames import select_assignment, small
-from spark_jobs.group import MEMBERS, ORDER
+from spark_jobs.group import MEMBERS, ORDER, FrameGroup
 from spark_jobs.owned import FrameOwned, View, histogram, total
 from spark_jobs.prefix import join_neighbours, lay_beside, running_sum
 
-GAINED = ("key", "member_id", "topic_index", "first", "count")
+GAINED = ("key", "topic_index", "first", "count")
 """Columns of what members get, or keep after a change."""
 
 
@@ -67,26 +67,26 @@ def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assig
     moved, pool, orphans = int(lost.sum()), int(shares.sum()), int(view.orphans.sum())
     if pool == 0:
         verdict = Verdict(partial=False, moved_minimum=plan.moved, exact=plan.exact)
-        return Assigned(_named(view, view.ranges), verdict, view.loads, 0, orphans)
+        return Assigned(named(view.group, view.ranges), verdict, view.loads, 0, orphans)
     members = _left(view, drops)
     loads = view.loads
     if drops is not None:
         loads = histogram(members, "load", len(plan.cells.low))
     level = fill(loads, total_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
     wants = view.group.scratch.keep(_wants(view, members, loads, level))
-    touched = wants.select("member_id")
+    touched = wants.select("key")
     if drops is not None:
-        touched = touched.unionByName(drops.select("member_id"))
+        touched = touched.unionByName(drops.select("key"))
     touched = touched.hint("shuffle_hash")
-    mine = _kept(view, view.ranges.join(touched, "member_id", "left_semi"), drops)
+    mine = _kept(view, view.ranges.join(touched, "key", "left_semi"), drops)
     gained = _hand_out(view, _pool(view, mine, drops), shares, wants, pool)
     partial = max_moves is not None and moved > max_moves
     if partial and max_moves is not None:
         moved, gained = max_moves, _limit(view, gained, mine, max_moves)
-    kept = mine.where("kept > 0").select(*GAINED[:4], F.col("kept").cast("int").alias("count"))
-    merged = touching_merged(kept.unionByName(gained), view.group.tasks)
-    rest = view.ranges.join(touched, "member_id", "left_anti")
-    rows = _named(view, rest).unionByName(_named(view, merged))
+    kept = mine.where("kept > 0").select(*GAINED[:3], F.col("kept").cast("int").alias("count"))
+    merged = touching_merged(kept.unionByName(gained))
+    rest = view.ranges.join(touched, "key", "left_anti")
+    rows = named(view.group, rest).unionByName(named(view.group, merged))
     verdict = Verdict(partial, plan.moved, plan.exact)
     return Assigned(rows, verdict, _filled(loads, level), moved, orphans)
 
@@ -110,8 +110,8 @@ def _left(view: View, drops: DataFrame | None) -> DataFrame:
     """All members with what they still have."""
     rows, left = view.members, F.col("owned")
     if drops is not None:
-        given = drops.groupBy("key", "member_id").agg(F.sum("amount").alias("dropped"))
-        rows = rows.join(given.drop("key").hint("shuffle_hash"), "member_id", "left")
+        given = drops.groupBy("key").agg(F.sum("amount").alias("dropped"))
+        rows = rows.join(given.hint("shuffle_hash"), "key", "left")
         left = left - F.coalesce("dropped", F.lit(0))
     rows = rows.select(*MEMBERS, left.alias("load"))
     return rows if drops is None else view.group.scratch.keep(rows)
@@ -162,9 +162,9 @@ def _kept(view: View, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
     """Add `kept`: the longest ranges first, the last one cut."""
     if drops is None:
         return view.group.scratch.keep(rows.withColumn("kept", F.col("count").cast("long")))
-    lost = drops.select("member_id", "topic_class", F.col("owned").alias("had"), "amount")
-    rows = rows.join(lost.hint("shuffle_hash"), ["member_id", "topic_class"], "left")
-    order = Window.partitionBy(*BY_MEMBER, "topic_class").orderBy(
+    lost = drops.select("key", "topic_class", F.col("owned").alias("had"), "amount")
+    rows = rows.join(lost.hint("shuffle_hash"), ["key", "topic_class"], "left")
+    order = Window.partitionBy("key", "topic_class").orderBy(
         F.col("count").desc(), "topic_index", "first"
     )
     before = F.coalesce(
@@ -188,7 +188,6 @@ def _given(view: View, mine: DataFrame) -> DataFrame:
         first.alias("first"),
         "topic_class",
         "key",
-        F.col("member_id").alias("owner"),
     )
 
 
@@ -231,13 +230,12 @@ def _hand_out(
     right = running_sum(scratch, seek, ["class", "greatest", *ORDER], "want", "laid", seekers)
     beside = lay_beside(
         left.select(F.col("laid").alias("at"), "length", "topic_index", "first"),
-        right.select(F.col("laid").alias("at"), F.col("want").alias("length"), "key", "member_id"),
+        right.select(F.col("laid").alias("at"), F.col("want").alias("length"), "key"),
         total_,
         pieces + seekers,
     )
     return beside.select(
         "right.key",
-        "right.member_id",
         "left.topic_index",
         (F.col("left.first") + F.col("left_offset")).cast("int").alias("first"),
         F.col("count").cast("int").alias("count"),
@@ -277,19 +275,19 @@ def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFra
     laid = gained.join(start, "topic_index", "inner").select(
         (F.col("line_start") + F.col("first")).alias("at"),
         F.col("count").cast("long").alias("length"),
-        *GAINED[:4],
+        *GAINED[:3],
     )
     laid = scratch.keep(laid)
     end = int(view.cells.problem.partitions.sum()) + len(group.topics.names)
     rows = laid.count() + view.settled.gap_rows
     first = (F.col("left.first") + F.col("left_offset")).alias("first")
     free = lay_beside(laid, _gaps(view).select("at", "length"), end, rows)
-    placed = free.select("left.key", "left.member_id", "left.topic_index", first, "count")
-    given = _given(view, mine).select("at", "length", "key", "owner")
+    placed = free.select("left.key", "left.topic_index", first, "count")
+    given = _given(view, mine).select("at", "length", "key")
     moves = lay_beside(laid, _with_surplus(view, given), end, rows).select(
         (F.col("left.at") + F.col("left_offset")).alias("at"),
-        F.struct("left.key", "left.member_id").alias("taker"),
-        F.struct("right.key", F.col("right.owner").alias("member_id")).alias("owner"),
+        F.col("left.key").alias("taker"),
+        F.col("right.key").alias("owner"),
         (-F.col("right.surplus")).alias("order"),
         "left.topic_index",
         first,
@@ -299,36 +297,37 @@ def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFra
     goes = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
     ranked = scratch.keep(ranked.withColumn("goes", goes))
     gone = ranked.where("goes > 0").select(
-        "taker.*", "topic_index", "first", F.col("goes").alias("count")
+        F.col("taker").alias("key"), "topic_index", "first", F.col("goes").alias("count")
     )
     stay = ranked.where("goes < count").select(
-        "owner.*",
+        F.col("owner").alias("key"),
         "topic_index",
         (F.col("first") + F.col("goes")).alias("first"),
         (F.col("count") - F.col("goes")).alias("count"),
     )
     rows_after = placed.unionByName(gone).unionByName(stay)
     ints = [F.col(name).cast("int") for name in ("topic_index", "first", "count")]
-    return rows_after.select("key", "member_id", *ints)
+    return rows_after.select("key", *ints)
 
 
 def _with_surplus(view: View, given: DataFrame) -> DataFrame:
     """Add how far the owner's load is above the least it may have."""
     who = view.members.join(view.bounds.select("class", "low"), "class", "inner").select(
-        F.col("member_id").alias("owner"), (F.col("owned") - F.col("low")).alias("surplus")
+        "key", (F.col("owned") - F.col("low")).alias("surplus")
     )
-    return given.join(who.hint("shuffle_hash"), "owner", "inner").select(
-        "at", "length", "key", "owner", "surplus"
+    return given.join(who.hint("shuffle_hash"), "key", "inner").select(
+        "at", "length", "key", "surplus"
     )
 
 
-def _named(view: View, ranges: DataFrame) -> DataFrame:
-    """Put topic names to ranges: `ASSIGNMENT`."""
-    names = view.group.topics.names
+def named(group: FrameGroup, ranges: DataFrame) -> DataFrame:
+    """Put names to members and topics: `ASSIGNMENT`."""
+    names = group.topics.names
     topics = small(
-        view.group.spark, {"topic": names, "topic_index": np.arange(len(names), dtype=np.int32)}
+        group.spark, {"topic": names, "topic_index": np.arange(len(names), dtype=np.int32)}
     )
-    rows = ranges.join(topics, "topic_index", "inner")
+    members = group.members.select("key", "member_id").hint("shuffle_hash")
+    rows = ranges.join(members, "key", "inner").join(topics, "topic_index", "inner")
     return select_assignment(
         rows.select(
             "member_id",

@@ -1,4 +1,4 @@
-"""A group as DataFrames: members numbered, subscriptions compressed, claims settled.
+"""A group as DataFrames: members with their class, subscriptions compressed.
 
 The twin of `assignors.spec`: what fits the driver (classes, topics) is there as arrays and goes
 through the same code; members and ranges stay distributed. Bad input is refused whole, before
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
@@ -20,14 +20,17 @@ from assignors.expand import Line
 from assignors.parse import topics_of_arrow
 from assignors.problem import Problem
 from spark_jobs.frames import select_members, select_topics, small
-from spark_jobs.prefix import BUCKET_ROWS, Scratch
+from spark_jobs.prefix import BUCKET_ROWS
+from spark_jobs.scratch import Scratch
 
 ORDER = ("dynamic", "instance", "member_id")
 """Member order: static members first by instance id, then by member id."""
 
-MEMBERS = ("member_id", "key", "class", *ORDER[:2])
-"""Columns of members. `key` is a hash of the id: it groups rows faster than text, and never orders
-anything that can be seen."""
+MEMBERS = ("key", "class", *ORDER)
+"""Columns of members. `key` stands for the member in all other frames: a hash of its id, checked to
+be unique in the group. It groups rows faster than text, and orders nothing that can be seen."""
+
+_SEEDS = range(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,18 @@ class Classes:
     offsets: Longs
     topics: Ints
 
+    @classmethod
+    def of(cls, sizes: list[int], lists: list[list[int]]) -> Classes:
+        """Lay lists of topics end to end."""
+        lengths = np.array([len(item) for item in lists], dtype=np.int64)
+        flat = np.array([at for item in lists for at in item], dtype=np.int64)
+        return cls(np.array(sizes, dtype=np.int64), offsets_of(lengths), flat)
+
+    def take(self, order: list[int]) -> Classes:
+        """Number the classes anew."""
+        lists = np.split(self.topics, self.offsets[1:-1])
+        return Classes.of(self.size[order].tolist(), [lists[at].tolist() for at in order])
+
     def problem(self, topics: Topics) -> Problem:
         """Compress the group."""
         return Problem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
@@ -68,29 +83,30 @@ class FrameGroup:
 
     Attributes
     ----------
-    spark, scratch
+    scratch
         Where it lives, and what it keeps.
     topics, classes, problem
         On the driver.
     members
-        `MEMBERS`, hash-partitioned by member_id into `tasks`.
-    member_count, tasks
-        Members; and into how many parts frames of members and ranges are cut.
+        `MEMBERS`, hash-partitioned by key.
+    seed
+        Of the hash that makes the key.
     """
 
-    spark: SparkSession
     scratch: Scratch
     topics: Topics
     classes: Classes
     problem: Problem
     members: DataFrame
-    member_count: int
-    tasks: int
+    seed: int
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session to work in."""
+        return self.scratch.spark
 
     @classmethod
-    def of(
-        cls, spark: SparkSession, scratch: Scratch, members: DataFrame, topics: DataFrame, rows: int
-    ) -> FrameGroup:
+    def of(cls, scratch: Scratch, members: DataFrame, topics: DataFrame, rows: int) -> FrameGroup:
         """Read members and topics.
 
         Parameters
@@ -107,63 +123,71 @@ class FrameGroup:
         named = _named(select_members(members))
         classes = _classes(named, known)
         count = int(classes.size.sum())
-        tasks = max(-(-max(count, rows) // BUCKET_ROWS), spark.sparkContext.defaultParallelism)
-        labelled = _labelled(spark, named, classes, known).repartition(tasks, "member_id")
-        kept = scratch.keep(labelled)
-        _refuse_twice(kept)
-        return cls(spark, scratch, known, classes, classes.problem(known), kept, count, tasks)
+        scratch.cut(max(-(-max(count, rows) // BUCKET_ROWS), scratch.tasks))
+        labelled = _labelled(scratch.spark, named, classes, known)
+        kept, seed = _keyed(scratch, labelled)
+        if len(classes.size) > 1:
+            kept, classes = _by_first_member(scratch.spark, kept, classes)
+        return cls(scratch, known, classes, classes.problem(known), kept, seed)
 
     def line(self, problem: Problem) -> Line:
         """Lay out all partitions by topic class."""
         return Line.of(problem.topic_class, self.topics.partitions)
 
 
+def key_of(name: str, seed: int) -> Column:
+    """Return the key of a member id."""
+    return F.xxhash64(F.lit(seed), F.col(name))
+
+
 def _named(members: DataFrame) -> DataFrame:
-    """Bring members into the form of their total order, subscriptions sorted and without repeats."""
+    """Bring members into the form of their total order."""
     return members.select(
         "member_id",
         F.col("instance_id").isNull().alias("dynamic"),
         F.coalesce("instance_id", F.lit("")).alias("instance"),
-        F.sort_array(F.array_distinct("subscribed")).alias("subscribed"),
+        "subscribed",
     )
+
+
+def _as_set(name: str) -> Column:
+    """Return a list of topics sorted and without repeats."""
+    return F.sort_array(F.array_distinct(name))
 
 
 def _classes(members: DataFrame, topics: Topics) -> Classes:
-    """Collect the distinct subscriptions: as many rows as there are classes."""
-    found = members.groupBy("subscribed").agg(
-        F.count(F.lit(1)).alias("size"), F.min(F.struct(*ORDER)).alias("head")
+    """Collect the distinct subscriptions, in some order: as many rows as there are classes."""
+    nameless = F.sum(F.col("member_id").isNull().cast("int"))
+    alike = members.groupBy("subscribed").agg(  # first as given, so that few lists are sorted
+        F.count(F.lit(1)).alias("size"), nameless.alias("nameless")
     )
-    rows = sorted(found.collect(), key=_by_head)
+    rows = alike.groupBy(_as_set("subscribed").alias("subscribed")).agg(
+        F.sum("size").alias("size"), F.sum("nameless").alias("nameless")
+    )
     place = {name: at for at, name in enumerate(topics.names.to_pylist())}
-    lists: list[list[int]] = []
-    for row in rows:
-        if row["head"]["member_id"] is None:
+    found = rows.collect()
+    for row in found:
+        if row["nameless"]:
             raise SpecError("members: column 'member_id' has a null: give every row a value")
         if row["subscribed"] is None:
             raise SpecError("members: column 'subscribed' has a null: give [] for no subscription")
-        lists.append([_place(place, name, row["head"]["member_id"]) for name in row["subscribed"]])
-    size = np.array([row["size"] for row in rows], dtype=np.int64)
-    offsets = offsets_of(np.array([len(item) for item in lists], dtype=np.int64))
-    flat = np.array([at for item in lists for at in item], dtype=np.int64)
-    classes = Classes(size, offsets, flat)
+        _refuse_unknown(members, row["subscribed"], place)
+    lists = [[place[name] for name in row["subscribed"]] for row in found]
+    classes = Classes.of([row["size"] for row in found], lists)
     _refuse_too_large(topics, classes)
     return classes
 
 
-def _by_head(row: Row) -> tuple[bool, str, str]:
-    dynamic, instance, member = row["head"]
-    return dynamic, instance, member or ""
-
-
-def _place(place: dict[str, int], topic: str | None, member: str) -> int:
-    if topic is None:
-        raise SpecError("members: column 'subscribed' lists a null topic: give topic names")
-    if topic not in place:
-        raise SpecError(
-            f"member {member!r} subscribes to topic {topic!r}, which is not in topics: "
-            "add it to topics, or drop the subscription"
-        )
-    return place[topic]
+def _refuse_unknown(members: DataFrame, names: list[str | None], place: dict[str, int]) -> None:
+    for name in names:
+        if name is None:
+            raise SpecError("members: column 'subscribed' lists a null topic: give topic names")
+        if name not in place:
+            who = members.where(F.array_contains("subscribed", name)).agg(F.min("member_id"))
+            raise SpecError(
+                f"member {who.collect()[0][0]!r} subscribes to topic {name!r}, which is not in "
+                "topics: add it to topics, or drop the subscription"
+            )
 
 
 def _refuse_too_large(topics: Topics, classes: Classes) -> None:
@@ -179,24 +203,51 @@ def _refuse_too_large(topics: Topics, classes: Classes) -> None:
 def _labelled(
     spark: SparkSession, members: DataFrame, classes: Classes, topics: Topics
 ) -> DataFrame:
-    """Put the class in place of the subscription: `MEMBERS`."""
-    if len(classes.size) == 1:
-        labelled = members.withColumn("class", F.lit(0))
-    else:
-        lists = [
-            topics.names.take(pa.array(classes.topics[start:end])).to_pylist()
-            for start, end in zip(classes.offsets[:-1], classes.offsets[1:], strict=True)
-        ]
-        labels = {
-            "subscribed": pa.array(lists, pa.list_(pa.string())),
-            "class": np.arange(len(lists), dtype=np.int32),
-        }
-        labelled = members.join(small(spark, labels), "subscribed", "inner")
-    return labelled.withColumn("key", F.xxhash64("member_id")).select(*MEMBERS)
+    """Put the class in place of the subscription."""
+    if len(classes.size) <= 1:
+        return members.withColumn("class", F.lit(0)).drop("subscribed")
+    lists = [
+        topics.names.take(pa.array(classes.topics[start:end])).to_pylist()
+        for start, end in zip(classes.offsets[:-1], classes.offsets[1:], strict=True)
+    ]
+    labels = {
+        "subscribed": pa.array(lists, pa.list_(pa.string())),
+        "class": np.arange(len(lists), dtype=np.int32),
+    }
+    sets = members.withColumn("subscribed", _as_set("subscribed"))
+    return sets.join(small(spark, labels), "subscribed", "inner").drop("subscribed")
 
 
-def _refuse_twice(members: DataFrame) -> None:
-    again = members.groupBy("key", "member_id").count().where("count > 1")
-    name = again.agg(F.min("member_id")).collect()[0][0]
-    if name is not None:
-        raise SpecError(f"member {name!r} is there twice: give each member one row")
+def _keyed(scratch: Scratch, members: DataFrame) -> tuple[DataFrame, int]:
+    """Give members their key and keep them; refuse a member that is there twice."""
+    for seed in _SEEDS:
+        keyed = members.withColumn("key", key_of("member_id", seed)).select(*MEMBERS)
+        kept = scratch.keep(keyed.repartition(scratch.tasks, "key"))
+        again = kept.groupBy("key").count().where("count > 1").drop("count")
+        if not again.count():
+            return kept, seed
+        shared = kept.join(again.hint("shuffle_hash"), "key", "left_semi")
+        twice = shared.groupBy("member_id").count().where("count > 1")
+        name = twice.agg(F.min("member_id")).collect()[0][0]
+        if name is not None:
+            raise SpecError(f"member {name!r} is there twice: give each member one row")
+    raise AssertionError("16 seeds clash: the hash of member ids is broken")
+
+
+def _by_first_member(
+    spark: SparkSession, members: DataFrame, classes: Classes
+) -> tuple[DataFrame, Classes]:
+    """Number the classes by their first member."""
+    heads = members.groupBy("class").agg(F.min(F.struct(*ORDER)).alias("head")).collect()
+    order = [row["class"] for row in sorted(heads, key=_by_head)]
+    ranks = {
+        "class": np.array(order, dtype=np.int32),
+        "rank": np.arange(len(order), dtype=np.int32),
+    }
+    ranked = members.join(small(spark, ranks), "class", "inner")
+    return ranked.withColumn("class", F.col("rank")).select(*MEMBERS), classes.take(order)
+
+
+def _by_head(row: Row) -> tuple[bool, str, str]:
+    dynamic, instance, member = row["head"]
+    return dynamic, instance, member

@@ -84,10 +84,10 @@ class View:
     def members(self) -> DataFrame:
         """All members (`MEMBERS`), with load (within the cell) and owned (in all)."""
         own = F.when(F.col("inside"), F.col("count")).otherwise(0)
-        sums = self.ranges.groupBy("key", "member_id").agg(
+        sums = self.ranges.groupBy("key").agg(
             F.sum(own).alias("load"), F.sum("count").alias("owned")
         )
-        rows = self.group.members.join(sums.drop("key").hint("shuffle_hash"), "member_id", "left")
+        rows = self.group.members.join(sums.hint("shuffle_hash"), "key", "left")
         zero = F.lit(0).cast("long")
         return self.group.scratch.keep(
             rows.select(
@@ -115,16 +115,14 @@ class View:
         return total_by(of_topic[used], self.settled.free[used], len(self.cells.problem.partitions))
 
     def entries(self, rows: DataFrame) -> DataFrame:
-        """Sum ranges by (member, topic class): who, topic_class, owned."""
-        return rows.groupBy("key", "member_id", "class", "topic_class").agg(
-            F.sum("count").alias("owned")
-        )
+        """Sum ranges by (member, topic class): key, class, topic_class, owned."""
+        return rows.groupBy("key", "class", "topic_class").agg(F.sum("count").alias("owned"))
 
     def competing(self) -> DataFrame:
         """Ranges in flow cells and in their owner's cell, with load, low and high of the owner."""
-        who = self.members.select("member_id", *ORDER[:2], "load").hint("shuffle_hash")
+        who = self.members.select("key", *ORDER, "load").hint("shuffle_hash")
         rows = self.ranges.where("inside").join(self.bounds.drop("class_cell"), "class", "inner")
-        return rows.where("competing").drop("competing").join(who, "member_id", "inner")
+        return rows.where("competing").drop("competing").join(who, "key", "inner")
 
     def held(self, above: Longs, entries_max: int) -> tuple[Held | None, DataFrame | None]:
         """Compress flow cells as `Owned.held` says; also give the typed members' vectors.
@@ -132,7 +130,7 @@ class View:
         Returns
         -------
         held, types
-            Typed members: `ORDER`, class, vector (what each owns, an array of (topic class,
+            Typed members: key, class, `ORDER`, vector (what each owns, an array of (topic class,
             owned)). None, None when there are too many entries.
         """
         classes = {"class": np.arange(len(above), dtype=np.int32), "above": above}

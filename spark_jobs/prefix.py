@@ -12,38 +12,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from spark_jobs.scratch import Scratch
 
 BUCKET_ROWS = 250_000
 """Rows of a bucket, about: what one task sorts at once."""
 
 _SAMPLES_PER_BUCKET = 50
 _BUCKETS_MAX = 256  # more would make the written-out search of a row's bucket too long
-
-
-class Scratch:
-    """Frames that several steps read: computed once, kept in memory or on disk until released.
-
-    A kept frame is a local checkpoint, not a cache: it cuts the lineage. Plans that nest caches grow
-    with every step until only writing them down fills the driver's heap.
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
-    def keep(self, frame: DataFrame) -> DataFrame:
-        """Compute the frame now, and keep it."""
-        kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
-        self._kept.append(kept._jdf.queryExecution().analyzed().rdd())  # noqa: SLF001 - no other way
-        return kept
-
-    def release(self) -> None:
-        """Forget everything kept."""
-        while self._kept:
-            self._kept.pop().unpersist(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +53,9 @@ class Ordered:
         values: list[int | None] = [None] * self.buckets
         for row in rows:
             values[row["bucket"]] = row["value"]
+        before: list[int | None] = [None, *accumulate(values, _max)]
         if combine == "sum":
             before = [0, *accumulate(value or 0 for value in values)]
-        else:
-            before = [None, *accumulate(values, _max)]
         table = F.array(*[F.lit(value).cast("long") for value in before[:-1]])
         return F.get(table, F.col("bucket"))
 
@@ -116,7 +94,7 @@ def running_sum(
 
 
 def join_neighbours(scratch: Scratch, frame: DataFrame, rows: int) -> DataFrame:
-    """Merge disjoint intervals `at`, `length` of a line that touch; other columns: their minimum."""
+    """Merge intervals `at`, `length` of a line that touch; other columns: their minimum."""
     order = ordered(scratch, frame, ["at"], rows)
     end = F.col("at") + F.col("length")
     carried = order.carried(F.max(end), "max")
@@ -178,13 +156,13 @@ def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> Data
 def _pieces(
     frame: DataFrame, own: str, other: str, other_frame: DataFrame, width: int
 ) -> DataFrame:
-    """Cut intervals at bucket ends: the bucket, where the piece starts, and all of it as a struct."""
+    """Cut intervals at bucket ends: bucket, where the piece starts, and all of it as a struct."""
     end = F.col("at") + F.col("length")
     first, last = _div(F.col("at"), width), _div(end - 1, width)
     cut = frame.where(F.col("length") > 0).withColumn("bucket", F.explode(F.sequence(first, last)))
     start = F.greatest(F.col("at"), F.col("bucket") * width)
     until = F.least(end, (F.col("bucket") + 1) * width)
-    fields = [start.alias("from"), until.alias("until"), *frame.columns]
+    fields: list[Column | str] = [start.alias("from"), until.alias("until"), *frame.columns]
     nothing = F.lit(None).cast(_struct_type(other_frame))
     return cut.select(
         "bucket", start.alias("from"), F.struct(*fields).alias(own), nothing.alias(other)

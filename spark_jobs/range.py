@@ -1,0 +1,167 @@
+"""range as DataFrame operations: the rows of `assignors.range`, for any size of group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from assignors.arrays import Longs, offsets_of, total_by
+from assignors.levels import Histogram
+from assignors.ranges import Verdict
+from spark_jobs.claims import Settled, check_previous, settle
+from spark_jobs.expand import Assigned, named
+from spark_jobs.frames import small
+from spark_jobs.group import ORDER, FrameGroup
+from spark_jobs.owned import histogram
+from spark_jobs.prefix import lay_beside, running_sum
+from spark_jobs.scratch import Scratch, release_with
+
+
+def assign(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+) -> DataFrame:
+    """Cut every topic among its subscribers in member order.
+
+    Parameters
+    ----------
+    members, topics, previous
+        As `spark_jobs.uniform.assign`; previous changes no row, but is checked when given.
+
+    Returns
+    -------
+    DataFrame
+        `ASSIGNMENT`: one row a range, in no order. A member gets one range of each topic of which
+        it gets anything, so there may be as many rows as partitions.
+
+    Raises
+    ------
+    SpecError
+        Bad input; nothing was computed.
+    """
+    return run(spark, members, topics, previous).rows
+
+
+def run(
+    spark: SparkSession,
+    members: DataFrame,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+) -> Assigned:
+    """Assign, and say what is known of the result."""
+    scratch = Scratch(spark)
+    try:
+        claims, count = None, 0
+        if previous is not None:
+            claims, count = check_previous(scratch.adopt(previous))
+        group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), count)
+        settled = settle(group, claims) if claims is not None else None
+        rows = scratch.keep(_rows(group))
+        assigned = _judged(group, rows, settled)
+    except BaseException:
+        scratch.release()
+        raise
+    given_back = scratch.give_back(assigned.rows)
+    release_with(given_back, scratch)
+    return replace(assigned, rows=given_back)
+
+
+def _rows(group: FrameGroup) -> DataFrame:
+    """key, topic_index, first, count: who gets which run of which topic."""
+    problem, partitions = group.problem, group.topics.partitions
+    subscribers = total_by(
+        problem.pair_topic, group.classes.size[problem.pair_class], len(problem.partitions)
+    )
+    topic = np.flatnonzero(problem.topic_class >= 0)
+    of_topic = problem.topic_class[topic]
+    rows = np.minimum(partitions[topic], subscribers[of_topic])  # who comes later gets nothing
+    order = np.lexsort((topic, -rows, of_topic))
+    topic, of_topic, rows = topic[order], of_topic[order], rows[order]
+    start = np.searchsorted(of_topic, of_topic)
+    columns = {
+        "topic_class": of_topic.astype(np.int32),
+        "nth": np.arange(len(topic)) - start,  # by rows, most first
+        "topic_index": topic.astype(np.int32),
+        "quota": partitions[topic] // subscribers[of_topic],
+        "rest": partitions[topic] % subscribers[of_topic],
+    }
+    placed = _placed(group, subscribers)
+    steps = small(group.spark, _steps(of_topic, rows))
+    some = placed.join(steps, "topic_class", "inner").where("place >= low and place < high")
+    nth = F.explode(F.sequence(F.lit(0).cast("long"), F.col("topics") - 1)).alias("nth")
+    each = some.select("key", "topic_class", "place", nth)
+    each = each.join(small(group.spark, columns), ["topic_class", "nth"], "inner")
+    more = (F.col("place") < F.col("rest")).cast("long")
+    return each.select(
+        "key",
+        "topic_index",
+        (F.col("quota") * F.col("place") + F.least("place", "rest")).cast("int").alias("first"),
+        (F.col("quota") + more).cast("int").alias("count"),
+    )
+
+
+def _placed(group: FrameGroup, subscribers: Longs) -> DataFrame:
+    """key, topic_class, place: each member's place among the subscribers of each topic class."""
+    problem = group.problem
+    pairs = {
+        "class": problem.pair_class.astype(np.int32),
+        "topic_class": problem.pair_topic.astype(np.int32),
+        "earlier": offsets_of(subscribers)[:-1][problem.pair_topic],
+    }
+    rows = group.members.join(small(group.spark, pairs), "class", "inner")
+    rows = rows.withColumn("one", F.lit(1))
+    keys = ["topic_class", *ORDER]
+    ranked = running_sum(group.scratch, rows, keys, "one", "rank", int(subscribers.sum()))
+    place = (F.col("rank") - F.col("earlier")).alias("place")
+    return ranked.select("key", "topic_class", place)
+
+
+def _steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
+    """Say how many topics of a class reach a subscriber at a place: constant between two steps."""
+    head, last = np.ones(len(rows), dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
+    head[1:] = (rows[1:] != rows[:-1]) | (of_topic[1:] != of_topic[:-1])
+    last[:-1] = of_topic[1:] != of_topic[:-1]
+    edge = np.flatnonzero(head)
+    end = np.append(edge[1:], len(rows))[: len(edge)]
+    low = np.where(last[end - 1], 0, np.append(rows, 0)[end])
+    topics = end - np.searchsorted(of_topic, of_topic[edge])
+    return {
+        "topic_class": of_topic[edge].astype(np.int32),
+        "low": low,
+        "high": rows[edge],
+        "topics": topics,
+    }
+
+
+def _judged(group: FrameGroup, rows: DataFrame, settled: Settled | None) -> Assigned:
+    """Say what is known of the rows: loads, moves, orphans."""
+    loads = rows.groupBy("key").agg(F.sum("count").alias("load"))
+    members = group.members.join(loads.hint("shuffle_hash"), "key", "left").fillna(0, ["load"])
+    found: Histogram = histogram(members, "load", len(group.classes.size))
+    orphans, moved = int(group.problem.partitions.sum()), 0
+    if settled is not None:
+        orphans -= settled.owned
+        moved = settled.owned - _stayed(group, rows, settled)
+    return Assigned(named(group, rows), Verdict(), found, moved, orphans)
+
+
+def _stayed(group: FrameGroup, rows: DataFrame, settled: Settled) -> int:
+    """Count partitions that are where they were."""
+    start = offsets_of(np.where(group.problem.topic_class >= 0, group.topics.partitions, 0))
+    line = {"topic_index": np.arange(len(start) - 1, dtype=np.int32), "line": start[:-1]}
+
+    def laid(frame: DataFrame) -> DataFrame:
+        at = (F.col("line") + F.col("first")).alias("at")
+        length = F.col("count").cast("long").alias("length")
+        return frame.join(small(group.spark, line), "topic_index").select(at, length, "key")
+
+    beside = lay_beside(
+        laid(rows), laid(settled.ranges), int(start[-1]), settled.rows + rows.count()
+    )
+    same = beside.where("left.key = right.key").agg(F.sum("count")).collect()[0][0]
+    return int(same or 0)

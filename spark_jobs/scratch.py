@@ -1,0 +1,85 @@
+"""Where a job works: a session of its own beside the user's, and the frames it keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
+
+_CONF = {
+    "spark.sql.adaptive.enabled": "false",  # adaptive plans forget how kept frames are partitioned
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # what is broadcast is said where it is joined
+}
+
+
+class Scratch:
+    """A session of our own on the user's SparkContext, and frames that several steps read.
+
+    The user's session and its settings are left alone. A kept frame is a local checkpoint, not a
+    cache: it cuts the lineage. Plans that nest caches grow with every step until only writing them
+    down fills the driver's heap.
+
+    Attributes
+    ----------
+    spark
+        The session to work in.
+    """
+
+    def __init__(self, user: SparkSession) -> None:
+        self._user = user
+        self.spark = user.newSession()
+        for key, value in _CONF.items():
+            self.spark.conf.set(key, value)
+        self.tasks = user.sparkContext.defaultParallelism
+        self.cut(self.tasks)
+        self._kept: list[Any] = []
+
+    def cut(self, tasks: int) -> None:
+        """Cut what is shuffled from now on into `tasks` parts."""
+        self.tasks = tasks
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+
+    def adopt(self, frame: DataFrame) -> DataFrame:
+        """Return the user's frame as one of ours."""
+        return _moved(frame, self.spark)
+
+    def give_back(self, frame: DataFrame) -> DataFrame:
+        """Return a frame of ours as one of the user's."""
+        return _moved(frame, self._user)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Compute the frame now, and keep it in memory or on disk until released."""
+        kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+        self._kept.append(kept._jdf.queryExecution().analyzed().rdd())  # noqa: SLF001 - no other way
+        return kept
+
+    def release(self) -> None:
+        """Forget everything kept."""
+        while self._kept:
+            self._kept.pop().unpersist(False)  # do not wait
+
+
+def _moved(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """Return the same rows in another session of the same SparkContext."""
+    if not hasattr(frame, "_jdf"):
+        raise PySparkRuntimeError(
+            "Muster's jobs need a classic Spark session, not Spark Connect: run them in the driver"
+        )
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public way
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr] # noqa: SLF001
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
+
+
+def release_with(rows: DataFrame, scratch: Scratch) -> None:
+    """Let go of what is kept when nobody holds the rows any more."""
+    weakref.finalize(rows, _release, scratch.release)
+
+
+def _release(release: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # the session may be gone: then so is what it kept
+        release()
