@@ -23,9 +23,28 @@ MEMBER_KEYS = ("subscribed", "owned", "instance_id", "rack")
 
 _INT32_MAX = 2**31 - 1
 _SHOWN_MAX = 80
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
 
 
-def object_of_json(text: str | bytes) -> Mapping[str, object]:
+def _refuse_same_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise SpecError(f"{key!r} is there twice in one object: give it once")
+            seen.add(key)
+    return out
+
+
+def _refuse_nan(text: str) -> NoReturn:
+    raise SpecError(f"not JSON: {text} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
+
+
+def object_of_json(text: str | bytes) -> dict[str, Any]:
     """Parse one JSON object; refuse anything else, keys given twice, NaN and infinities.
 
     Raises
@@ -33,19 +52,56 @@ def object_of_json(text: str | bytes) -> Mapping[str, object]:
     SpecError
         What is wrong, and where in the text.
     """
-    try:
-        value = json.loads(text, object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
-    except SpecError:
-        raise
-    except RecursionError:
-        raise SpecError("not JSON that can be read: nested too deeply") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise SpecError(f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise SpecError(
-            f"expected a JSON object with topics and members, got {_kind(value)}: {_show(value)}"
-        )
-    return value
+    found = objects_of_json(text)
+    if len(found) != 1:
+        raise SpecError(f"expected one JSON object, got {len(found)}: give each group by itself")
+    return found[0][1]
+
+
+def objects_of_json(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
+    """Parse JSON objects that follow one another, as JSON lines do, all or nothing.
+
+    Returns
+    -------
+    list of (line, object)
+        Lines count from 1.
+
+    Raises
+    ------
+    SpecError
+        What is wrong, and where in the text.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SpecError(f"not JSON: not UTF-8: {error}") from None
+    found: list[tuple[int, dict[str, Any]]] = []
+    at = line = 0
+    while (start := _skip_space(text, at)) < len(text):
+        line += text.count("\n", at, start)
+        try:
+            value, at = _STRICT.raw_decode(text, start)
+        except SpecError as error:
+            raise SpecError(f"line {line + 1}: {error}") from None
+        except RecursionError:
+            raise SpecError(f"line {line + 1}: not JSON that can be read: too deep") from None
+        except ValueError as error:  # its message has the line and column
+            raise SpecError(f"not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise SpecError(
+                f"line {line + 1}: expected a JSON object with topics and members, "
+                f"got {_kind(value)}: {_show(value)}"
+            )
+        found.append((line + 1, value))
+        line += text.count("\n", start, at)
+    return found
+
+
+def _skip_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
@@ -292,14 +348,14 @@ def _string_lists(
     table: pa.Table | pa.RecordBatch, where: str, name: str
 ) -> tuple[Longs, pa.StringArray]:
     column = _column(table, where, name, "list<string>")
-    if not (pt.is_list(column.type) or pt.is_large_list(column.type)) or not (
+    if not any(test(column.type) for test in _LISTS) or not (
         _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
     ):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected list<string>")
     if column.null_count:
         raise SpecError(f"{where}: column {name!r} has a null: give [] for no subscription")
-    lists = column.combine_chunks()
-    flat = lists.flatten().cast(pa.string())
+    lists = column.cast(pa.large_list(pa.string())).combine_chunks()
+    flat = lists.flatten()
     if flat.null_count:
         raise SpecError(f"{where}: column {name!r} lists a null topic: give topic names")
     return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
@@ -355,21 +411,6 @@ def _mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise SpecError(f"{what} is {_show(value)}, expected an object {expected}")
     return value
-
-
-def _refuse_same_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise SpecError(f"{key!r} is there twice in one object: give it once")
-            seen.add(key)
-    return out
-
-
-def _refuse_nan(text: str) -> NoReturn:
-    raise SpecError(f"not JSON: {text} is no JSON number")
 
 
 def _refuse_partition_count(topic: object, count: object) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from assignors.arrays import Longs, counts, offsets_of, total_by
 from assignors.claims import CAUSES, Eligible
@@ -108,11 +109,13 @@ class Report:
             "orphans": self.orphans,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, ready for JSON."""
+    def totals(self) -> dict[str, Any]:
+        """Return everything but the tables, ready for JSON."""
         return {
             "valid": self.valid,
             "problems": list(self.problems),
+            "members": len(self.members),
+            "partitions": int(pc.sum(self.members["load"]).as_py() or 0),
             "loads": {
                 "min": self.load_min,
                 "max": self.load_max,
@@ -129,7 +132,12 @@ class Report:
             "ranges": self.ranges,
             "ranges_max": self.ranges_max,
             "reasons": self.reasons(),
-            "members": self.members.to_pylist(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON: the totals, a row a member, a row a change."""
+        return self.totals() | {
+            "per_member": self.members.to_pylist(),
             "changes": self.changes.to_pylist(),
         }
 
@@ -234,7 +242,7 @@ class _Changes:
                 group.topics.take(pa.array(topic)),
                 pa.array(self.start - self.topic_start[topic], pa.int32()),
                 pa.array(self.count, pa.int32()),
-                pa.compute.coalesce(before, former),
+                pc.coalesce(before, former),
                 group.member_ids.take(pa.array(self.taker)),
                 pa.array(REASONS).take(pa.array(reason)),
             ],

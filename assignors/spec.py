@@ -28,6 +28,7 @@ from assignors.arrays import (
 )
 from assignors.claims import Claims, Eligible, Released, settle
 from assignors.errors import SpecError
+from assignors.ranges import PartitionRanges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +157,25 @@ class GroupSpec:
             As `from_dict`; also a missing column or a wrong type, with what was expected.
         """
         return cls.from_columns(**parse.columns_of_arrow(members, topics, owned))
+
+    def to_arrow(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Return the group as the tables that `from_arrow` reads: members, topics, owned."""
+        lists = pa.LargeListArray.from_arrays(
+            self.class_offsets, self.topics.take(pa.array(self.class_topics))
+        )
+        members = pa.table(
+            {
+                "member_id": self.member_ids,
+                "instance_id": self.instance_ids,
+                "rack": self.racks,
+                "subscribed": lists.take(pa.array(self.member_class)),
+            }
+        )
+        topics = pa.table({"topic": self.topics, "partitions": self.partitions})
+        owned = PartitionRanges(
+            self.member_ids, self.topics, self.member, self.topic, self.first, self.count
+        )
+        return members, topics, owned.to_arrow()
 
     @classmethod
     def from_columns(

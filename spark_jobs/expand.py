@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame, Window
@@ -51,6 +52,37 @@ class Assigned:
     moved: int
     orphans: int
 
+    @property
+    def members(self) -> int:
+        """Members of the group."""
+        return int(self.loads.members.sum())
+
+    @property
+    def partitions(self) -> int:
+        """Partitions assigned."""
+        return int((self.loads.load * self.loads.members).sum())
+
+    def totals(self) -> dict[str, Any]:
+        """Return what `quality.Report.totals` does, as far as it is known without reading rows."""
+        low, high = int(self.loads.load.min(initial=0)), int(self.loads.load.max(initial=0))
+        if self.members:
+            low = int(self.loads.load[self.loads.members > 0].min())
+        return {
+            "members": self.members,
+            "partitions": self.partitions,
+            "loads": {
+                "min": low,
+                "max": high,
+                "mean": self.partitions / max(self.members, 1),
+                "spread": high - low,
+            },
+            "moved": self.moved,
+            "moved_minimum": self.verdict.moved_minimum,
+            "exact": self.verdict.exact,
+            "partial": self.verdict.partial,
+            "orphans": self.orphans,
+        }
+
 
 def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assigned:
     """Carry out a plan.
@@ -88,7 +120,17 @@ def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assig
     rest = view.ranges.join(touched, "key", "left_anti")
     rows = named(view.group, rest).unionByName(named(view.group, merged))
     verdict = Verdict(partial, plan.moved, plan.exact)
-    return Assigned(rows, verdict, _filled(loads, level), moved, orphans)
+    after = _filled(loads, level)
+    if partial:
+        after = loads_of(view.group, rest.select(*GAINED).unionByName(merged))
+    return Assigned(rows, verdict, after, moved, orphans)
+
+
+def loads_of(group: FrameGroup, ranges: DataFrame) -> Histogram:
+    """Count members by class and load, members without ranges included."""
+    sums = ranges.groupBy("key").agg(F.sum("count").alias("load"))
+    members = group.members.join(sums.hint("shuffle_hash"), "key", "left").fillna(0, ["load"])
+    return histogram(members, "load", len(group.classes.size))
 
 
 def _lost(view: View, drops: DataFrame | None) -> Longs:

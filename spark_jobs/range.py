@@ -9,13 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, total_by
-from assignors.levels import Histogram
 from assignors.ranges import Verdict
 from spark_jobs.claims import Settled, check_previous, settle
-from spark_jobs.expand import Assigned, named
+from spark_jobs.expand import Assigned, loads_of, named
 from spark_jobs.frames import small
 from spark_jobs.group import ORDER, FrameGroup
-from spark_jobs.owned import histogram
 from spark_jobs.prefix import lay_beside, running_sum
 from spark_jobs.scratch import Scratch, release_with
 
@@ -140,14 +138,11 @@ def _steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
 
 def _judged(group: FrameGroup, rows: DataFrame, settled: Settled | None) -> Assigned:
     """Say what is known of the rows: loads, moves, orphans."""
-    loads = rows.groupBy("key").agg(F.sum("count").alias("load"))
-    members = group.members.join(loads.hint("shuffle_hash"), "key", "left").fillna(0, ["load"])
-    found: Histogram = histogram(members, "load", len(group.classes.size))
     orphans, moved = int(group.problem.partitions.sum()), 0
     if settled is not None:
         orphans -= settled.owned
         moved = settled.owned - _stayed(group, rows, settled)
-    return Assigned(named(group, rows), Verdict(), found, moved, orphans)
+    return Assigned(named(group, rows), Verdict(), loads_of(group, rows), moved, orphans)
 
 
 def _stayed(group: FrameGroup, rows: DataFrame, settled: Settled) -> int:

@@ -101,8 +101,11 @@ def dependencies() -> None:
         names = [str(wheel) for wheel in sorted(wheels.glob("*.whl"))]
         pip("install", "--no-index", "--no-deps", "--no-compile", *names)
         stamp.write_text(digest)
-    if not (VENV / "bin" / "muster").exists():
+    project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamp = VENV / ".muster-project"
+    if not stamp.exists() or stamp.read_text() != project:
         pip("install", "--no-index", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        stamp.write_text(project)
 
 
 def fetch(wheels: Path) -> None:

@@ -1,0 +1,211 @@
+"""Tables and specs without a JVM: read Parquet, Delta and JSON; replace a table whole.
+
+A Delta table has one writer process at a time: who replaces it holds `<folder>/_locks/<table>`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from assignors import SpecError
+
+RUN_VERSION = 1
+"""A run id is a Delta application id; all of a run is its transaction number 1."""
+
+
+class BusyError(RuntimeError):
+    """Somebody else is at work here: nothing was done, try again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table as named on the command line: PATH, or PATH@VERSION of a Delta table.
+
+    Attributes
+    ----------
+    path
+        Of a Delta table's folder, or of a Parquet file or folder.
+    version
+        None for the newest.
+    delta
+        Whether it is a Delta table.
+    """
+
+    path: str
+    version: int | None
+    delta: bool
+
+    @classmethod
+    def of(cls, name: str, what: str) -> TableRef:
+        """Look at what is there.
+
+        Raises
+        ------
+        SpecError
+            Nothing is there, it is no table, or the version is none.
+        """
+        path, version = name, None
+        head, at, tail = name.rpartition("@")
+        if at and not os.path.exists(name):
+            if not tail.isdigit():
+                raise SpecError(f"{what} {name!r}: {tail!r} is no version; give PATH@NUMBER")
+            path, version = head, int(tail)
+        if DeltaTable.is_deltatable(path):
+            return cls(path, version, delta=True)
+        if not os.path.exists(path):
+            raise SpecError(f"{what} {path!r} is not there: give a Delta table or Parquet")
+        if version is not None:
+            raise SpecError(f"{what} {path!r} is no Delta table, so it has no version {version}")
+        if not _is_parquet(Path(path)):
+            raise SpecError(f"{what} {path!r} is neither a Delta table nor Parquet")
+        return cls(path, None, delta=False)
+
+    def pinned(self) -> TableRef:
+        """Return the same table at the version it has now."""
+        if not self.delta or self.version is not None:
+            return self
+        return TableRef(self.path, DeltaTable(self.path).version(), delta=True)
+
+    def read(self, what: str) -> pa.Table:
+        """Read the table into memory.
+
+        Raises
+        ------
+        SpecError
+            It cannot be read, or the version does not exist.
+        """
+        try:
+            if not self.delta:
+                return pq.read_table(self.path)
+            return DeltaTable(self.path, version=self.version).to_pyarrow_table()
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            raise SpecError(f"{what} {self}: cannot be read: {_line(error)}") from None
+
+    def rows(self) -> int:
+        """Count rows without reading them."""
+        if self.delta:
+            return DeltaTable(self.path, version=self.version).count()
+        return sum(pq.read_metadata(file).num_rows for file in _parquet_files(Path(self.path)))
+
+    def __str__(self) -> str:
+        return self.path if self.version is None else f"{self.path}@{self.version}"
+
+
+def _is_parquet(path: Path) -> bool:
+    files = _parquet_files(path)
+    if not files:
+        return False
+    with files[0].open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _parquet_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
+
+
+@contextmanager
+def table_lock(path: str) -> Iterator[None]:
+    """Hold a table against other writers, for as long as the process lives.
+
+    Raises
+    ------
+    BusyError
+        Another run holds it.
+    """
+    table = Path(path).absolute()
+    folder = table.parent / "_locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / table.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another run"
+            raise BusyError(
+                f"{path} is being written by {holder}: wait for it to end, or stop it"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def written_by(path: str, run_id: str) -> int | None:
+    """Return the version a run wrote, or None when it wrote nothing to this table yet."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    if table.transaction_version(run_id) is None:
+        return None
+    return table.version()
+
+
+def replace_delta(path: str, rows: pa.Table, run_id: str) -> int:
+    """Replace a Delta table whole in one commit that carries the run id; return its version."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    write_deltalake(
+        path,
+        rows,
+        mode="overwrite",
+        schema_mode="overwrite",
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(run_id, RUN_VERSION)], max_commit_retries=0
+        ),
+    )
+    return DeltaTable(path).version()
+
+
+def replace_file(path: str, rows: pa.Table) -> None:
+    """Replace a Parquet file whole: written beside it, then renamed over it."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    os.close(handle)
+    try:
+        pq.write_table(rows, name)
+        _sync(name)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def replace_text(path: str, text: str) -> None:
+    """Replace a text file whole."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        _sync(name)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _sync(name: str) -> None:
+    handle = os.open(name, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

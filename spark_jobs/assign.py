@@ -1,0 +1,35 @@
+"""The spark-submit entry point: `spark-submit … spark_jobs/assign.py --members … --output …`.
+
+Takes the options of `muster assign`; the engine is Spark unless --engine says otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run `muster assign` under spark-submit."""
+    # A script's own folder comes first on the path, and ours has names of other modules.
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(here)]
+    try:
+        import typer  # noqa: PLC0415
+
+        from coordinator.cli import guarded  # noqa: PLC0415
+        from spark_jobs.command import assign  # noqa: PLC0415
+    except ImportError as error:
+        sys.exit(
+            f"muster: {error}: run spark-submit in Muster's environment (. .venv/bin/activate) "
+            "or set PYSPARK_PYTHON to its interpreter"
+        )
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name="assign")(assign)
+    if not any(word == "--engine" or word.startswith("--engine=") for word in sys.argv[1:]):
+        sys.argv += ["--engine", "spark"]
+    guarded(app)
+
+
+if __name__ == "__main__":
+    main()

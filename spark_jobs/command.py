@@ -1,0 +1,251 @@
+"""`muster assign`: from a spec or tables to an assignment, on either engine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors.parse import objects_of_json
+from coordinator.cli import load_config
+from coordinator.config import Config
+from coordinator.tables import TableRef, replace_text
+from spark_jobs import job, show
+
+
+class Engine(StrEnum):
+    """Where to compute."""
+
+    auto = "auto"
+    local = "local"
+    spark = "spark"
+
+
+class Format(StrEnum):
+    """How partitions are printed."""
+
+    lists = "lists"
+    ranges = "ranges"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to print, and where to."""
+
+    path: str | None
+    format: Format
+    report: bool
+    json: bool
+    plot: str | None
+
+
+def assign(
+    spec: Annotated[
+        str | None,
+        typer.Argument(help="JSON or JSON lines; - for standard input.", show_default="-"),
+    ] = None,
+    members: Annotated[str | None, typer.Option(help="Table member_id, subscribed, …")] = None,
+    topics: Annotated[str | None, typer.Option(help="Table topic, partitions")] = None,
+    owned: Annotated[str | None, typer.Option(help="Table of what members own")] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option(
+            help="Earlier assignment, TABLE or TABLE@VERSION", show_default="the output's content"
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(help="Delta table to replace whole (or *.parquet; for a spec, a JSON file)"),
+    ] = None,
+    assignor: Annotated[
+        str | None, typer.Option(help="range, uniform, sticky, …", show_default="uniform")
+    ] = None,
+    imbalance: Annotated[
+        str | None, typer.Option(help='sticky: partitions, or a share such as "5%"')
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option(help="sticky: most partitions to take from live owners")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where to compute.")] = Engine.auto,
+    format_: Annotated[
+        Format, typer.Option("--format", help="Partitions one by one, or pairs of first and count.")
+    ] = Format.lists,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print loads, moves and why, not the assignment.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    plot: Annotated[str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Name of this run: done twice, it writes once.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
+) -> None:
+    """Assign partitions to members: a spec in, an assignment out; or tables in, a table out."""
+    settings = load_config(config)
+    options = job.Options(assignor or "uniform", imbalance, max_moves)
+    wanted = Output(output, format_, report or json_, json_, show.plot_path(plot) if plot else None)
+    if members is None and topics is None:
+        if owned or previous or run_id:
+            raise SpecError("--owned, --previous and --run-id go with --members and --topics")
+        _specs(spec or "-", options, assignor, engine, wanted, settings)
+        return
+    if members is None or topics is None or spec is not None:
+        raise SpecError("give either a spec, or --members and --topics")
+    if owned and previous:
+        raise SpecError("give either --owned or --previous: both say who owned what")
+    work = job.Job(
+        members=TableRef.of(members, "--members"),
+        topics=TableRef.of(topics, "--topics"),
+        owned=TableRef.of(owned, "--owned") if owned else None,
+        previous=TableRef.of(previous, "--previous") if previous else None,
+        output=output,
+        options=options,
+        engine=engine,
+        run_id=run_id,
+    )
+    _print_done(work, job.run(work, settings), wanted, settings)
+
+
+def _specs(
+    source: str,
+    options: job.Options,
+    named: str | None,
+    engine: Engine,
+    output: Output,
+    config: Config,
+) -> None:
+    """Assign every group of a JSON source; nothing is printed before all are read and computed."""
+    text = sys.stdin.buffer.read() if source == "-" else _read(source)
+    try:
+        specs = objects_of_json(text)
+    except SpecError as error:
+        raise SpecError(f"{_name(source)}: {error}") from None
+    if not specs:
+        raise SpecError(f"{_name(source)} is empty: give a JSON object with topics and members")
+    if output.plot and len(specs) > 1:
+        raise SpecError(f"--plot draws one group, {_name(source)} has {len(specs)}")
+    answers = []
+    solved = _Solver(engine, config)
+    for line, spec in specs:
+        try:
+            own = options if named else _own_options(spec, options)
+            answers.append((spec, own, *solved.solve(spec, own)))
+        except SpecError as error:
+            label = f" (id {spec['id']!r})" if "id" in spec else ""
+            raise SpecError(f"{_name(source)}, line {line}{label}: {error}") from None
+    lines = [
+        _answer(spec, own, ranges, found, output.format) for spec, own, ranges, found in answers
+    ]
+    if output.path is not None:
+        replace_text(output.path, "".join(line + "\n" for line in lines))
+    elif not output.report:
+        for text_line in lines:
+            print(text_line)  # noqa: T201 - the command's answer
+    for spec, own, _, found in answers:
+        _show(spec, own, found, output, config)
+
+
+class _Solver:
+    """Assigns one group after the other on the engine chosen."""
+
+    def __init__(self, engine: Engine, config: Config) -> None:
+        self.engine, self.config = engine, config
+
+    def solve(
+        self, spec: dict[str, Any], options: job.Options
+    ) -> tuple[PartitionRanges, quality.Report]:
+        """Assign and judge one group."""
+        given = options.given(self.config)
+        assignor = get_assignor(options.assignor, **given)
+        group = GroupSpec.from_dict(spec)
+        if self.engine == Engine.spark:
+            ranges = job.group_on_spark(group, options.assignor, given)
+        else:
+            ranges = assignor.assign(group)
+        return ranges, quality.report(group, ranges)
+
+
+def _own_options(spec: dict[str, Any], options: job.Options) -> job.Options:
+    name = spec.get("assignor", "uniform")
+    if not isinstance(name, str):
+        raise SpecError(f"assignor is {name!r}: give its name")
+    return job.Options(name, options.imbalance, options.max_moves)
+
+
+def _answer(
+    spec: dict[str, Any], options: job.Options, ranges: PartitionRanges, report: quality.Report,
+    format_: Format,
+) -> str:  # fmt: skip
+    answer = {"id": spec["id"]} if "id" in spec else {}
+    answer |= {
+        "assignor": options.assignor,
+        "assignment": ranges.to_dict(lists=format_ == Format.lists),
+        "quality": report.summary(),
+    }
+    if ranges.partial:
+        answer["partial"] = True
+    return show.as_json(answer)
+
+
+def _show(
+    spec: dict[str, Any],
+    options: job.Options,
+    report: quality.Report,
+    output: Output,
+    config: Config,
+) -> None:
+    title = options.assignor if "id" not in spec else f"{options.assignor}, group {spec['id']}"
+    if output.plot:
+        show.plot(report, title, output.plot)
+    if not output.report:
+        return
+    if output.json or not sys.stdout.isatty():
+        named = {"id": spec["id"]} if "id" in spec else {}
+        print(show.as_json(named | {"assignor": options.assignor} | report.to_dict()))  # noqa: T201
+    else:
+        show.print_report(Console(), title, report, config.report.members_shown)
+
+
+def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -> None:
+    """Say what a job on tables did."""
+    facts: dict[str, Any] = {
+        "run_id": done.run_id, "engine": done.engine, "output": work.output,
+        "version": done.version, "already_written": done.already,
+        "forgotten": done.forgotten, "assignor": work.options.assignor,
+    }  # fmt: skip
+    if done.already:
+        print(show.as_json(facts))  # noqa: T201 - the command's answer
+        return
+    if work.output is None and not output.report and done.ranges is not None and done.report:
+        print(_answer({}, work.options, done.ranges, done.report, output.format))  # noqa: T201
+    if output.plot:
+        if done.report is None:
+            raise SpecError("--plot: the group is too large to draw (report.rows_max)")
+        show.plot(done.report, work.options.assignor, output.plot)
+    if output.report and not output.json and sys.stdout.isatty():
+        if done.report is not None:
+            show.print_report(
+                Console(), work.options.assignor, done.report, config.report.members_shown
+            )
+        elif done.totals:
+            show.print_totals(Console(), work.options.assignor, done.totals)
+    elif output.report or work.output is not None:
+        whole = done.report.to_dict() if done.report and output.report else (done.totals or {})
+        print(show.as_json(facts | whole))  # noqa: T201 - the command's answer
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else source

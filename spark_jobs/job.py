@@ -1,0 +1,348 @@
+"""The assignment job on tables: read, assign on either engine, replace the output whole.
+
+What makes it fit for every night: inputs are pinned to a version, the output's lock is held, all of
+the output is one atomic Delta commit that carries the run id, and a run that fails or is killed
+leaves the old content.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors.quality import Report
+from coordinator.config import Config
+from coordinator.tables import (
+    RUN_VERSION,
+    TableRef,
+    replace_delta,
+    replace_file,
+    table_lock,
+    written_by,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.expand import Assigned
+
+TWINS = ("range", "uniform", "sticky")
+"""Assignors that also exist as DataFrame operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to assign: the assignor's name and what it takes."""
+
+    assignor: str
+    imbalance: str | None = None
+    max_moves: int | None = None
+
+    def given(self, config: Config) -> dict[str, Any]:
+        """Return the assignor's options; only those that were given."""
+        out: dict[str, Any] = {}
+        if self.imbalance is not None:
+            out["imbalance"] = self.imbalance
+        if self.max_moves is not None:
+            out["max_moves"] = self.max_moves
+        if self.assignor in ("uniform", "sticky"):
+            out["exact_edges"] = config.plan.exact_edges
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read, how to assign, where to write.
+
+    Attributes
+    ----------
+    members, topics
+        Tables.
+    owned
+        What members say they own; it must fit the topics. Excludes `previous`.
+    previous
+        An earlier assignment; None for the output's current content, if there is any. What it says
+        of topics or partitions that no longer exist is forgotten.
+    output
+        A Delta table's folder, or a Parquet file; None to write nothing.
+    run_id
+        The Delta application id of the commit; None for a new one.
+    """
+
+    members: TableRef
+    topics: TableRef
+    owned: TableRef | None
+    previous: TableRef | None
+    output: str | None
+    options: Options
+    engine: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job did.
+
+    Attributes
+    ----------
+    engine, run_id
+        Where it ran; under which id.
+    version
+        Version of the output's Delta table; None when that is none.
+    already
+        The run id had written before: nothing was done now.
+    forgotten
+        Previous partitions of topics or partitions that no longer exist.
+    ranges, report
+        The assignment with its judgement; None when it is too large for the driver.
+    totals
+        The judgement's totals, always.
+    """
+
+    engine: str
+    run_id: str
+    version: int | None = None
+    already: bool = False
+    forgotten: int = 0
+    group: GroupSpec | None = None
+    ranges: PartitionRanges | None = None
+    report: Report | None = None
+    totals: dict[str, Any] | None = None
+
+
+def run(job: Job, config: Config) -> Done:
+    """Do a job.
+
+    Raises
+    ------
+    SpecError
+        Bad input; nothing was written.
+    BusyError
+        Another run holds the output.
+    """
+    get_assignor(job.options.assignor, **job.options.given(config))
+    run_id = job.run_id or str(uuid.uuid4())
+    delta = job.output is not None and is_delta_output(job.output)
+    with table_lock(job.output) if job.output is not None else nullcontext():
+        if job.output is not None and delta and written_by(job.output, run_id) is not None:
+            return Done(job.engine, run_id, written_by(job.output, run_id), already=True)
+        job = _pinned(job)
+        engine = _engine(job, config)
+        done = (_run_local if engine == "local" else _run_spark)(job, config, run_id)
+    return done
+
+
+def is_delta_output(path: str) -> bool:
+    """Tell whether an output is written as Delta: everything but a name that ends in .parquet."""
+    return not path.endswith(".parquet")
+
+
+def _pinned(job: Job) -> Job:
+    """Fix what is read, and take the output's content as the previous assignment by default."""
+    previous = job.previous
+    if (
+        previous is None
+        and job.owned is None
+        and job.output is not None
+        and Path(job.output).exists()
+    ):
+        previous = TableRef.of(job.output, "output") if _has_content(job.output) else None
+    return replace(
+        job,
+        members=job.members.pinned(),
+        topics=job.topics.pinned(),
+        owned=job.owned.pinned() if job.owned else None,
+        previous=previous.pinned() if previous else None,
+    )
+
+
+def _has_content(output: str) -> bool:
+    path = Path(output)
+    return path.is_file() or any(path.iterdir())
+
+
+def _engine(job: Job, config: Config) -> str:
+    """Choose where to compute.
+
+    Raises
+    ------
+    SpecError
+        Spark is asked for an assignor that it does not have.
+    """
+    if job.engine == "spark" and job.options.assignor not in TWINS:
+        raise SpecError(f"assignor {job.options.assignor!r} has no Spark form: use --engine local")
+    if job.engine != "auto":
+        return job.engine
+    if job.options.assignor not in TWINS:
+        return "local"
+    tables = [table for table in (job.members, job.owned, job.previous) if table]
+    rows = sum(table.rows() for table in tables)
+    return "local" if rows <= config.engine.local_rows_max else "spark"
+
+
+def _run_local(job: Job, config: Config, run_id: str) -> Done:
+    members, topics = job.members.read("members"), job.topics.read("topics")
+    owned, forgotten = job.owned.read("owned") if job.owned else None, 0
+    if owned is None and job.previous is not None:
+        owned, forgotten = forget(job.previous.read("previous"), topics)
+    group = GroupSpec.from_arrow(members, topics, owned)
+    assignor = get_assignor(job.options.assignor, **job.options.given(config))
+    ranges = assignor.assign(group)
+    report = quality.report(group, ranges)
+    version = None
+    if job.output is not None and is_delta_output(job.output):
+        version = replace_delta(job.output, ranges.to_arrow(), run_id)
+    elif job.output is not None:
+        replace_file(job.output, ranges.to_arrow())
+    totals = report.totals()
+    return Done("local", run_id, version, False, forgotten, group, ranges, report, totals)
+
+
+def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
+    """Leave out what a previous assignment says of topics or partitions that no longer exist.
+
+    Returns
+    -------
+    claims, forgotten
+        The rows that are left, cut where their topic ends now, and how many partitions went.
+    """
+    names = {"member_id", "topic", "first_partition", "partition_count"}
+    if not names <= set(previous.column_names) or not {"topic", "partitions"} <= set(
+        topics.column_names
+    ):
+        return previous, 0  # refused with the right words by who reads it
+    place = pc.index_in(previous["topic"], value_set=topics["topic"].combine_chunks())
+    size = pc.fill_null(topics["partitions"].cast(pa.int64()).combine_chunks().take(place), 0)
+    first = previous["first_partition"].cast(pa.int64()).to_numpy()
+    count = previous["partition_count"].cast(pa.int64()).to_numpy()
+    left = np.clip(np.asarray(size, dtype=np.int64) - first, 0, count)
+    kept = previous.select(["member_id", "topic", "first_partition"])
+    kept = kept.append_column("partition_count", pa.array(left)).filter(pa.array(left > 0))
+    return kept, int((count - left).sum())
+
+
+def _run_spark(job: Job, config: Config, run_id: str) -> Done:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
+
+    from spark_jobs.session import spark_session  # noqa: PLC0415
+
+    started = SparkSession.getActiveSession() is None
+    spark = spark_session()
+    try:
+        return _on_spark(spark, job, config, run_id)
+    finally:
+        if started:
+            spark.stop()
+
+
+def _on_spark(spark: Any, job: Job, config: Config, run_id: str) -> Done:  # noqa: ANN401
+    from spark_jobs.frames import select_owned  # noqa: PLC0415
+    from spark_jobs.twins import assign_frames  # noqa: PLC0415
+
+    members, topics = _frame(spark, job.members), _frame(spark, job.topics)
+    claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0
+    if claims is None and job.previous is not None:
+        previous = select_owned(_frame(spark, job.previous), "previous")
+        claims, forgotten = _forget_frames(previous, topics)
+    options = job.options.given(config)
+    assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **options)
+    version, rows = None, assigned.rows
+    if job.output is not None:
+        version = _write(assigned, job.output, run_id)
+        rows = _frame(spark, TableRef(job.output, version, delta=version is not None))
+        _check_written(rows, assigned, job.output)
+    done = Done("spark", run_id, version, forgotten=forgotten, totals=assigned.totals())
+    if assigned.members + rows.count() > config.report.rows_max:
+        return done
+    group = GroupSpec.from_arrow(
+        members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
+    )
+    found = PartitionRanges.from_arrow(group.member_ids, group.topics, rows.toArrow())
+    ranges = replace(found, verdict=assigned.verdict)
+    report = quality.report(group, ranges)
+    return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
+
+
+def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> PartitionRanges:
+    """Assign a group of the driver with DataFrames, for comparison with the local engine.
+
+    Raises
+    ------
+    SpecError
+        The assignor has no Spark form.
+    """
+    if assignor not in TWINS:
+        raise SpecError(f"assignor {assignor!r} has no Spark form: use --engine local")
+    from spark_jobs.session import spark_session  # noqa: PLC0415
+    from spark_jobs.twins import assign_frames  # noqa: PLC0415
+
+    spark = spark_session()
+    members, topics, owned = (spark.createDataFrame(table) for table in group.to_arrow())
+    assigned = assign_frames(spark, assignor, members, topics, owned, **options)
+    rows = assigned.rows.toArrow()
+    ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
+    return replace(ranges, verdict=assigned.verdict)
+
+
+def _frame(spark: Any, table: TableRef) -> DataFrame:  # noqa: ANN401
+    if not table.delta:
+        frame: DataFrame = spark.read.parquet(table.path)
+        return frame
+    frame = spark.read.format("delta").option("versionAsOf", table.version).load(table.path)
+    return frame
+
+
+def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int]:
+    """Do what `forget` does, with DataFrames."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from spark_jobs.frames import select_topics  # noqa: PLC0415
+
+    counts = F.broadcast(select_topics(topics))
+    left = F.greatest(
+        F.least(
+            F.coalesce("partitions", F.lit(0)) - F.col("first_partition"), F.col("partition_count")
+        ),
+        F.lit(0),
+    )
+    rows = previous.join(counts, "topic", "left").withColumn("left", left)
+    gone = rows.agg(F.sum(F.col("partition_count") - F.col("left"))).collect()[0][0] or 0
+    kept = rows.where("left > 0").select(
+        "member_id", "topic", "first_partition", F.col("left").alias("partition_count")
+    )
+    return kept, int(gone)
+
+
+def _write(assigned: Assigned, output: str, run_id: str) -> int | None:
+    """Write the rows, sorted by member within each file, in one commit."""
+    rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
+    if not is_delta_output(output):
+        if Path(output).exists():
+            raise SpecError(
+                f"output {output!r} is there: Spark cannot replace Parquet in one step; write a "
+                "Delta table, or remove it first"
+            )
+        rows.write.parquet(output)
+        return None
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = writer.option("txnAppId", run_id).option("txnVersion", str(RUN_VERSION))
+    writer.save(output)
+    return TableRef(output, None, delta=True).pinned().version
+
+
+def _check_written(rows: DataFrame, assigned: Assigned, output: str) -> None:
+    """Read what was written: another writer of the same table could have got in between."""
+    found = rows.selectExpr("sum(partition_count)").collect()[0][0] or 0
+    if found != assigned.partitions:
+        raise RuntimeError(
+            f"{output} holds {found} partitions, {assigned.partitions} were written: "
+            "does another program write this table?"
+        )
