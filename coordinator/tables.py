@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
 
 from assignors import SpecError
 
@@ -61,7 +62,7 @@ class TableRef:
             if not tail.isdigit():
                 raise SpecError(f"{what} {name!r}: {tail!r} is no version; give PATH@NUMBER")
             path, version = head, int(tail)
-        if DeltaTable.is_deltatable(path):
+        if not os.path.isfile(path) and DeltaTable.is_deltatable(path):
             return cls(path, version, delta=True)
         if not os.path.exists(path):
             raise SpecError(f"{what} {path!r} is not there: give a Delta table or Parquet")
@@ -73,9 +74,7 @@ class TableRef:
 
     def pinned(self) -> TableRef:
         """Return the same table at the version it has now."""
-        if not self.delta or self.version is not None:
-            return self
-        return TableRef(self.path, DeltaTable(self.path).version(), delta=True)
+        return TableRef(self.path, self._opened().version(), delta=True) if self.delta else self
 
     def read(self, what: str) -> pa.Table:
         """Read the table into memory.
@@ -88,18 +87,39 @@ class TableRef:
         try:
             if not self.delta:
                 return pq.read_table(self.path)
-            return DeltaTable(self.path, version=self.version).to_pyarrow_table()
+            return read_delta(self._opened())
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise SpecError(f"{what} {self}: cannot be read: {_line(error)}") from None
+
+    def _opened(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.path, version=self.version)
+        except DeltaError:
+            newest = DeltaTable(self.path).version()
+            raise SpecError(
+                f"{self.path!r} has no version {self.version}: its newest is {newest}"
+            ) from None
 
     def rows(self) -> int:
         """Count rows without reading them."""
         if self.delta:
-            return DeltaTable(self.path, version=self.version).count()
+            return self._opened().count()
         return sum(pq.read_metadata(file).num_rows for file in _parquet_files(Path(self.path)))
 
     def __str__(self) -> str:
         return self.path if self.version is None else f"{self.path}@{self.version}"
+
+
+def read_delta(table: DeltaTable) -> pa.Table:
+    """Read a Delta table into memory.
+
+    Local files go through Arrow's own file system: through delta-rs's, which calls back into
+    Python, a process that ends soon after reading is now and then aborted by Arrow's threads.
+    """
+    folder = table.table_uri.removeprefix("file://")
+    if not os.path.isdir(folder):
+        return table.to_pyarrow_table()
+    return table.to_pyarrow_table(filesystem=fs.SubTreeFileSystem(folder, fs.LocalFileSystem()))
 
 
 def _is_parquet(path: Path) -> bool:

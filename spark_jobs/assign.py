@@ -5,8 +5,10 @@ Takes the options of `muster assign`; the engine is Spark unless --engine says o
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 
 def main() -> None:
@@ -20,15 +22,20 @@ def main() -> None:
         from coordinator.cli import guarded  # noqa: PLC0415
         from spark_jobs.command import assign  # noqa: PLC0415
     except ImportError as error:
-        sys.exit(
-            f"muster: {error}: run spark-submit in Muster's environment (. .venv/bin/activate) "
-            "or set PYSPARK_PYTHON to its interpreter"
-        )
+        _in_own_environment(str(error))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(name="assign")(assign)
     if not any(word == "--engine" or word.startswith("--engine=") for word in sys.argv[1:]):
         sys.argv += ["--engine", "spark"]
     guarded(app)
+
+
+def _in_own_environment(missing: str) -> NoReturn:
+    """Start again with the project's interpreter: spark-submit takes the first python3 it finds."""
+    own = Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"
+    if own.exists() and Path(sys.prefix).resolve() != own.parent.parent.resolve():
+        os.execv(own, [str(own), *sys.argv])  # noqa: S606 - our own interpreter
+    sys.exit(f"muster: {missing}: set PYSPARK_PYTHON to the interpreter that has Muster")
 
 
 if __name__ == "__main__":
