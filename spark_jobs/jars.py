@@ -149,9 +149,11 @@ def java_command() -> str | None:
 
 
 def main() -> int:
-    """Resolve and link; exit 1 with one line when that fails."""
+    """Resolve and install, or with --print name the files; exit 1 with one line on failure."""
     try:
-        if not in_spark():
+        if sys.argv[1:] == ["--print"]:
+            print(",".join(map(str, delta_jars())))
+        elif not in_spark():
             install()
     except JarsMissingError as error:
         print(f"muster: {error}", file=sys.stderr)

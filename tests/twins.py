@@ -229,3 +229,26 @@ def claim(spec: Spec, draw: random.Random) -> None:
                     owned[member][topic].append(partition)
     for member, topics in owned.items():
         spec["members"][member]["owned"] = {t: sorted(p) for t, p in topics.items()}
+
+
+def fairest_equal(spec: Spec, imbalance: int) -> list[int]:
+    """Sorted loads with the fewest moves within the imbalance, all subscriptions being equal.
+
+    One partition at a time: the fullest gives while it must, then the emptiest gets.
+    """
+    total, members = len(partitions_of(spec)), len(spec["members"])
+    level = Fraction(total, members)
+    low = max(0, level.__floor__() - imbalance)
+    high = level.__ceil__() + imbalance
+    loads = dict.fromkeys(spec["members"], 0)
+    for member in owners(spec).values():
+        loads[member] += 1
+    pool = total - sum(loads.values())
+    while max(loads.values()) > high or pool < sum(max(0, low - x) for x in loads.values()):
+        fullest = max(loads, key=lambda member: loads[member])
+        loads[fullest] -= 1
+        pool += 1
+    for _ in range(pool):
+        emptiest = min(loads, key=lambda member: loads[member])
+        loads[emptiest] += 1
+    return sorted(loads.values())

@@ -1,0 +1,304 @@
+"""`muster assign` as users run it: specs and tables in, answers, reports and tables out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import GOLDEN
+from deltalake import DeltaTable, write_deltalake
+
+from coordinator.tables import TableRef, read_delta, table_lock
+
+SPEC = {
+    "id": 3,
+    "topics": {"a": 4, "b": 3},
+    "members": {
+        "m1": {"subscribed": ["a", "b"], "owned": {"a": [0, 1, 2, 3]}},
+        "m2": {"subscribed": ["a", "b"]},
+    },
+}
+
+
+def ok(done):
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def refused(done, *words, code=2):
+    said = done.stderr.decode()
+    assert done.returncode == code, said
+    assert said.startswith("muster: ")
+    assert said.count("\n") == 1
+    assert done.stdout == b""
+    for word in words:
+        assert word in said
+    return said
+
+
+def test_the_answer_of_the_design(muster):
+    """Design § 7.1, to the letter."""
+    (answer,) = ok(muster("assign", stdin=json.dumps(SPEC | {"assignor": "uniform"})))
+    assert answer == {
+        "id": 3,
+        "assignor": "uniform",
+        "assignment": {"m1": {"a": [0, 1, 2, 3]}, "m2": {"b": [0, 1, 2]}},
+        "quality": {
+            "loads": {"min": 3, "max": 4},
+            "moved": 0,
+            "moved_lower_bound": 0,
+            "orphans": 3,
+        },
+    }
+
+
+def test_json_lines_and_pairs_and_files(muster, tmp_path):
+    lines = "\n".join(
+        json.dumps(SPEC | {"id": n, "assignor": a}) for n, a in enumerate(["range", "sticky"])
+    )
+    file = tmp_path / "specs.jsonl"
+    file.write_text(lines)
+    first, second = ok(muster("assign", file, "--format", "ranges"))
+    assert (first["id"], first["assignor"], second["assignor"]) == (0, "range", "sticky")
+    assert second["assignment"]["m1"] == {"a": [[0, 4]]}
+    out = tmp_path / "out.jsonl"
+    assert ok(muster("assign", file, "--assignor", "range", "--output", out)) == []
+    assert [json.loads(line)["assignor"] for line in out.read_text().splitlines()] == ["range"] * 2
+    again = muster(
+        "assign",
+        stdin=json.dumps(
+            {
+                **SPEC,
+                "members": {
+                    m: {"subscribed": f["subscribed"], "owned": second["assignment"][m]}
+                    for m, f in SPEC["members"].items()
+                },
+            }
+        ),
+    )
+    assert ok(again)[0]["quality"]["moved"] == 0  # its own pairs are read back
+
+
+def test_golden_cases_through_the_command(muster):
+    answers = ok(muster("assign", GOLDEN / "assignments/cases.jsonl", "--assignor", "range"))
+    cases = [
+        json.loads(line) for line in (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
+    ]
+    assert [a["assignment"] for a in answers] == [c["kafka"]["range"] for c in cases]
+
+
+def test_options_of_sticky(muster):
+    spec = {"topics": {"a": 8}, "members": {m: {"subscribed": ["a"]} for m in ("m1", "m2")}}
+    spec["members"]["m1"]["owned"] = {"a": list(range(8))}
+    run = lambda *words: ok(
+        muster("assign", "--assignor", "sticky", *words, stdin=json.dumps(spec))
+    )[0]
+    assert run()["quality"]["moved"] == 4
+    assert run("--imbalance", "25%")["quality"]["moved"] == 3
+    assert run("--imbalance", "4")["quality"]["moved"] == 0
+    cut = run("--max-moves", "1")
+    assert (cut["quality"]["moved"], cut["partial"]) == (1, True)
+
+
+def test_reports(muster, tmp_path):
+    (report,) = ok(muster("assign", "--report", stdin=json.dumps(SPEC)))
+    assert (report["id"], report["valid"], report["loads"]["spread"]) == (3, True, 1)
+    assert report["reasons"] == {"nobody owned it": 3}
+    assert report["changes"][0]["to_member_id"] == "m2"
+    assert [row["load"] for row in report["per_member"]] == [4, 3]
+    for name, head in (("plot.png", b"\x89PNG"), ("plot.svg", b"<?xml")):
+        ok(muster("assign", "--plot", tmp_path / name, stdin=json.dumps(SPEC)))
+        assert (tmp_path / name).read_bytes().startswith(head)
+
+
+def test_a_report_on_a_terminal_is_a_table(tmp_path):
+    """Rich only when stdout is a terminal: here a pseudo-terminal."""
+    (tmp_path / "spec.json").write_text(json.dumps(SPEC))
+    command = f"{sys.executable} -m coordinator assign {tmp_path}/spec.json --report"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )
+    text = done.stdout.decode()
+    for word in ("members, partitions", "spread 1", "why partitions got another owner", "b[0…2]"):
+        assert word in text, text
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "message"),
+    [
+        ([], "", "standard input is empty"),
+        ([], "no", "standard input: not JSON"),
+        ([], '{"id": 9, "topics": {"a": -1}, "members": {}}', "standard input, line 1 (id 9): topic 'a' has partition count -1"),
+        ([], '{"topics": {}, "members": {}}\n{"topics": 1, "members": {}}', "line 2: topics is 1"),
+        ([], '{"assignor": 7, "topics": {}, "members": {}}', "assignor is 7"),
+        (["--assignor", "best"], "{}", "unknown assignor 'best': the known ones are range, sticky, uniform"),
+        (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' does not take imbalance"),
+        (["--assignor", "sticky", "--imbalance", "x"], json.dumps(SPEC), "imbalance is 'x'"),
+        (["nowhere.json"], "", "nowhere.json cannot be read: No such file"),
+        (["--plot", "x.pdf"], json.dumps(SPEC), "give a name that ends in .png or .svg"),
+        (["--plot", "no/x.png"], json.dumps(SPEC), "the folder is not there"),
+        (["--members", "m"], "", "give either a spec, or --members and --topics"),
+        (["--run-id", "r"], json.dumps(SPEC), "go with --members and --topics"),
+        (["--members", "m", "--topics", "t"], "", "--members 'm' is not there"),
+        (["--config", "no.toml"], "{}", "no.toml cannot be read"),
+    ],
+)  # fmt: skip
+def test_bad_input(muster, tmp_path, words, stdin, message):
+    refused(muster("assign", *words, stdin=stdin, cwd=tmp_path), message)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Forty members in two classes, two topics; members as Parquet, topics as Delta."""
+    ids = [f"m{n:02d}" for n in range(40)]
+    members = pa.table(
+        {"member_id": ids, "subscribed": [["a", "b"] if n % 2 else ["a"] for n in range(40)]}
+    )
+    pq.write_table(members, tmp_path / "members.parquet")
+    write_deltalake(tmp_path / "topics", pa.table({"topic": ["a", "b"], "partitions": [100, 50]}))
+    return tmp_path
+
+
+def job(muster, tables, *words, members="members.parquet"):
+    return muster("assign", "--members", members, "--topics", "topics", *words, cwd=tables)
+
+
+def content(path, version=None):
+    return sorted(
+        map(
+            tuple,
+            read_delta(DeltaTable(path, version=version)).to_pylist()
+            and [r.values() for r in read_delta(DeltaTable(path, version=version)).to_pylist()],
+        )
+    )
+
+
+def test_the_nightly_job(muster, tables):
+    (first,) = ok(job(muster, tables, "--output", "out", "--run-id", "monday"))
+    assert (first["version"], first["already_written"], first["orphans"]) == (0, False, 150)
+    (again,) = ok(job(muster, tables, "--output", "out", "--run-id", "monday"))
+    assert (again["version"], again["already_written"]) == (0, True)
+    fewer = read = pq.read_table(tables / "members.parquet").slice(0, 36)
+    pq.write_table(read, tables / "fewer.parquet")
+    (second,) = ok(
+        job(muster, tables, "--output", "out", "--run-id", "tuesday", members="fewer.parquet")
+    )
+    assert second["version"] == 1
+    assert second["moved"] < 10  # the output's own content was the previous assignment
+    assert len({row[0] for row in content(tables / "out")}) == len(fewer)
+    (old,) = ok(job(muster, tables, "--previous", "out@0", "--report"))
+    assert (old["moved"], old["orphans"]) == (0, 0)
+
+
+def test_topics_that_are_gone_are_forgotten(muster, tables):
+    ok(job(muster, tables, "--output", "out"))
+    write_deltalake(
+        tables / "topics", pa.table({"topic": ["a"], "partitions": [60]}), mode="overwrite"
+    )
+    pq.write_table(
+        pa.table({"member_id": ["m00", "m01"], "subscribed": [["a"], ["a"]]}),
+        tables / "two.parquet",
+    )
+    (done,) = ok(job(muster, tables, "--output", "out", members="two.parquet"))
+    assert (done["forgotten"], done["partitions"]) == (90, 60)
+
+
+def test_parquet_out(muster, tables):
+    ok(job(muster, tables, "--output", "out.parquet"))
+    (done,) = ok(job(muster, tables, "--output", "out.parquet"))
+    assert (done["moved"], done["orphans"], done["version"]) == (0, 0, None)
+    assert pq.read_table(tables / "out.parquet")["partition_count"].to_pylist()
+
+
+def test_tables_on_standard_output(muster, tables):
+    (answer,) = ok(job(muster, tables))
+    assert len(answer["assignment"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--previous", "topics@7"], "'topics' has no version 7: its newest is 0"),
+        (["--previous", "topics@x"], "'x' is no version"),
+        (
+            ["--previous", "topics"],
+            "owned: column 'member_id' is missing (found topic, partitions)",
+        ),
+        (["--owned", "junk"], "'junk' is neither a Delta table nor Parquet"),
+        (["--owned", "members.parquet@1"], "is no Delta table, so it has no version 1"),
+        (["--owned", "topics", "--previous", "topics"], "give either --owned or --previous"),
+    ],
+)
+def test_bad_tables(muster, tables, words, message):
+    (tables / "junk").write_text("junk")
+    refused(job(muster, tables, *words), message)
+    ok(job(muster, tables, "--output", "out"))
+    before = content(tables / "out")
+    refused(job(muster, tables, *words, "--output", "out"), message)
+    assert content(tables / "out") == before
+
+
+def test_a_held_table_is_left_alone(muster, tables):
+    ok(job(muster, tables, "--output", "out"))
+    with table_lock(str(tables / "out")):
+        said = refused(job(muster, tables, "--output", "out"), "out is being written by", code=1)
+        assert f"process {os.getpid()}" in said
+    ok(job(muster, tables, "--output", "out"))
+
+
+def test_a_killed_run_leaves_the_old_content(tables):
+    """Killed at any moment: the table holds the old rows or the new ones, all of them."""
+    ids = [f"m{n:05d}" for n in range(20_000)]
+    pq.write_table(
+        pa.table({"member_id": ids, "subscribed": [["a", "b"]] * len(ids)}), tables / "many.parquet"
+    )
+    write_deltalake(
+        tables / "topics",
+        pa.table({"topic": ["a", "b"], "partitions": [40_000, 7]}),
+        mode="overwrite",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "coordinator",
+        "assign",
+        "--members",
+        "many.parquet",
+        "--topics",
+        "topics",
+        "--output",
+        "out",
+    ]
+    subprocess.run(command, cwd=tables, check=True, capture_output=True, timeout=60)
+    version = DeltaTable(tables / "out").version()
+    for delay in (0.4, 0.8, 1.0, 1.2, 1.4, 1.6):
+        process = subprocess.Popen(
+            command, cwd=tables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        table = TableRef.of(str(tables / "out"), "out").pinned()
+        assert sum(table.read("out")["partition_count"].to_pylist()) == 40_007
+        assert version <= table.version <= version + 1
+        version = table.version
+    subprocess.run(
+        command, cwd=tables, check=True, capture_output=True, timeout=60
+    )  # no lock is left
+
+
+def test_help_and_version(muster):
+    assert b"assign" in muster("--help").stdout
+    assert muster("--version").stdout == b"muster 0.1.0\n"
+    assert muster("no-such-command").returncode == 2
