@@ -97,9 +97,10 @@ def test_golden_cases_through_the_command(muster):
 def test_options_of_sticky(muster):
     spec = {"topics": {"a": 8}, "members": {m: {"subscribed": ["a"]} for m in ("m1", "m2")}}
     spec["members"]["m1"]["owned"] = {"a": list(range(8))}
-    run = lambda *words: ok(
-        muster("assign", "--assignor", "sticky", *words, stdin=json.dumps(spec))
-    )[0]
+
+    def run(*words):
+        return ok(muster("assign", "--assignor", "sticky", *words, stdin=json.dumps(spec)))[0]
+
     assert run()["quality"]["moved"] == 4
     assert run("--imbalance", "25%")["quality"]["moved"] == 3
     assert run("--imbalance", "4")["quality"]["moved"] == 0
