@@ -1,0 +1,97 @@
+"""`python -m benchmarks`: measure, print tables, write docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks import build, grid, large, memory, report, soak, spark
+from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAPER_WIDTH = 160
+PACKAGES = ("numpy", "scipy", "pyarrow", "pyspark")
+
+SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
+    "grid": grid.run,
+    "large": large.run,
+    "soak": soak.run,
+    "build": build.run,
+    "memory": memory.run,
+    "spark": spark.run,
+}
+"""The sections, in the order of the document."""
+
+
+def main(
+    only: Annotated[str, typer.Option(help="sections, with commas between")] = ",".join(SECTIONS),
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="tiny groups; writes nothing without --output")
+    ] = False,
+    spark_ranges: Annotated[
+        str, typer.Option(help="ranges a member of the Spark section")
+    ] = "1,10,100",
+    output: Annotated[Path | None, typer.Option(help="folder for the document [docs]")] = None,
+) -> None:
+    """Measure, print tables, and write benchmarks.md and benchmarks.json."""
+    names, ranges = _names(only), _ranges(spark_ranges)
+    folder = output or (None if smoke else DOCS)
+    console = Console() if sys.stdout.isatty() else Console(width=PAPER_WIDTH)
+    progress = Console(stderr=True, soft_wrap=True, highlight=False)
+    sort = measure_sort(SORT_LENGTH // 100 if smoke else SORT_LENGTH)
+    bench = Bench(sort, smoke, ranges, lambda words: progress.print(f"{words} …", style="dim"))
+    sections = report.load(folder / "benchmarks.json") if folder else {}
+    for name in names:
+        found = SECTIONS[name](bench)
+        sections[name] = report.Measured(found, sort, about())
+        report.show(console, sections[name])
+        if folder:  # after each section: an interrupted run keeps what it measured
+            in_order = {known: sections[known] for known in SECTIONS if known in sections}
+            report.write(folder, in_order)
+
+
+def about() -> dict[str, str]:
+    """Say when and on what this runs."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        memory_gib = int(lines.readline().split()[1]) / 1024**2
+    machine = models[0] if models else platform.machine()
+    return {
+        "measured": datetime.now(UTC).date().isoformat(),
+        "on": f"{machine}, {len(models)} cores, {memory_gib:.0f} GiB",
+        "Python": platform.python_version(),
+    } | {name: version(name) for name in PACKAGES}
+
+
+def _names(only: str) -> list[str]:
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    for name in names:
+        if name not in SECTIONS:
+            known = ", ".join(SECTIONS)
+            raise typer.BadParameter(f"unknown section {name!r}: the known ones are {known}")
+    return names
+
+
+def _ranges(text: str) -> tuple[int, ...]:
+    try:
+        ranges = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        ranges = ()
+    if not ranges or any(one < 1 or 100 % one for one in ranges):
+        raise typer.BadParameter(
+            f"--spark-ranges {text!r}: give divisors of 100 (partitions a member), as in 1,10,100"
+        )
+    return ranges
+
+
+if __name__ == "__main__":
+    typer.run(main)

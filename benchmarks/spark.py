@@ -1,0 +1,218 @@
+"""Spark: sticky on DataFrames, beside a plain sort-and-write of the same rows in the same session.
+
+The group is made by Spark, too: a hundred million ranges do not pass through the driver. Member m
+of N owns pieces from all over the topics, one from each block of N pieces, so that a piece's
+neighbours belong to others.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import Bench, Figure, resident_mib
+from benchmarks.report import Section, Table, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TITLE = "Spark: sticky, 1,000,000 members, 100,000,000 partitions"
+HEAP = "2g"
+PARTITIONS_A_MEMBER = 100
+RUNS_MAX_ROWS = 10_000_000
+"""Up to so many rows everything is measured three times, above once."""
+
+GOAL_SECONDS, GOAL_RATIO, GOAL_GROWTH = {1: 12.0}, {10: 10.0}, 1.3
+
+TEXT = f"""\
+`local[2]`, driver heap {HEAP}, warm (a hundredth of the group was assigned first); equal
+subscriptions to 10 topics, 1 % churn. Both read Parquet and write Parquet: `sticky` assigns and
+writes rows sorted by member within each file, *sort and write* sorts the previous rows by (member,
+topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM and
+says what a busy machine hides.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one piece of work took, in seconds."""
+
+    elapsed: float
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One size: the times of both pieces of work, run by run."""
+
+    ranges: int  # a member
+    rows: int
+    sticky: list[Taken]
+    sorting: list[Taken]
+
+
+def run(bench: Bench) -> Section:
+    """Measure every size in one session."""
+    from spark_jobs.session import spark_session  # noqa: PLC0415 - only this section needs Spark
+
+    members = 10_000 if bench.smoke else 1_000_000
+    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+    conf = {"spark.driver.memory": HEAP, "spark.local.dir": str(folder / "local")}
+    spark = spark_session("muster-benchmarks", "local[2]", conf)
+    try:
+        bench.say("spark: warming up")
+        _case(spark, folder, max(members // 100, 100), 1)
+        cases = []
+        for ranges in bench.spark_ranges:
+            bench.say(f"spark: {members * ranges:,} rows")
+            cases.append(_case(spark, folder, members, ranges))
+        peak = resident_mib("VmHWM", _jvm(spark))
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
+    figures = list(_figures(cases, peak))
+    tables = [Table("", HEAD, [_row(case, bench) for case in cases])]
+    return Section(TITLE, TEXT, figures, tables)
+
+
+def write_group(spark: SparkSession, folder: Path, members: int, ranges: int) -> None:
+    """Write members, topics and previous as Parquet, 1 % of the members new."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    topics = 10
+    size = members * PARTITIONS_A_MEMBER // topics
+    piece = PARTITIONS_A_MEMBER // ranges
+    spark.range(topics).select(
+        _name("t", F.col("id")).alias("topic"), F.lit(size).alias("partitions")
+    ).write.parquet(str(folder / "topics"))
+    joined = members + members // 100
+    lists = F.transform(F.sequence(F.lit(0), F.lit(topics - 1)), lambda at: _name("t", at))
+    spark.range(joined).where(f"id >= {members} or id % 100 != 7").select(
+        _name("m", F.col("id")).alias("member_id"), lists.alias("subscribed")
+    ).write.parquet(str(folder / "members"))
+    block, place = F.expr(f"id div {members}"), F.expr(f"id % {members}")
+    spark.range(members * ranges).select(
+        _name("m", (place * 7_919 + block * 104_729) % members).alias("member_id"),
+        _name("t", F.expr(f"id * {piece} div {size}")).alias("topic"),
+        F.expr(f"int(id * {piece} % {size})").alias("first_partition"),
+        F.lit(piece).alias("partition_count"),
+    ).write.parquet(str(folder / "previous"))
+
+
+HEAD = (
+    "rows (ranges a member)",
+    "sticky, s",
+    "CPU s",
+    "sort and write, s",
+    "CPU s",
+    "ratio",
+    "sticky, µs a row",
+    "sticky in sorts",
+)
+
+
+def _case(spark: SparkSession, folder: Path, members: int, ranges: int) -> Case:
+    """Measure one size, the two pieces of work in turn."""
+    at = folder / f"{members}-{ranges}"
+    write_group(spark, at, members, ranges)
+    case = Case(ranges, members * ranges, [], [])
+    for _ in range(3 if case.rows <= RUNS_MAX_ROWS else 1):
+        case.sorting.append(_taken(spark, lambda: _sort_and_write(spark, at)))
+        case.sticky.append(_taken(spark, lambda: _assign_and_write(spark, at)))
+    written = spark.read.parquet(str(at / "target")).selectExpr("sum(partition_count)")
+    assert written.collect()[0][0] == members * PARTITIONS_A_MEMBER, "not all assigned"
+    shutil.rmtree(at)
+    return case
+
+
+def _assign_and_write(spark: SparkSession, at: Path) -> None:
+    from spark_jobs import sticky  # noqa: PLC0415
+
+    members, topics, previous = (
+        spark.read.parquet(str(at / name)) for name in ("members", "topics", "previous")
+    )
+    rows = sticky.assign(spark, members, topics, previous)
+    _write(rows.sortWithinPartitions("member_id", "topic", "first_partition"), at / "target")
+
+
+def _sort_and_write(spark: SparkSession, at: Path) -> None:
+    rows = spark.read.parquet(str(at / "previous"))
+    _write(rows.orderBy("member_id", "topic", "first_partition"), at / "sorted")
+
+
+def _write(rows: DataFrame, path: Path) -> None:
+    rows.write.mode("overwrite").parquet(str(path))
+
+
+def _taken(spark: SparkSession, work: Callable[[], None]) -> Taken:
+    cpu, start = _jvm_cpu_s(spark), time.perf_counter()
+    work()
+    return Taken(time.perf_counter() - start, _jvm_cpu_s(spark) - cpu)
+
+
+def _jvm(spark: SparkSession) -> int:
+    """Return the process of the JVM, which is driver and executor in one."""
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - no public way
+
+
+def _jvm_cpu_s(spark: SparkSession) -> float:
+    with open(f"/proc/{_jvm(spark)}/stat", encoding="ascii") as line:
+        fields = line.read().rsplit(")", 1)[1].split()  # the name before may hold spaces
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _figures(cases: list[Case], peak_mib: float) -> Iterator[Figure]:
+    """Name what was measured, with the goals."""
+    for case in cases:
+        ranges = case.ranges
+        label = f"{case.rows:,} rows"
+        elapsed = [taken.elapsed * 1000 for taken in case.sticky]
+        goal = GOAL_SECONDS.get(ranges)
+        yield Figure.of(f"sticky, {label}, elapsed", elapsed, goal=goal and goal * 1000)
+        yield Figure.of(f"sticky, {label}, CPU", [taken.cpu * 1000 for taken in case.sticky])
+        sorting = [taken.elapsed * 1000 for taken in case.sorting]
+        yield Figure.of(f"sort and write, {label}, elapsed", sorting)
+        sorting_cpu = [taken.cpu * 1000 for taken in case.sorting]
+        yield Figure.of(f"sort and write, {label}, CPU", sorting_cpu)
+        ratio = [_median(case.sticky) / _median(case.sorting)]
+        yield Figure.of(f"sticky by sort and write, {label}", ratio, "x", GOAL_RATIO.get(ranges))
+    by_ranges = {case.ranges: case for case in cases}
+    if 10 in by_ranges and 100 in by_ranges:
+        growth = _a_row(by_ranges[100]) / _a_row(by_ranges[10])
+        yield Figure.of("cost a row, 100 by 10 ranges a member", [growth], "x", GOAL_GROWTH)
+    yield Figure.of("peak memory of the JVM, heap and all", [peak_mib], "MiB")
+
+
+def _row(case: Case, bench: Bench) -> list[str]:
+    sticky, sorting = _median(case.sticky), _median(case.sorting)
+    return [
+        f"{case.rows:,} ({case.ranges})",
+        number(sticky),
+        number(_median(case.sticky, "cpu")),
+        number(sorting),
+        number(_median(case.sorting, "cpu")),
+        number(sticky / sorting),
+        number(_a_row(case) * 1e6),
+        number(sticky * 1000 / bench.sort.unit_ms),
+    ]
+
+
+def _a_row(case: Case) -> float:
+    return _median(case.sticky) / case.rows
+
+
+def _median(taken: list[Taken], what: str = "elapsed") -> float:
+    return statistics.median(getattr(one, what) for one in taken)
+
+
+def _name(letter: str, number_: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return F.format_string(letter + "%09d", number_)
