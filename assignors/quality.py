@@ -173,7 +173,7 @@ def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
         bound = max(bound, verdict.moved_minimum)
     columns = [group.member_ids, owned, loads, loads - gained, gained, lost, held]
     return Report(
-        problems=tuple(_problems(group, ranges)),
+        problems=tuple(problems(group, ranges)),
         load_min=int(loads.min(initial=np.iinfo(np.int64).max)) if len(loads) else 0,
         load_max=int(loads.max(initial=0)),
         load_mean=float(loads.mean()) if len(loads) else 0.0,
@@ -250,7 +250,7 @@ class _Changes:
         )
 
 
-def _problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
+def problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line a kind."""
     out = []
     eligible = Eligible.of(group.class_offsets, group.class_topics, len(group.topics))

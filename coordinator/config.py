@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from assignors.plan import EXACT_EDGES
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message names it and the remedy."""
+from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +26,31 @@ class EngineConfig:
     """Where assignments are computed."""
 
     local_rows_max: int = 10_000_000
+    step_rows_max: int = 2_000_000
+    timeout_ms: int = 600_000
+    max_failures: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How the log is written and kept."""
+
+    fsync: bool = True
+    linger_ms: int = -1
+    batch_records_max: int = 50_000
+    reopen_commits: int = 50
+    pack_commits: int = 200
+    snapshot_commits: int = 1_000
+    retention_days: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """When a coordinator may claim a store, and how often it looks whether it still has it."""
+
+    ttl_ms: int = 10_000
+    renew_ms: int = 2_000
+    check_ms: int = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,9 @@ class Config:
     plan: PlanConfig = field(default_factory=PlanConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 
 def parse(text: str, where: str) -> Config:
@@ -60,24 +85,24 @@ def parse(text: str, where: str) -> Config:
         tree: dict[str, Any] = msgspec.toml.decode(text)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{where}: not TOML: {error}") from None
+    kafka = tree.pop("kafka", {})
     _refuse_unknown(tree, where)
     try:
         config = msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from None
-    for section, name, value in (
-        ("plan", "exact_edges", config.plan.exact_edges),
-        ("engine", "local_rows_max", config.engine.local_rows_max),
-        ("report", "rows_max", config.report.rows_max),
-        ("report", "members_shown", config.report.members_shown),
-    ):
-        if value < 0:
-            raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
-    return config
+    for section, settings in msgspec.to_builtins(config).items():
+        for name, value in settings.items():
+            if section != "kafka" and value < 0 and name != "linger_ms":
+                raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
+    try:
+        return replace(config, kafka=kafka_config(kafka))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: [kafka] {error}") from None
 
 
 def _refuse_unknown(tree: dict[str, Any], where: str) -> None:
-    known = msgspec.to_builtins(Config())
+    known = msgspec.to_builtins(Config()) | {"kafka": {}}
     for section, settings in tree.items():
         if section not in known:
             raise ConfigError(

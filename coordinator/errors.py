@@ -1,0 +1,65 @@
+"""errors: the codes that the coordinator answers with, and how it refuses a request."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error codes (spec § 2.15), and one of ours."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
+    INVALID_ASSIGNMENT = 1001
+    """K-47; Kafka 4.4 has no such code, so this one is ours."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may be sent again as it is (G-19)."""
+        return self in _RETRIABLE
+
+
+_RETRIABLE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+
+class GroupError(Exception):
+    """A request that is refused; nothing was written.
+
+    Attributes
+    ----------
+    code
+        What the member is told.
+    message
+        The sentence beside it.
+    """
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class IllegalStateError(AssertionError):
+    """Our own bug: a record that contradicts the state. The coordinator drops memory and stops."""

@@ -1,0 +1,258 @@
+"""events: what comes to the coordinator, and what a step gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from coordinator.errors import ErrorCode
+from coordinator.records import Record
+from coordinator.spans import Spans
+
+JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """ConsumerGroupHeartbeat; None (−1 for the timeout) means unchanged (K-24).
+
+    `topic_partitions` are the partitions owned now, by topic name.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: Sequence[str] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    topic_partitions: Mapping[str, Sequence[int]] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """OffsetCommit: {topic: {partition: (offset, metadata)}}."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    offsets: Mapping[str, Mapping[int, tuple[int, str]]]
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetch:
+    """OffsetFetch of some partitions by topic, or of all (None)."""
+
+    group_id: str
+    topics: Mapping[str, Sequence[int]] | None = None
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDelete:
+    """OffsetDelete of some partitions by topic."""
+
+    group_id: str
+    topics: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """ConsumerGroupDescribe of one group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """ListGroups; an empty filter takes all, names in any case (G-129)."""
+
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """DeleteGroups, one group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureGroup:
+    """All settings of a group id; those left out go back to their defaults."""
+
+    group_id: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
+
+    group_id: str
+    computation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """ConsumerGroupInstallAssignment.
+
+    `ranges` has the columns member_id, topic, first_partition, partition_count; the epoch is the
+    group epoch that Prepare returned.
+    """
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    ranges: pa.Table
+    assignor: str = "external"
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTopic:
+    """A topic as a catalog reports it."""
+
+    topic_id: str
+    partitions: int
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """All topics as the catalog reports them now."""
+
+    topics: Mapping[str, SeenTopic]
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesResolved:
+    """The outcome of a ResolveRegexes task; None: it failed."""
+
+    group_id: str
+    topics: Mapping[str, Sequence[str]] | None
+    version: int
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetComputed:
+    """The outcome of a ComputeTarget task."""
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    ranges: pa.Table
+    assignor: str
+    moved: int = 0
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer's deadline has passed."""
+
+    kind: str
+    group_id: str
+    member_id: str
+    member_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOffsets:
+    """The periodic look at the age of offsets (G-77)."""
+
+
+Event: TypeAlias = (
+    Heartbeat
+    | OffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | Describe
+    | ListGroups
+    | DeleteGroup
+    | ConfigureGroup
+    | Prepare
+    | Install
+    | TopicsSeen
+    | RegexesResolved
+    | TargetComputed
+    | TimerFired
+    | ExpireOffsets
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    """What a member is told. `assignment` None is unchanged; else {topic: spans of partitions}."""
+
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Spans | None = None
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+
+
+SESSION, REBALANCE = "session", "rebalance"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Start a timer, or start it again; `after_ms` None cancels it."""
+
+    kind: str
+    group_id: str
+    member_id: str
+    after_ms: int | None
+    member_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveRegexes:
+    """Find the topics of a group's regular expressions, off the heartbeat path (G-82)."""
+
+    group_id: str
+    regexes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTarget:
+    """Compute a target off the heartbeat path; becomes TargetComputed."""
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+
+
+Task: TypeAlias = ResolveRegexes | ComputeTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a step decides.
+
+    Attributes
+    ----------
+    records
+        To be replayed and made durable BEFORE the response leaves the process.
+    response
+        The answer.
+    timers, tasks
+        What the runtime starts once the records are durable.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    response: object = None
+    timers: list[SetTimer] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)

@@ -1,0 +1,179 @@
+"""kafka_config: the settings that Kafka has, under Kafka's names, with its defaults and bounds.
+
+Of the coordinator (G-140, G-142) and of single groups (G-143, G-144). Ours beside them begin with
+`consumer.assignor.`: sticky's options, and the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+INT32_MAX = 2**31 - 1
+ENGINES = ("auto", "local", "spark", "external")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """Settings of the coordinator; times in ms."""
+
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
+    max_size: int = INT32_MAX
+    assignors: tuple[str, ...] = ("uniform", "range", "sticky")
+    assignment_interval_ms: int = 1_000
+    min_assignment_interval_ms: int = 0
+    max_assignment_interval_ms: int = 15_000
+    regex_refresh_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+
+
+_NAMES = {
+    "group.consumer.session.timeout.ms": "session_timeout_ms",
+    "group.consumer.min.session.timeout.ms": "min_session_timeout_ms",
+    "group.consumer.max.session.timeout.ms": "max_session_timeout_ms",
+    "group.consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "group.consumer.min.heartbeat.interval.ms": "min_heartbeat_interval_ms",
+    "group.consumer.max.heartbeat.interval.ms": "max_heartbeat_interval_ms",
+    "group.consumer.max.size": "max_size",
+    "group.consumer.assignors": "assignors",
+    "group.consumer.assignment.interval.ms": "assignment_interval_ms",
+    "group.consumer.min.assignment.interval.ms": "min_assignment_interval_ms",
+    "group.consumer.max.assignment.interval.ms": "max_assignment_interval_ms",
+    "group.consumer.regex.refresh.interval.ms": "regex_refresh_interval_ms",
+    "offset.metadata.max.bytes": "offset_metadata_max_bytes",
+    "offsets.retention.minutes": "offsets_retention_minutes",
+    "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
+}
+KAFKA_NAMES = tuple(_NAMES)
+_LOWEST = {"max_size": 1, "regex_refresh_interval_ms": 10_000, "min_assignment_interval_ms": 0}
+_LOWEST |= {"assignment_interval_ms": 0, "max_assignment_interval_ms": 0}
+_BOUNDED = ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms")
+
+
+def kafka_config(settings: Mapping[str, object], base: KafkaConfig | None = None) -> KafkaConfig:
+    """Read settings under Kafka's names; those left out keep the value of `base`.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name, a value of another type or outside its bounds (G-144).
+    """
+    values: dict[str, object] = {}
+    for name, value in settings.items():
+        if name not in _NAMES:
+            raise ConfigError(f"unknown setting {name!r}: the known ones are {', '.join(_NAMES)}")
+        field = _NAMES[name]
+        values[field] = _names(name, value) if field == "assignors" else _number(name, value)
+        lowest = _LOWEST.get(field, 1)
+        if field != "assignors" and int(str(values[field])) < lowest:
+            raise ConfigError(f"{name} is {value}: give {lowest} or more")
+    config = replace(base or KafkaConfig(), **values)  # type: ignore[arg-type]
+    for field in _BOUNDED:
+        low, high = _bounds(config, field)
+        if not low <= getattr(config, field) <= high:
+            kafka = next(name for name, ours in _NAMES.items() if ours == field)
+            raise ConfigError(f"{kafka} is {getattr(config, field)}: give {low} to {high}")
+    if config.heartbeat_interval_ms >= config.session_timeout_ms:
+        raise ConfigError(
+            f"group.consumer.heartbeat.interval.ms is {config.heartbeat_interval_ms}: give less "
+            f"than the session timeout, {config.session_timeout_ms}"
+        )
+    return config
+
+
+def _bounds(config: KafkaConfig, field: str) -> tuple[int, int]:
+    return getattr(config, f"min_{field}"), getattr(config, f"max_{field}")
+
+
+def _number(name: str, value: object) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]+", text):
+        raise ConfigError(f"{name} is {value!r}: give a whole number")
+    if not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
+        raise ConfigError(f"{name} is {value}: give at most {INT32_MAX}")
+    return int(text)
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f"{name} is {value!r}: give names of assignors")
+    found = tuple(part.strip() for part in parts)
+    if not found or "" in found or len(set(found)) < len(found):
+        raise ConfigError(f"{name} is {value!r}: give at least one name, each once")
+    return found
+
+
+_GROUP_BOUNDED = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "assignment_interval_ms",
+}
+GROUP_NAMES = (
+    *_GROUP_BOUNDED,
+    "consumer.assignor.offload.enable",
+    "consumer.assignor.imbalance",
+    "consumer.assignor.max.moves",
+    "consumer.assignor.engine",
+)
+
+
+def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[str, str]:
+    """Check the settings of one group; returns them as text.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name, or a value outside its bounds (G-143, G-144).
+    """
+    checked: dict[str, str] = {}
+    for name, value in settings.items():
+        text = str(value).strip() if not isinstance(value, bool) else str(value).lower()
+        if name in _GROUP_BOUNDED:
+            low, high = _bounds(config, _GROUP_BOUNDED[name])
+            if not low <= _number(name, value) <= high:
+                raise ConfigError(f"{name} is {value}: give {low} to {high}")
+        elif name == "consumer.assignor.imbalance":
+            if not re.fullmatch(r"[0-9]{1,9}|[0-9]{1,9}(\.[0-9]+)?%", text):
+                raise ConfigError(f"{name} is {value!r}: give partitions or a share like 5%")
+        elif name == "consumer.assignor.max.moves":
+            if _number(name, value) < 0:
+                raise ConfigError(f"{name} is {value}: give 0 or more")
+        elif name == "consumer.assignor.engine":
+            if text not in ENGINES:
+                raise ConfigError(f"{name} is {value!r}: give one of {', '.join(ENGINES)}")
+        elif name == "consumer.assignor.offload.enable":
+            if text not in {"true", "false"}:
+                raise ConfigError(f"{name} is {value!r}: give true or false")
+        else:
+            raise ConfigError(f"unknown setting {name!r}: a group has {', '.join(GROUP_NAMES)}")
+        checked[name] = text
+    session = int(checked.get("consumer.session.timeout.ms", config.session_timeout_ms))
+    heartbeat = int(checked.get("consumer.heartbeat.interval.ms", config.heartbeat_interval_ms))
+    if heartbeat >= session:
+        raise ConfigError(
+            f"consumer.heartbeat.interval.ms is {heartbeat}: give less than the session timeout, "
+            f"{session}"
+        )
+    return dict(sorted(checked.items()))
+
+
+def group_value(config: KafkaConfig, settings: Mapping[str, str], name: str) -> int:
+    """Return a time of a group: its own, clamped to today's bounds (G-144), else the default."""
+    field = _GROUP_BOUNDED[name]
+    if name not in settings:
+        return int(getattr(config, field))
+    low, high = _bounds(config, field)
+    return min(max(int(settings[name]), low), high)

@@ -1,0 +1,394 @@
+"""replay: the only writer of the state, live and in recovery.
+
+A record for something that is gone is ignored where compaction may have dropped the rest (G-149);
+a record that contradicts what is there is our own bug: IllegalStateError, memory is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import singledispatch
+from typing import TypeVar
+
+import numpy as np
+
+from coordinator.errors import IllegalStateError
+from coordinator.records import (
+    ComputationPrepared,
+    CurrentMember,
+    GroupConfigured,
+    GroupMetadata,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    OffsetCommitted,
+    Record,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.spans import Holding, TopicKey
+from coordinator.state import (
+    FREE,
+    HASH_BITS,
+    Computation,
+    Group,
+    Member,
+    NameList,
+    State,
+    Topic,
+)
+
+K = TypeVar("K")
+
+
+def replay(state: State, record: Record) -> None:
+    """Change the state by one record.
+
+    Raises
+    ------
+    IllegalStateError
+        The record contradicts the state: two owners of a partition (G-66), an epoch that falls.
+    """
+    _replay(record, state)
+
+
+@singledispatch
+def _replay(record: Record, state: State) -> None:
+    raise IllegalStateError(f"no rule to replay a record of kind {record.kind!r} in {state!r}")
+
+
+@_replay.register
+def _group(record: GroupMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    if record.epoch < group.epoch:
+        raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
+    group.epoch = record.epoch
+    group.metadata_hash = record.metadata_hash
+
+
+@_replay.register
+def _member(record: MemberMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    member = group.members.get(record.member_id)
+    if member is None:
+        group.serials += 1
+        current = CurrentMember(record.group_id, record.member_id)
+        listed = _listed(state, group, record)
+        group.members[record.member_id] = Member(record, listed, current, group.serials)
+        group.stable_at[current.member_epoch] += 1
+    else:
+        listed = _listed(state, group, record)
+        _forget(state, group, member)
+        member.meta, member.listed = record, listed
+    _remember(group, record)
+
+
+@_replay.register
+def _target_metadata(record: TargetMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    if record.assignment_epoch < group.assignment_epoch:
+        raise IllegalStateError(f"the assignment epoch of {record.group_id} falls: {record}")
+    group.assignment_epoch = record.assignment_epoch
+    group.assignment_timestamp = record.assignment_timestamp
+    group.assignor = record.assignor
+    group.partial = record.partial
+    group.computation = None
+
+
+@_replay.register
+def _target_member(record: TargetMember, state: State) -> None:
+    member = _find(state, record.group_id, record.member_id)
+    if member is not None:
+        member.target = record.spans
+
+
+@_replay.register
+def _current(record: CurrentMember, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    member = _find(state, record.group_id, record.member_id)
+    if group is None or member is None:
+        return
+    old = member.current
+    if old.assigned is not record.assigned or old.pending is not record.pending:
+        _release(group, member, old.assigned)
+        _release(group, member, old.pending)
+        _claim(group, member, record.assigned)
+        _claim(group, member, record.pending)
+    _at(group, member, record)
+
+
+@_replay.register
+def _advanced(record: MembersAdvanced, state: State) -> None:
+    for member_id in record.member_ids:
+        group = state.groups.get(record.group_id)
+        member = _find(state, record.group_id, member_id)
+        if group is None or member is None:
+            continue
+        old = member.current
+        new = CurrentMember(
+            record.group_id,
+            member_id,
+            record.member_epoch,
+            old.member_epoch,
+            MemberState.STABLE,
+            old.assigned,
+        )
+        _at(group, member, new)
+
+
+@_replay.register
+def _regex(record: RegexResolved, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    old = group.regexes.get(record.regex)
+    _count_names(state, group, old.topics if old else (), record.topics)
+    group.regexes[record.regex] = record
+
+
+@_replay.register
+def _offset(record: OffsetCommitted, state: State) -> None:
+    state.offsets.setdefault(record.group_id, {})[record.topic, record.partition] = record
+
+
+@_replay.register
+def _settings(record: GroupConfigured, state: State) -> None:
+    state.settings[record.group_id] = record.settings
+
+
+@_replay.register
+def _topic(record: TopicChanged, state: State) -> None:
+    _set_topic(
+        state,
+        record.topic,
+        Topic.of(record.topic, record.topic_id, record.partitions, record.racks),
+    )
+
+
+@_replay.register
+def _computation(record: ComputationPrepared, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is None:
+        return
+    group.computation = Computation(
+        record,
+        {
+            member_id: (m.meta.subscribed_topic_names, m.meta.subscribed_topic_regex)
+            for member_id, m in group.members.items()
+        },
+        {name: state.topics[name] for name in group.names if name in state.topics},
+        {regex: frozenset(found.topics) for regex, found in group.regexes.items()},
+    )
+
+
+@_replay.register
+def _tombstone(record: Tombstone, state: State) -> None:
+    end = _ENDS.get(record.of)
+    if end is not None:
+        end(state, record)
+
+
+def _end_group(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None and group.members:
+        raise IllegalStateError(f"group {record.group_id} ends with members in it")
+    state.groups.pop(record.group_id, None)
+
+
+def _end_member(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    member = _find(state, record.group_id, record.member_id or "")
+    if group is None or member is None:
+        return
+    if member.current.assigned or member.current.pending:
+        raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
+    _forget(state, group, member)
+    if member.stable:
+        _less(group.stable_at, member.epoch)
+    del group.members[member.member_id]
+
+
+def _end_target(state: State, record: Tombstone) -> None:
+    member = _find(state, record.group_id, record.member_id or "")
+    if member is not None:
+        member.target = None
+
+
+def _end_current(state: State, record: Tombstone) -> None:
+    if _find(state, record.group_id, record.member_id or "") is not None:
+        _current(CurrentMember(record.group_id, record.member_id or ""), state)
+
+
+def _end_target_metadata(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.assignment_epoch, group.assignment_timestamp = -1, 0
+
+
+def _end_regex(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    found = group.regexes.pop(record.name or "", None) if group else None
+    if group is not None and found is not None:
+        _count_names(state, group, found.topics, ())
+
+
+def _end_offset(state: State, record: Tombstone) -> None:
+    offsets = state.offsets.get(record.group_id, {})
+    offsets.pop((record.name or "", record.partition or 0), None)
+    if not offsets:
+        state.offsets.pop(record.group_id, None)
+
+
+def _end_settings(state: State, record: Tombstone) -> None:
+    state.settings.pop(record.group_id, None)
+
+
+def _end_topic(state: State, record: Tombstone) -> None:
+    _set_topic(state, record.name or "", None)
+
+
+def _end_computation(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.computation = None
+
+
+_ENDS: dict[str, Callable[[State, Tombstone], None]] = {
+    GroupMetadata.kind: _end_group,
+    MemberMetadata.kind: _end_member,
+    TargetMember.kind: _end_target,
+    TargetMetadata.kind: _end_target_metadata,
+    CurrentMember.kind: _end_current,
+    RegexResolved.kind: _end_regex,
+    OffsetCommitted.kind: _end_offset,
+    GroupConfigured.kind: _end_settings,
+    TopicChanged.kind: _end_topic,
+    ComputationPrepared.kind: _end_computation,
+}
+
+
+def _ensure(state: State, group_id: str) -> Group:
+    group = state.groups.get(group_id)
+    if group is None:
+        group = state.groups[group_id] = Group(group_id)
+    return group
+
+
+def _find(state: State, group_id: str, member_id: str) -> Member | None:
+    group = state.groups.get(group_id)
+    return None if group is None else group.members.get(member_id)
+
+
+def _listed(state: State, group: Group, meta: MemberMetadata) -> NameList:
+    """Return the shared list of a member's names, with the member counted."""
+    names = meta.subscribed_topic_names
+    listed = group.lists.get(names)
+    if listed is None:
+        listed = group.lists[names] = NameList(names)
+        _count_names(state, group, (), names)
+    listed.members += 1
+    return listed
+
+
+def _remember(group: Group, meta: MemberMetadata) -> None:
+    if meta.subscribed_topic_regex:
+        group.regex_members[meta.subscribed_topic_regex] += 1
+    if meta.server_assignor is not None:
+        group.wishes[meta.server_assignor] += 1
+    if meta.instance_id is not None:
+        group.instances[meta.instance_id] = meta.member_id
+
+
+def _forget(state: State, group: Group, member: Member) -> None:
+    meta = member.meta
+    member.listed.members -= 1
+    if member.listed.members == 0:
+        del group.lists[member.listed.names]
+        _count_names(state, group, member.listed.names, ())
+    if meta.subscribed_topic_regex:
+        _less(group.regex_members, meta.subscribed_topic_regex)
+    if meta.server_assignor is not None:
+        _less(group.wishes, meta.server_assignor)
+    # A replaced static member goes while its successor already has the instance id (G-49d).
+    if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
+        del group.instances[meta.instance_id]
+
+
+def _count_names(state: State, group: Group, gone: tuple[str, ...], come: tuple[str, ...]) -> None:
+    for name in come:
+        group.names[name] += 1
+        if group.names[name] == 1 and name in state.topics:
+            _add_hash(group, state.topics[name].hash)
+    for name in gone:
+        if _less(group.names, name) and name in state.topics:
+            _add_hash(group, -state.topics[name].hash)
+
+
+def _set_topic(state: State, name: str, topic: Topic | None) -> None:
+    old = state.topics.get(name)
+    change = (topic.hash if topic else 0) - (old.hash if old else 0)
+    for group in state.groups.values():
+        if group.names[name] > 0:
+            _add_hash(group, change)
+    state.topics_version += 1
+    if topic is None:
+        state.topics.pop(name, None)
+        return
+    if old is None:
+        state.new_topics_version = state.topics_version
+    state.topics[name] = topic
+
+
+def _add_hash(group: Group, change: int) -> None:
+    group.topics_hash = (group.topics_hash + change) % (1 << HASH_BITS)
+
+
+def _less(counter: Counter[K], key: K) -> bool:
+    """Count one less; True when it was the last."""
+    counter[key] -= 1
+    if counter[key] > 0:
+        return False
+    del counter[key]
+    return True
+
+
+def _at(group: Group, member: Member, record: CurrentMember) -> None:
+    if member.stable:
+        _less(group.stable_at, member.epoch)
+    member.current = record
+    if member.stable:
+        group.stable_at[member.epoch] += 1
+
+
+def _release(group: Group, member: Member, holding: Holding) -> None:
+    for key, first, end, _ in holding:
+        span = group.owners[key][first:end]
+        if (span != member.serial).any():
+            raise IllegalStateError(
+                f"{member.member_id} releases {key.name}[{first}..{end - 1}] that it does not hold"
+            )
+        span[:] = FREE
+
+
+def _claim(group: Group, member: Member, holding: Holding) -> None:
+    for key, first, end, _ in holding:
+        owners = _room(group, key, end)
+        span = owners[first:end]
+        if (span != FREE).any():
+            raise IllegalStateError(
+                f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"
+            )
+        span[:] = member.serial
+
+
+def _room(group: Group, key: TopicKey, end: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    owners = group.owners.get(key)
+    if owners is None:
+        owners = group.owners[key] = np.full(end, FREE, dtype=np.int32)
+    elif len(owners) < end:
+        grown = np.full(max(end, 2 * len(owners)), FREE, dtype=np.int32)
+        grown[: len(owners)] = owners
+        owners = group.owners[key] = grown
+    return owners

@@ -1,0 +1,254 @@
+"""state: what the coordinator knows; read by `step`, changed by `replay` and nobody else.
+
+Everything here follows from the records alone. Group states are computed, never stored (G-2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.records import (
+    ComputationPrepared,
+    CurrentMember,
+    MemberMetadata,
+    MemberState,
+    OffsetCommitted,
+    RegexResolved,
+)
+from coordinator.spans import Spans, TopicKey
+
+FREE = -1
+LEFT_FOR_A_WHILE = -2
+HASH_BITS = 64
+
+
+class GroupState(StrEnum):
+    """States of a consumer group (G-1)."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that exists."""
+
+    key: TopicKey
+    partitions: int
+    racks: tuple[tuple[str, ...], ...]
+    hash: int
+
+    @classmethod
+    def of(
+        cls, name: str, topic_id: str, partitions: int, racks: tuple[tuple[str, ...], ...]
+    ) -> Topic:
+        """Return the topic with its hash over id, name, count and sorted racks (G-148)."""
+        text = repr((0, topic_id, name, partitions, [sorted(r) for r in racks]))
+        digest = hashlib.blake2b(text.encode(), digest_size=HASH_BITS // 8).digest()
+        return cls(TopicKey(name, topic_id), partitions, racks, int.from_bytes(digest))
+
+
+class NameList:
+    """A list of topic names that members share: one object however many subscribe alike."""
+
+    __slots__ = ("members", "names")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.members = 0
+
+
+class Member:
+    """One member: its last records, its list of names, its number in the ownership arrays."""
+
+    __slots__ = ("current", "listed", "meta", "serial", "target")
+
+    def __init__(
+        self, meta: MemberMetadata, listed: NameList, current: CurrentMember, serial: int
+    ) -> None:
+        self.meta = meta
+        self.listed = listed
+        self.current = current
+        self.serial = serial
+        self.target: Spans | None = None
+
+    @property
+    def member_id(self) -> str:
+        """The member's id."""
+        return self.meta.member_id
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch: the target epoch it has reached; −2 while a static member is away."""
+        return self.current.member_epoch
+
+    @property
+    def stable(self) -> bool:
+        """Whether the member is in state STABLE."""
+        return self.current.state is MemberState.STABLE
+
+
+@dataclass(slots=True)
+class Computation:
+    """A computation outside the coordinator, with the input it was promised (K-38…K-50)."""
+
+    record: ComputationPrepared
+    subscriptions: dict[str, tuple[tuple[str, ...], str]]
+    """Names and regex by member, when it was prepared."""
+    topics: dict[str, Topic]
+    """The subscribed topics by name, when it was prepared."""
+    regexes: dict[str, frozenset[str]]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A consumer group."""
+
+    group_id: str
+    epoch: int = 1
+    metadata_hash: int = 0
+    assignment_epoch: int = -1
+    assignment_timestamp: int = 0
+    assignor: str = ""
+    partial: bool = False
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    regexes: dict[str, RegexResolved] = field(default_factory=dict)
+    computation: Computation | None = None
+    # Below: derived by `replay`, so that a heartbeat never looks at all members.
+    owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
+    """Who holds each partition, assigned or pending revocation: a member's serial, or FREE (G-7)."""
+    serials: int = 0
+    lists: dict[tuple[str, ...], NameList] = field(default_factory=dict)
+    """The distinct lists of names, with the number of members that have each."""
+    names: Counter[str] = field(default_factory=Counter)
+    """In how many distinct lists and resolved regexes each topic is."""
+    regex_members: Counter[str] = field(default_factory=Counter)
+    wishes: Counter[str] = field(default_factory=Counter)
+    """How many members ask for each assignor."""
+    topics_hash: int = 0
+    """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
+    stable_at: Counter[int] = field(default_factory=Counter)
+    """How many STABLE members are at each member epoch."""
+
+    @property
+    def state(self) -> GroupState:
+        """The group's state (G-2)."""
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if self.stable_at[self.assignment_epoch] < len(self.members):
+            return GroupState.RECONCILING
+        return GroupState.STABLE
+
+    def static_member(self, instance_id: str) -> Member | None:
+        """Return the member that has this instance id."""
+        member_id = self.instances.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def subscribes(self, meta: MemberMetadata, name: str) -> bool:
+        """Whether a member with this metadata is subscribed to a topic: by name or regex (G-86)."""
+        names = meta.subscribed_topic_names
+        at = bisect_left(names, name)
+        if at < len(names) and names[at] == name:
+            return True
+        found = self.regexes.get(meta.subscribed_topic_regex)
+        return found is not None and name in found.topics
+
+    def free(self, key: TopicKey, first: int, end: int, serial: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a span that nobody but this member holds."""
+        owners = self.owners.get(key)
+        if owners is None or first >= len(owners):
+            yield first, end
+            return
+        held = owners[first:end]
+        taken = (held != FREE) & (held != serial)
+        if not taken.any():
+            yield first, end
+            return
+        edges = np.flatnonzero(np.diff(taken)) + 1
+        starts = [0, *edges.tolist()]
+        ends = [*edges.tolist(), len(taken)]
+        for start, stop in zip(starts, ends, strict=True):
+            if not taken[start]:
+                last = stop == len(taken)
+                yield first + start, end if last else first + stop
+        if taken[-1] and first + len(taken) < end:
+            yield first + len(taken), end
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """All groups, settings, offsets and topics."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    topics_version: int = 0
+    """How often topics changed."""
+    new_topics_version: int = 0
+    """The version that last brought a topic that was not there (G-83)."""
+
+
+def hash_of(topics: dict[str, Topic], names: Iterable[str]) -> int:
+    """Return the metadata hash of these topic names: of those that exist, order-free."""
+    return sum(topics[name].hash for name in names if name in topics) % (1 << HASH_BITS)
+
+
+def fingerprint(state: State) -> dict[str, object]:
+    """Return everything that records determine, in plain values: equal states have equal ones.
+
+    Tests compare it around every `step`, and between live state and a replay from zero.
+    """
+    return {
+        "groups": {group_id: _of_group(group) for group_id, group in sorted(state.groups.items())},
+        "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
+        "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items()) if v},
+        "topics": dict(sorted(state.topics.items())),
+    }
+
+
+def _of_group(group: Group) -> dict[str, object]:
+    serial_of = {member.serial: member_id for member_id, member in group.members.items()}
+    owners = {
+        (key, int(p)): serial_of.get(int(array[p]), "nobody")
+        for key, array in sorted(group.owners.items())
+        for p in np.flatnonzero(array != FREE)
+    }
+    return {
+        "epochs": (group.epoch, group.assignment_epoch, group.assignment_timestamp),
+        "metadata_hash": group.metadata_hash,
+        "assignor": (group.assignor, group.partial),
+        "members": {
+            member_id: (member.meta, member.current, member.target)
+            for member_id, member in sorted(group.members.items())
+        },
+        "instances": dict(sorted(group.instances.items())),
+        "regexes": dict(sorted(group.regexes.items())),
+        "computation": group.computation and group.computation.record,
+        "owners": owners,
+        "counters": [
+            sorted((+counter).items())
+            for counter in (
+                Counter({names: listed.members for names, listed in group.lists.items()}),
+                group.names,
+                group.regex_members,
+                group.wishes,
+                group.stable_at,
+            )
+        ],
+        "topics_hash": group.topics_hash,
+    }

@@ -1,0 +1,276 @@
+"""target: computing and installing a group's target assignment.
+
+Joins and leaves during a computation count as having happened after it: only members whose target
+changed get a record, members gone since are dropped, members new since have an empty target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
+from assignors.arrays import Ints, Longs
+from assignors.quality import problems
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.records import MemberMetadata, TargetMember
+from coordinator.spans import Spans, TopicKey, minus, size
+from coordinator.state import Computation, Group, State, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What this step is about to change: one member comes or is another; one is gone."""
+
+    meta: MemberMetadata | None = None
+    target: Spans | None = None
+    removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Members with their subscriptions and previous targets, and the topics they subscribe to."""
+
+    metas: dict[str, MemberMetadata]
+    targets: dict[str, Spans | None]
+    topics: list[Topic]
+    regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def spec(self) -> GroupSpec:
+        """Return the group that an assignor gets; dead topics and their owners are dropped."""
+        lists: dict[tuple[int, str], int] = {}
+        subscription = np.fromiter(
+            (
+                lists.setdefault(
+                    (id(m.subscribed_topic_names), m.subscribed_topic_regex), len(lists)
+                )
+                for m in self.metas.values()
+            ),
+            dtype=np.int64,
+            count=len(self.metas),
+        )
+        offsets, flat = self._lists(subscription)
+        index = {topic.key: number for number, topic in enumerate(self.topics)}
+        partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
+        owner, topic, first, end = self._owned(index)
+        number = np.array(topic, dtype=np.int64)
+        start = np.array(first, dtype=np.int64)
+        stop = np.minimum(np.array(end, dtype=np.int64), np.append(partitions, 0)[number])
+        alive = (number >= 0) & (stop > start)
+        return GroupSpec.from_columns(
+            member_id=pa.array(self.metas, pa.string()),
+            instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
+            rack=pa.array([m.rack_id for m in self.metas.values()], pa.string()),
+            subscription=subscription,
+            list_offsets=offsets,
+            list_topics=flat,
+            topics=pa.array([topic.key.name for topic in self.topics], pa.string()),
+            partitions=partitions,
+            owner=pa.array(owner, pa.string()).filter(pa.array(alive)),
+            owned_topic=number[alive].astype(np.int32),
+            owned_first=start[alive],
+            owned_count=(stop - start)[alive],
+        )
+
+    def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
+        """Return the distinct subscriptions as lists of topic numbers."""
+        number = {topic.key.name: at for at, topic in enumerate(self.topics)}
+        _, rows = np.unique(subscription, return_index=True)
+        members = list(self.metas.values())
+        flat: list[list[int]] = []
+        for row in rows.tolist():
+            meta = members[row]
+            names = {
+                *meta.subscribed_topic_names,
+                *self.regexes.get(meta.subscribed_topic_regex, ()),
+            }
+            flat.append([number[name] for name in names if name in number])
+        offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
+        return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
+
+    def _owned(
+        self, index: dict[TopicKey, int]
+    ) -> tuple[list[str], list[int], list[int], list[int]]:
+        """Return previous targets as columns; topic −1 is dead."""
+        rows = [(m, *span) for m, spans in self.targets.items() if spans for span in spans]
+        if not rows:
+            return [], [], [], []
+        owner, key, first, end = zip(*rows, strict=True)
+        return list(owner), [index.get(k, -1) for k in key], list(first), list(end)
+
+
+def roster(state: State, group: Group, change: Change) -> Roster:
+    """Return the group as it will be after this step's change."""
+    metas = {i: m.meta for i, m in group.members.items() if i not in change.removed}
+    targets = {i: m.target for i, m in group.members.items() if i not in change.removed}
+    names = set(group.names)
+    if change.meta is not None:
+        member_id = change.meta.member_id
+        metas[member_id] = _shared(group, change.meta)
+        targets[member_id] = change.target if change.target is not None else targets.get(member_id)
+        names.update(change.meta.subscribed_topic_names)
+    topics = [state.topics[name] for name in sorted(names) if name in state.topics]
+    return Roster(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
+
+
+def _shared(group: Group, meta: MemberMetadata) -> MemberMetadata:
+    """Return the metadata with the group's own list object, so that equal lists are one class."""
+    listed = group.lists.get(meta.subscribed_topic_names)
+    if listed is None or listed.names is meta.subscribed_topic_names:
+        return meta
+    values = {name: getattr(meta, name) for name in meta.__struct_fields__}
+    return MemberMetadata(**values | {"subscribed_topic_names": listed.names})
+
+
+def assign(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
+    """Run an assignor with the group's settings.
+
+    Raises
+    ------
+    SpecError
+        The assignor is not installed or refuses the group.
+    """
+    options: dict[str, object] = {}
+    if assignor == "sticky":
+        imbalance = settings.get("consumer.assignor.imbalance", "0")
+        options["imbalance"] = imbalance if imbalance.endswith("%") else int(imbalance)
+        if "consumer.assignor.max.moves" in settings:
+            options["max_moves"] = int(settings["consumer.assignor.max.moves"])
+    return get_assignor(assignor, **options).assign(spec)
+
+
+def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[TargetMember], int]:
+    """Return a record for each member whose target is another one (G-153), and the moves in them.
+
+    A member that had no target gets a record even when it stays empty.
+    """
+    ids: list[str] = ranges.member_ids.to_pylist()
+    bounds = np.searchsorted(ranges.member, np.arange(len(ids) + 1))
+    differs = _differs(old, ids, ranges, bounds)
+    keys = {topic.key.name: topic.key for topic in old.topics}
+    names = [keys[name] for name in ranges.topics.to_pylist()]
+    alive = set(names)
+    topic, first = ranges.topic.tolist(), ranges.first.tolist()
+    end = (ranges.first.astype(np.int64) + ranges.count).tolist()
+    records, moved = [], 0
+    for row in np.flatnonzero(differs).tolist():
+        spans = tuple(
+            (names[topic[at]], first[at], end[at]) for at in range(bounds[row], bounds[row + 1])
+        )
+        had = old.targets.get(ids[row]) or ()
+        moved += size(minus((s for s in had if s[0] in alive), spans))
+        records.append(TargetMember(group_id, ids[row], spans))
+    return sorted(records, key=lambda record: record.member_id), moved
+
+
+def _differs(
+    old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which members' ranges are not their old target, comparing whole columns."""
+    index = {topic.key: number for number, topic in enumerate(old.topics)}
+    before = [old.targets.get(member_id) for member_id in ids]
+    had = np.array([-1 if spans is None else len(spans) for spans in before], dtype=np.int64)
+    has = np.diff(bounds)
+    differs = had != has
+    alike = ~differs
+    rows = [
+        (index.get(key, -1), first, end)
+        for spans, same in zip(before, alike.tolist(), strict=True)
+        if same and spans
+        for key, first, end in spans
+    ]
+    if not rows:
+        return differs
+    was = np.array(rows, dtype=np.int64)
+    row_member = np.repeat(np.arange(len(ids)), has)
+    now = np.flatnonzero(alike[row_member])
+    is_now = np.column_stack(
+        [
+            ranges.topic[now],
+            ranges.first[now],
+            ranges.first[now].astype(np.int64) + ranges.count[now],
+        ]
+    )
+    different = (was != is_now).any(axis=1)
+    differs[row_member[now][different]] = True
+    return differs
+
+
+def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
+    """Check an assignment against the input it was computed from (K-47).
+
+    Raises
+    ------
+    GroupError
+        INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
+        member, or of a topic to which the member does not subscribe; or not such a table.
+    """
+    spec = input_of(computation)
+    try:
+        found = _read(spec, ranges)
+        wrong = problems(spec, found)
+    except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
+        wrong = [str(error)]
+    if wrong:
+        raise GroupError(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is refused: {wrong[0]}.")
+    return found
+
+
+def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
+    wanted = ("member_id", "topic", "first_partition", "partition_count")
+    missing = [name for name in wanted if name not in ranges.column_names]
+    if missing:
+        raise SpecError(f"column {missing[0]} is missing: give {', '.join(wanted)}")
+    table = ranges.select(wanted).cast(
+        pa.schema(
+            [
+                ("member_id", pa.string()),
+                ("topic", pa.string()),
+                ("first_partition", pa.int32()),
+                ("partition_count", pa.int32()),
+            ]
+        )
+    )
+    if any(column.null_count for column in table.columns):
+        raise SpecError("a value is null: give every row its four values")
+    count = table["partition_count"].to_numpy()
+    first = table["first_partition"].to_numpy()
+    if (count < 1).any() or (first < 0).any():
+        raise SpecError("a range is empty or begins below 0")
+    found = PartitionRanges.from_arrow(spec.member_ids, spec.topics, table)
+    return found
+
+
+def input_of(computation: Computation) -> GroupSpec:
+    """Return the group as it was when the computation was prepared, without previous targets."""
+    return _roster_of(computation, {}).spec()
+
+
+def _roster_of(computation: Computation, targets: dict[str, Spans | None]) -> Roster:
+    group_id = computation.record.group_id
+    metas = {
+        member_id: MemberMetadata(
+            group_id, member_id, subscribed_topic_names=names, subscribed_topic_regex=regex
+        )
+        for member_id, (names, regex) in computation.subscriptions.items()
+    }
+    topics = [computation.topics[name] for name in sorted(computation.topics)]
+    regexes = {regex: tuple(sorted(topics)) for regex, topics in computation.regexes.items()}
+    return Roster(metas, targets, topics, regexes)
+
+
+def installed(
+    group: Group, computation: Computation, ranges: PartitionRanges
+) -> tuple[list[TargetMember], int]:
+    """Return the records that make a computed target the group's (K-48, K-49).
+
+    Members that are gone since are left out; members that are new since get an empty target.
+    """
+    targets = {member_id: m.target for member_id, m in group.members.items()}
+    records, moved = changed(group.group_id, _roster_of(computation, targets), ranges)
+    records = [record for record in records if record.member_id in group.members]
+    late = (m for m in group.members.values() if m.member_id not in computation.subscriptions)
+    records += [TargetMember(group.group_id, m.member_id) for m in late if m.target != ()]
+    return sorted(records, key=lambda record: record.member_id), moved
