@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,9 +30,14 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 @pytest.fixture(scope="session")
 def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""
-    from spark_jobs.session import spark_session
+    from spark_jobs.session import log_option, spark_session
 
-    conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        # Hundreds of tiny queries: most of their time would go into optimising code that runs once.
+        "spark.driver.extraJavaOptions": f"{log_option()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     session = spark_session("muster-tests", "local[2]", conf)
     yield session
     session.stop()
@@ -50,3 +59,45 @@ def muster():
         )
 
     return run
+
+
+@pytest.fixture
+def muster_here(monkeypatch):
+    """Run the command in this process: for what a process of its own would add nothing to."""
+    from coordinator import cli
+
+    def run(*words: str, stdin: str | bytes = "", cwd: Path | None = None):
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        streams = [io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (given, b"", b"")]
+        cli.app.registered_commands.clear()  # `main` adds them, once in a process
+        with monkeypatch.context() as patch, contextlib.chdir(cwd or "."):
+            patch.setattr(sys, "argv", ["muster", *map(str, words)])
+            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+        for stream in streams[1:]:
+            stream.flush()
+        said = [stream.buffer.getvalue() for stream in streams[1:]]
+        return subprocess.CompletedProcess(words, end.value.code or 0, *said)
+
+    return run
+
+
+def kill_when(ready, command, cwd, timeout=120, **kwargs):
+    """Start a command and kill it with all its children as soon as `ready()`.
+
+    Returns whether it was still at work.
+    """
+    process = subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, **kwargs,
+    )  # fmt: skip
+    until = time.monotonic() + timeout
+    while process.poll() is None and not ready() and time.monotonic() < until:
+        time.sleep(0.001)
+    at_work = process.poll() is None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return at_work

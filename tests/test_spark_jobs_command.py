@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, kill_when
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator.tables import TableRef, read_delta, table_lock
@@ -59,19 +57,19 @@ def test_the_answer_of_the_design(muster):
     }
 
 
-def test_json_lines_and_pairs_and_files(muster, tmp_path):
+def test_json_lines_and_pairs_and_files(muster_here, tmp_path):
     lines = "\n".join(
         json.dumps(SPEC | {"id": n, "assignor": a}) for n, a in enumerate(["range", "sticky"])
     )
     file = tmp_path / "specs.jsonl"
     file.write_text(lines)
-    first, second = ok(muster("assign", file, "--format", "ranges"))
+    first, second = ok(muster_here("assign", file, "--format", "ranges"))
     assert (first["id"], first["assignor"], second["assignor"]) == (0, "range", "sticky")
     assert second["assignment"]["m1"] == {"a": [[0, 4]]}
     out = tmp_path / "out.jsonl"
-    assert ok(muster("assign", file, "--assignor", "range", "--output", out)) == []
+    assert ok(muster_here("assign", file, "--assignor", "range", "--output", out)) == []
     assert [json.loads(line)["assignor"] for line in out.read_text().splitlines()] == ["range"] * 2
-    again = muster(
+    again = muster_here(
         "assign",
         stdin=json.dumps(
             {
@@ -86,20 +84,20 @@ def test_json_lines_and_pairs_and_files(muster, tmp_path):
     assert ok(again)[0]["quality"]["moved"] == 0  # its own pairs are read back
 
 
-def test_golden_cases_through_the_command(muster):
-    answers = ok(muster("assign", GOLDEN / "assignments/cases.jsonl", "--assignor", "range"))
+def test_golden_cases_through_the_command(muster_here):
+    answers = ok(muster_here("assign", GOLDEN / "assignments/cases.jsonl", "--assignor", "range"))
     cases = [
         json.loads(line) for line in (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
     ]
     assert [a["assignment"] for a in answers] == [c["kafka"]["range"] for c in cases]
 
 
-def test_options_of_sticky(muster):
+def test_options_of_sticky(muster_here):
     spec = {"topics": {"a": 8}, "members": {m: {"subscribed": ["a"]} for m in ("m1", "m2")}}
     spec["members"]["m1"]["owned"] = {"a": list(range(8))}
 
     def run(*words):
-        return ok(muster("assign", "--assignor", "sticky", *words, stdin=json.dumps(spec)))[0]
+        return ok(muster_here("assign", "--assignor", "sticky", *words, stdin=json.dumps(spec)))[0]
 
     assert run()["quality"]["moved"] == 4
     assert run("--imbalance", "25%")["quality"]["moved"] == 3
@@ -108,14 +106,14 @@ def test_options_of_sticky(muster):
     assert (cut["quality"]["moved"], cut["partial"]) == (1, True)
 
 
-def test_reports(muster, tmp_path):
-    (report,) = ok(muster("assign", "--report", stdin=json.dumps(SPEC)))
+def test_reports(muster_here, tmp_path):
+    (report,) = ok(muster_here("assign", "--report", stdin=json.dumps(SPEC)))
     assert (report["id"], report["valid"], report["loads"]["spread"]) == (3, True, 1)
     assert report["reasons"] == {"nobody owned it": 3}
     assert report["changes"][0]["to_member_id"] == "m2"
     assert [row["load"] for row in report["per_member"]] == [4, 3]
     for name, head in (("plot.png", b"\x89PNG"), ("plot.svg", b"<?xml")):
-        ok(muster("assign", "--plot", tmp_path / name, stdin=json.dumps(SPEC)))
+        ok(muster_here("assign", "--plot", tmp_path / name, stdin=json.dumps(SPEC)))
         assert (tmp_path / name).read_bytes().startswith(head)
 
 
@@ -155,8 +153,8 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         (["--config", "no.toml"], "{}", "no.toml cannot be read"),
     ],
 )  # fmt: skip
-def test_bad_input(muster, tmp_path, words, stdin, message):
-    refused(muster("assign", *words, stdin=stdin, cwd=tmp_path), message)
+def test_bad_input(muster_here, tmp_path, words, stdin, message):
+    refused(muster_here("assign", *words, stdin=stdin, cwd=tmp_path), message)
 
 
 @pytest.fixture
@@ -171,39 +169,34 @@ def tables(tmp_path):
     return tmp_path
 
 
-def job(muster, tables, *words, members="members.parquet"):
-    return muster("assign", "--members", members, "--topics", "topics", *words, cwd=tables)
+def job(run, tables, *words, members="members.parquet"):
+    return run("assign", "--members", members, "--topics", "topics", *words, cwd=tables)
 
 
 def content(path, version=None):
-    return sorted(
-        map(
-            tuple,
-            read_delta(DeltaTable(path, version=version)).to_pylist()
-            and [r.values() for r in read_delta(DeltaTable(path, version=version)).to_pylist()],
-        )
-    )
+    rows = read_delta(DeltaTable(path, version=version)).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
 
 
-def test_the_nightly_job(muster, tables):
-    (first,) = ok(job(muster, tables, "--output", "out", "--run-id", "monday"))
+def test_the_nightly_job(muster_here, tables):
+    (first,) = ok(job(muster_here, tables, "--output", "out", "--run-id", "monday"))
     assert (first["version"], first["already_written"], first["orphans"]) == (0, False, 150)
-    (again,) = ok(job(muster, tables, "--output", "out", "--run-id", "monday"))
+    (again,) = ok(job(muster_here, tables, "--output", "out", "--run-id", "monday"))
     assert (again["version"], again["already_written"]) == (0, True)
     fewer = read = pq.read_table(tables / "members.parquet").slice(0, 36)
     pq.write_table(read, tables / "fewer.parquet")
     (second,) = ok(
-        job(muster, tables, "--output", "out", "--run-id", "tuesday", members="fewer.parquet")
+        job(muster_here, tables, "--output", "out", "--run-id", "tuesday", members="fewer.parquet")
     )
     assert second["version"] == 1
     assert second["moved"] < 10  # the output's own content was the previous assignment
     assert len({row[0] for row in content(tables / "out")}) == len(fewer)
-    (old,) = ok(job(muster, tables, "--previous", "out@0", "--report"))
+    (old,) = ok(job(muster_here, tables, "--previous", "out@0", "--report"))
     assert (old["moved"], old["orphans"]) == (0, 0)
 
 
-def test_topics_that_are_gone_are_forgotten(muster, tables):
-    ok(job(muster, tables, "--output", "out"))
+def test_topics_that_are_gone_are_forgotten(muster_here, tables):
+    ok(job(muster_here, tables, "--output", "out"))
     write_deltalake(
         tables / "topics", pa.table({"topic": ["a"], "partitions": [60]}), mode="overwrite"
     )
@@ -211,19 +204,19 @@ def test_topics_that_are_gone_are_forgotten(muster, tables):
         pa.table({"member_id": ["m00", "m01"], "subscribed": [["a"], ["a"]]}),
         tables / "two.parquet",
     )
-    (done,) = ok(job(muster, tables, "--output", "out", members="two.parquet"))
+    (done,) = ok(job(muster_here, tables, "--output", "out", members="two.parquet"))
     assert (done["forgotten"], done["partitions"]) == (90, 60)
 
 
-def test_parquet_out(muster, tables):
-    ok(job(muster, tables, "--output", "out.parquet"))
-    (done,) = ok(job(muster, tables, "--output", "out.parquet"))
+def test_parquet_out(muster_here, tables):
+    ok(job(muster_here, tables, "--output", "out.parquet"))
+    (done,) = ok(job(muster_here, tables, "--output", "out.parquet"))
     assert (done["moved"], done["orphans"], done["version"]) == (0, 0, None)
     assert pq.read_table(tables / "out.parquet")["partition_count"].to_pylist()
 
 
-def test_tables_on_standard_output(muster, tables):
-    (answer,) = ok(job(muster, tables))
+def test_tables_on_standard_output(muster_here, tables):
+    (answer,) = ok(job(muster_here, tables))
     assert len(answer["assignment"]) == 40
 
 
@@ -241,65 +234,50 @@ def test_tables_on_standard_output(muster, tables):
         (["--owned", "topics", "--previous", "topics"], "give either --owned or --previous"),
     ],
 )
-def test_bad_tables(muster, tables, words, message):
+def test_bad_tables(muster_here, tables, words, message):
     (tables / "junk").write_text("junk")
-    refused(job(muster, tables, *words), message)
-    ok(job(muster, tables, "--output", "out"))
+    refused(job(muster_here, tables, *words), message)
+    ok(job(muster_here, tables, "--output", "out"))
     before = content(tables / "out")
-    refused(job(muster, tables, *words, "--output", "out"), message)
+    refused(job(muster_here, tables, *words, "--output", "out"), message)
     assert content(tables / "out") == before
 
 
-def test_a_held_table_is_left_alone(muster, tables):
-    ok(job(muster, tables, "--output", "out"))
+def test_a_held_table_is_left_alone(muster, muster_here, tables):
+    ok(job(muster_here, tables, "--output", "out"))
     with table_lock(str(tables / "out")):
         said = refused(job(muster, tables, "--output", "out"), "out is being written by", code=1)
         assert f"process {os.getpid()}" in said
-    ok(job(muster, tables, "--output", "out"))
+    ok(job(muster_here, tables, "--output", "out"))
 
 
-def test_a_killed_run_leaves_the_old_content(tables):
-    """Killed at any moment: the table holds the old rows or the new ones, all of them."""
+@pytest.mark.parametrize("moment", ["locked", "written", "committed"])
+def test_a_killed_run_leaves_all_of_the_old_content_or_all_of_the_new(muster_here, tables, moment):
     ids = [f"m{n:05d}" for n in range(20_000)]
-    pq.write_table(
-        pa.table({"member_id": ids, "subscribed": [["a", "b"]] * len(ids)}), tables / "many.parquet"
-    )
-    write_deltalake(
-        tables / "topics",
-        pa.table({"topic": ["a", "b"], "partitions": [40_000, 7]}),
-        mode="overwrite",
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "coordinator",
-        "assign",
-        "--members",
-        "many.parquet",
-        "--topics",
-        "topics",
-        "--output",
-        "out",
-    ]
-    subprocess.run(command, cwd=tables, check=True, capture_output=True, timeout=60)
-    version = DeltaTable(tables / "out").version()
-    for delay in (0.4, 0.8, 1.0, 1.2, 1.4, 1.6):
-        process = subprocess.Popen(
-            command, cwd=tables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        table = TableRef.of(str(tables / "out"), "out").pinned()
-        assert sum(table.read("out")["partition_count"].to_pylist()) == 40_007
-        assert version <= table.version <= version + 1
-        version = table.version
-    subprocess.run(
-        command, cwd=tables, check=True, capture_output=True, timeout=60
-    )  # no lock is left
+    many = pa.table({"member_id": ids, "subscribed": [["a", "b"]] * len(ids)})
+    pq.write_table(many, tables / "many.parquet")
+    more = pa.table({"topic": ["a", "b"], "partitions": [40_000, 7]})
+    write_deltalake(tables / "topics", more, mode="overwrite")
+    words = ["--output", "out"]
+    ok(job(muster_here, tables, *words, members="many.parquet"))
+    lock, out = tables / "_locks" / "out", tables / "out"
+    files = len(list(out.glob("*.parquet")))
+    ready = {
+        "locked": lambda: lock.stat().st_size > 0,
+        "written": lambda: len(list(out.glob("*.parquet"))) > files,
+        "committed": (out / "_delta_log" / f"{1:020d}.json").exists,
+    }
+    command = [sys.executable, "-m", "coordinator", "assign", "--members", "many.parquet"]
+    killed = kill_when(ready[moment], [*command, "--topics", "topics", *words], cwd=tables)
+    assert killed or moment == "committed"  # then there is little left to do
+    table = TableRef.of(str(out), "out").pinned()
+    assert sum(table.read("out")["partition_count"].to_pylist()) == 40_007
+    versions = {"locked": {0}, "written": {0, 1}, "committed": {1}}
+    assert table.version in versions[moment]
+    ok(job(muster_here, tables, *words, members="many.parquet"))  # no lock is left
 
 
-def test_help_and_version(muster):
-    assert b"assign" in muster("--help").stdout
-    assert muster("--version").stdout == b"muster 0.1.0\n"
-    assert muster("no-such-command").returncode == 2
+def test_help_and_version(muster_here):
+    assert b"assign" in muster_here("--help").stdout
+    assert muster_here("--version").stdout == b"muster 0.1.0\n"
+    assert muster_here("no-such-command").returncode == 2
