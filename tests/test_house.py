@@ -1,0 +1,188 @@
+"""The house rules that a machine can keep (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from spark_jobs.session import DELTA_CONF, LOCAL_CONF
+
+PACKAGES = ("assignors", "coordinator", "spark_jobs")
+FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+FUNCTION_LINES, FILE_LINES = 70, 500
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+UNORDERED = ("first", "last", "collect_list", "monotonically_increasing_id")
+"""Their answers depend on how Spark's rows happen to lie."""
+JUSTIFIED = ["spark_jobs/owned.py: collect_list"]  # sorted at once: what it holds has one order
+
+
+def name_of(file):
+    return str(file.relative_to(ROOT))
+
+
+def tree_of(file):
+    return ast.parse(file.read_text())
+
+
+def public_in(body):
+    named = [node for node in body.body if isinstance(node, FUNCTIONS | ast.ClassDef)]
+    return [node for node in named if not node.name.startswith("_")]
+
+
+def test_functions_and_files_are_short():
+    long = [name_of(file) for file in FILES if len(file.read_text().splitlines()) > FILE_LINES]
+    for file in FILES:
+        for node in ast.walk(tree_of(file)):
+            lines = node.end_lineno - node.lineno + 1 if isinstance(node, FUNCTIONS) else 0
+            if lines > FUNCTION_LINES:
+                long += [f"{name_of(file)}: {node.name} has {lines} lines"]
+    assert long == []
+
+
+def test_what_is_public_says_what_it_is_for():
+    silent = []
+    for file in FILES:
+        tree = tree_of(file)
+        classes = [node for node in public_in(tree) if isinstance(node, ast.ClassDef)]
+        nodes = [tree, *(node for body in (tree, *classes) for node in public_in(body))]
+        silent += [
+            f"{name_of(file)}: {getattr(node, 'name', 'the file')}"
+            for node in nodes
+            if not ast.get_docstring(node)
+        ]
+    assert silent == []
+
+
+def test_nothing_on_spark_depends_on_how_rows_lie():
+    in_sql = re.compile(rf"\b({'|'.join(UNORDERED)})\s*\(", re.IGNORECASE)
+    found = []
+    for file in (file for file in FILES if name_of(file).startswith("spark_jobs/")):
+        for node in ast.walk(tree_of(file)):
+            names = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                names = [node.func.attr]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyspark"):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names = in_sql.findall(node.value)
+            found += [f"{name_of(file)}: {name}" for name in names if name.lower() in UNORDERED]
+    found += [
+        name_of(file)
+        for file in (ROOT / "spark_jobs").rglob("*.sql")
+        if in_sql.search(file.read_text())
+    ]
+    assert found == JUSTIFIED
+
+
+def lint_imports(folder):
+    """Check the contracts of a copy of the packages, not of the ones installed."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_planted_import_breaks_the_contracts(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package)
+    done = lint_imports(tmp_path)
+    assert done.returncode == 0, done.stdout
+    for file, line in (
+        ("assignors/range.py", "import random"),
+        ("assignors/flow.py", "from assignors.plan import Plan"),
+        ("coordinator/tables.py", "import spark_jobs.job"),
+    ):
+        with (tmp_path / file).open("a") as planted:
+            planted.write(f"\n{line}\n")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    for broken in (
+        "assignors.range -> random",
+        "assignors.flow -> assignors.plan",
+        "coordinator.tables -> spark_jobs.job",
+    ):
+        assert broken in done.stdout
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import assignors",
+        "import coordinator.cli",
+        "from coordinator.cli import main; sys.argv[1:] = ['assign', 'examples/group.json']; main()",
+    ],
+)
+def test_spark_is_imported_only_when_it_is_used(statement):
+    """A coordinator, and a command on the local engine, start fast and need no Java."""
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print("pyspark" in sys.modules))
+{statement}"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def spark_defaults():
+    lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
+def test_spark_submit_and_our_own_sessions_have_the_same_settings():
+    submitted, own = spark_defaults(), DELTA_CONF | LOCAL_CONF
+    assert DELTA_CONF.items() <= submitted.items()
+    assert {key: submitted[key] for key in submitted.keys() & own} == {
+        key: own[key] for key in submitted.keys() & own
+    }
+    # What only a submitted job says: a session of ours is told these by its caller, or by the user.
+    assert submitted.keys() - own == {
+        "spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions",
+    }  # fmt: skip
+    # What only a session of ours says: it stays on this machine; a submitted job may not.
+    assert own.keys() - submitted.keys() == {
+        "spark.driver.bindAddress", "spark.driver.host",
+        "spark.databricks.delta.retentionDurationCheck.enabled",
+    }  # fmt: skip
+    logging = [(ROOT / room / "log4j2.properties").read_bytes() for room in ("conf", "spark_jobs")]
+    assert logging[0] == logging[1]
+
+
+def test_the_wheel_has_everything_that_runs(tmp_path):
+    """Built offline from a copy: what is missing here would be missing for every user."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, source / package, ignore=ignored)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
+    build += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(build, check=True, timeout=120)
+    (wheel,) = tmp_path.glob("muster-*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    ours = {
+        str(file.relative_to(source))
+        for package in PACKAGES
+        for file in (source / package).rglob("*")
+        if file.is_file()
+    }
+    assert ours - packed == set()
+    for name in (
+        "ivysettings.xml",
+        "jars.lock",
+        "log4j2.properties",
+        "py.typed",
+        "sql/__init__.py",
+    ):
+        assert f"spark_jobs/{name}" in packed
