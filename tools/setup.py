@@ -112,26 +112,33 @@ def fetch(wheels: Path) -> None:
     """Fetch every locked package, checked by its hash, as a wheel."""
     say("fetching dependencies (once; about 900 MB)")
     wheels.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=wheels.parent) as fetched:
-        pip("wheel", "--require-hashes", "--wheel-dir", fetched, "--requirement", str(LOCK))
-        (Path(fetched) / "complete").touch()
+    with tempfile.TemporaryDirectory(dir=wheels.parent) as folder:
+        fetched = Path(folder, "wheels")
+        pip(
+            *("wheel", "--require-hashes", "--wheel-dir", str(fetched), "--requirement", str(LOCK)),
+            what=f"Python packages are not in {cache()} and cannot be fetched",
+            remedy="run once with a network, or set MUSTER_CACHE to a filled cache",
+        )
+        (fetched / "complete").touch()
         shutil.rmtree(wheels, ignore_errors=True)
-        shutil.copytree(fetched, wheels, copy_function=os.link)
+        fetched.rename(wheels)  # at once, so that what is there is whole
 
 
-def pip(*arguments: str) -> None:
+def pip(*arguments: str, what: str = "Python packages", remedy: str = "") -> None:
     """Run the environment's pip quietly."""
     command = [python(), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    run(command, "Python packages")
+    run(command, what, remedy)
 
 
-def run(command: list[str], what: str) -> None:
-    """Run a command; on failure print its last line and stop."""
+def run(command: list[str], what: str, remedy: str = "") -> None:
+    """Run a command; on failure stop with the line that says why. Our own says what it is about."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        errors = [line for line in said if "error" in line.lower()] or said
-        stop(f"{what}: {errors[-1].removeprefix('muster: ')}")
+        why = ([line for line in said if "error" in line.lower()] or said)[-1]
+        if why.startswith("muster: "):
+            stop(why.removeprefix("muster: "))
+        stop(f"{what}: {why}; {remedy}" if remedy else f"{what}: {why}")
 
 
 def python() -> str:

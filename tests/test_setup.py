@@ -1,0 +1,90 @@
+"""Set-up says in one line what is missing, and leaves no half-filled cache."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import ROOT
+
+NOWHERE = "http://127.0.0.1:9"  # nobody listens here
+
+
+@pytest.fixture
+def setup(monkeypatch):
+    """tools/setup.py as a module, run by a user who is not root."""
+    spec = importlib.util.spec_from_file_location("muster_setup", ROOT / "tools/setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return module
+
+
+def stopped(call, *words) -> str:
+    with pytest.raises(SystemExit) as ended:
+        call(*words)
+    said = ended.value.code
+    assert said.startswith("setup: ")
+    assert "\n" not in said
+    return said
+
+
+def python_of(major, minor, executable=sys.executable):
+    version = type("Version", (tuple,), {"minor": minor})((major, minor, 2))
+    text = f"{major}.{minor}.2 (main) [GCC]"
+    return SimpleNamespace(version_info=version, version=text, exit=sys.exit, executable=executable)
+
+
+def test_python_is_too_old(setup, monkeypatch):
+    monkeypatch.setattr(setup, "sys", python_of(3, 10))
+    assert "Python 3.11 or later is needed, this is 3.10.2" in stopped(setup.main)
+
+
+@pytest.mark.parametrize("java", [None, 'openjdk version "11.0.2"', 'java version "1.8.0_292"'])
+@pytest.mark.parametrize("by", ["PATH", "JAVA_HOME"])
+def test_java_is_missing_or_too_old(setup, monkeypatch, tmp_path, java, by):
+    (tmp_path / "bin").mkdir()
+    if java:
+        (tmp_path / "bin/java").write_text(f"#!/bin/sh\necho '{java}' >&2\n")
+        (tmp_path / "bin/java").chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv(by, str(tmp_path / "bin" if by == "PATH" else tmp_path))
+    said = stopped(setup.java)
+    assert "Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless" in said
+
+
+def test_pythons_venv_is_missing(setup, monkeypatch, tmp_path):
+    monkeypatch.setattr(setup, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(setup, "sys", python_of(3, 12, executable="false"))
+    said = stopped(setup.virtual_environment)
+    assert "venv module is incomplete: sudo apt-get install python3.12-venv" in said
+
+
+def test_delta_jars_are_missing(setup):
+    """Our own commands say it in their own words."""
+    ours = "import sys; sys.exit('muster: Delta jars are not cached: run once with a network')"
+    said = stopped(setup.run, [sys.executable, "-c", ours], "Delta's jars")
+    assert said == "setup: Delta jars are not cached: run once with a network"
+
+
+def test_offline_with_nothing_cached(tmp_path):
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    ours |= {"MUSTER_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": os.devnull}
+    ours |= {"PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "https_proxy": NOWHERE}
+    done = subprocess.run(
+        [sys.executable, "tools/setup.py"],
+        cwd=tmp_path, env=ours, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"setup: Python packages are not in {tmp_path}/cache")
+    assert done.stderr.endswith("run once with a network, or set MUSTER_CACHE to a filled cache\n")
+    assert done.stderr.count("\n") == 1
+    assert list((tmp_path / "cache/wheels").iterdir()) == []
