@@ -13,6 +13,8 @@ import msgspec
 from assignors.plan import EXACT_EDGES
 from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
 
+__all__ = ["Config", "ConfigError", "KafkaConfig", "parse"]
+
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
@@ -33,14 +35,14 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """How the log is written and kept."""
+    """How the log is written and kept; its rows are kept for `retention_days` at least."""
 
     fsync: bool = True
     linger_ms: int = -1
     batch_records_max: int = 50_000
     reopen_commits: int = 50
     pack_commits: int = 200
-    snapshot_commits: int = 1_000
+    snapshot_rows: int = 100_000
     retention_days: int = 90
 
 
@@ -62,6 +64,13 @@ class ReportConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsConfig:
+    """How topics are watched."""
+
+    poll_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings."""
 
@@ -70,6 +79,7 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
     log: LogConfig = field(default_factory=LogConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 

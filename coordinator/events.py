@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from coordinator.errors import ErrorCode
@@ -13,6 +14,11 @@ from coordinator.records import Record
 from coordinator.spans import Spans
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+
+INT32_MAX = 2**31 - 1
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +30,14 @@ class Heartbeat:
 
     group_id: str
     member_id: str
-    member_epoch: int
+    member_epoch: Int32
     instance_id: str | None = None
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
+    rebalance_timeout_ms: Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)] = -1
     subscribed_topic_names: Sequence[str] | None = None
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
-    topic_partitions: Mapping[str, Sequence[int]] | None = None
+    topic_partitions: Mapping[str, Sequence[Partition]] | None = None
     client_id: str = ""
     client_host: str = ""
 
@@ -42,8 +48,8 @@ class OffsetCommit:
 
     group_id: str
     member_id: str
-    member_epoch: int
-    offsets: Mapping[str, Mapping[int, tuple[int, str]]]
+    member_epoch: Int32
+    offsets: Mapping[str, Mapping[Partition, tuple[Int64, str]]]
     instance_id: str | None = None
 
 
@@ -52,9 +58,9 @@ class OffsetFetch:
     """OffsetFetch of some partitions by topic, or of all (None)."""
 
     group_id: str
-    topics: Mapping[str, Sequence[int]] | None = None
+    topics: Mapping[str, Sequence[Partition]] | None = None
     member_id: str | None = None
-    member_epoch: int = -1
+    member_epoch: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class OffsetDelete:
     """OffsetDelete of some partitions by topic."""
 
     group_id: str
-    topics: Mapping[str, Sequence[int]]
+    topics: Mapping[str, Sequence[Partition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,15 @@ class TargetComputed:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetFailed:
+    """A ComputeTarget task came to nothing."""
+
+    group_id: str
+    computation_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """A timer's deadline has passed."""
 
@@ -187,6 +202,7 @@ Event: TypeAlias = (
     | TopicsSeen
     | RegexesResolved
     | TargetComputed
+    | TargetFailed
     | TimerFired
     | ExpireOffsets
 )

@@ -12,8 +12,8 @@ import msgspec
 from coordinator import target
 from coordinator.config import Config
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Install, Prepare, Result, TargetComputed
-from coordinator.records import ComputationPrepared, TargetMetadata
+from coordinator.events import Install, Prepare, Result, TargetComputed, TargetFailed
+from coordinator.records import ComputationPrepared, TargetMetadata, Tombstone
 from coordinator.state import Group, State
 
 
@@ -104,6 +104,15 @@ def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
         ),
         now_ms,
     )
+
+
+def failed(state: State, event: TargetFailed) -> Result:
+    """Let the next heartbeat begin again; the last target stays."""
+    group = state.groups.get(event.group_id)
+    found = group.computation if group else None
+    if found is None or found.record.computation_id != event.computation_id:
+        return Result()
+    return Result([Tombstone(ComputationPrepared.kind, event.group_id, name=event.computation_id)])
 
 
 def _group(state: State, group_id: str) -> Group:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from coordinator.config import Config, ConfigError
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import ConfigureGroup, DeleteGroup, Describe, ListGroups, Result
@@ -11,7 +9,7 @@ from coordinator.heartbeat import preferred
 from coordinator.kafka_config import group_settings
 from coordinator.offsets import end_of_group, end_of_offset
 from coordinator.records import GroupConfigured, Record, Tombstone
-from coordinator.spans import plain
+from coordinator.spans import Spans, TopicKey, plain
 from coordinator.state import Group, GroupState, Member, State
 
 OPERATIONS_UNKNOWN = -(2**31)
@@ -70,15 +68,15 @@ def _member(state: State, member: Member) -> dict[str, object]:
     }
 
 
-def _partitions(state: State, spans: Iterable[tuple[object, ...]]) -> list[dict[str, object]]:
+def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
     """Return the partitions of topics that still exist."""
-    found: dict[object, list[int]] = {}
-    for key, first, end in spans:  # type: ignore[misc]
-        topic = state.topics.get(key.name)  # type: ignore[attr-defined]
+    found: dict[TopicKey, list[int]] = {}
+    for key, first, end in spans:
+        topic = state.topics.get(key.name)
         if topic is not None and topic.key == key:
-            found.setdefault(key, []).extend(range(first, end))  # type: ignore[call-overload]
+            found.setdefault(key, []).extend(range(first, end))
     return [
-        {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}  # type: ignore[attr-defined]
+        {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
         for key, partitions in found.items()
     ]
 

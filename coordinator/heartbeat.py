@@ -33,7 +33,7 @@ from coordinator.events import (
     SetTimer,
 )
 from coordinator.kafka_config import group_value
-from coordinator.leaving import hash_after, leave, not_found, unused_regexes
+from coordinator.leaving import end_timers, hash_after, leave, not_found, unused_regexes
 from coordinator.membership import Draft, check, draft_of, owned_of, refuse_full
 from coordinator.reconcile import Aim, reconcile
 from coordinator.records import (
@@ -81,14 +81,15 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     owned = owned_of(state, draft.current, event)
     aim = Aim(assignment_epoch, draft.target, owned, draft.names_changed or draft.regex_changed)
     after = reconcile(state, group, draft.meta, draft.current, draft.serial, aim)
-    timers = [
+    timers = [] if draft.replaces is None else end_timers(event.group_id, draft.replaces)
+    timers.append(
         SetTimer(
             SESSION,
             event.group_id,
             event.member_id,
             group_value(config.kafka, settings, "consumer.session.timeout.ms"),
         )
-    ]
+    )
     if after is not None:
         draft.records.append(_current_record(draft, before, after))
         timers.append(_rebalance_timer(draft.meta, after))
@@ -114,7 +115,7 @@ def _bump(
     unused = _regexes(state, config, draft, now_ms)
     if reason is None and _regex_reason(draft):
         reason = "subscription changed"
-    if reason is None and _preferred_after(config, draft) != preferred(config, group.wishes):
+    if reason is None and _assignor_changed(config, draft):
         reason = "assignor changed"
     gone = [draft.old] if draft.old else []
     metadata_hash = hash_after(state, group, gone, draft.meta, unused)
@@ -202,16 +203,38 @@ def preferred(config: Config, wishes: Mapping[str, int]) -> str:
     return max(config.kafka.assignors, key=lambda name: wishes.get(name, 0))
 
 
-def _preferred_after(config: Config, draft: Draft) -> str:
+def _wishes_after(draft: Draft) -> Counter[str]:
     before = draft.old.server_assignor if draft.old else None
     after = draft.meta.server_assignor
-    wishes = draft.group.wishes
-    if before == after:
-        return preferred(config, wishes)
-    return preferred(
-        config,
-        wishes + Counter({after: 1} if after else {}) - Counter({before: 1} if before else {}),
-    )
+    wishes = Counter(draft.group.wishes)
+    if before != after:
+        wishes.update([after] if after else [])
+        wishes.subtract([before] if before else [])
+    return wishes
+
+
+def _preferred_after(config: Config, draft: Draft) -> str:
+    """Return the group's assignor after this heartbeat.
+
+    Where each assignor has one member asking for it at most, the heartbeating member's own wish
+    goes first, as in Kafka 4.4.0.
+    """
+    wishes, own = _wishes_after(draft), draft.meta.server_assignor
+    if own is not None and max(wishes.values()) == 1:
+        return own
+    return preferred(config, wishes)
+
+
+def _assignor_changed(config: Config, draft: Draft) -> bool:
+    """Whether the group's assignor is another one than before (G-34).
+
+    Two members with different wishes would take turns for ever, a new epoch at each heartbeat:
+    where no wish has more than one member, the one that made the present target stays.
+    """
+    new = _preferred_after(config, draft)
+    if new == preferred(config, draft.group.wishes):
+        return False
+    return new == preferred(config, _wishes_after(draft)) or new != draft.group.assignor
 
 
 def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:

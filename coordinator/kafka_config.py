@@ -141,24 +141,9 @@ def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[
     checked: dict[str, str] = {}
     for name, value in settings.items():
         text = str(value).strip() if not isinstance(value, bool) else str(value).lower()
-        if name in _GROUP_BOUNDED:
-            low, high = _bounds(config, _GROUP_BOUNDED[name])
-            if not low <= _number(name, value) <= high:
-                raise ConfigError(f"{name} is {value}: give {low} to {high}")
-        elif name == "consumer.assignor.imbalance":
-            if not re.fullmatch(r"[0-9]{1,9}|[0-9]{1,9}(\.[0-9]+)?%", text):
-                raise ConfigError(f"{name} is {value!r}: give partitions or a share like 5%")
-        elif name == "consumer.assignor.max.moves":
-            if _number(name, value) < 0:
-                raise ConfigError(f"{name} is {value}: give 0 or more")
-        elif name == "consumer.assignor.engine":
-            if text not in ENGINES:
-                raise ConfigError(f"{name} is {value!r}: give one of {', '.join(ENGINES)}")
-        elif name == "consumer.assignor.offload.enable":
-            if text not in {"true", "false"}:
-                raise ConfigError(f"{name} is {value!r}: give true or false")
-        else:
-            raise ConfigError(f"unknown setting {name!r}: a group has {', '.join(GROUP_NAMES)}")
+        wanted = _wanted(config, name, text)
+        if wanted:
+            raise ConfigError(f"{name} is {value!r}: give {wanted}")
         checked[name] = text
     session = int(checked.get("consumer.session.timeout.ms", config.session_timeout_ms))
     heartbeat = int(checked.get("consumer.heartbeat.interval.ms", config.heartbeat_interval_ms))
@@ -168,6 +153,23 @@ def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[
             f"{session}"
         )
     return dict(sorted(checked.items()))
+
+
+def _wanted(config: KafkaConfig, name: str, text: str) -> str | None:
+    """Return what a setting of a group may be, None when this value is that."""
+    if name in _GROUP_BOUNDED:
+        low, high = _bounds(config, _GROUP_BOUNDED[name])
+        return None if low <= _number(name, text) <= high else f"{low} to {high}"
+    if name == "consumer.assignor.imbalance":
+        fine = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,9}(\.[0-9]+)?%", text)
+        return None if fine else "a number of partitions or a share like 5%"
+    if name == "consumer.assignor.max.moves":
+        return None if _number(name, text) >= 0 else "0 or more"
+    if name == "consumer.assignor.engine":
+        return None if text in ENGINES else f"one of {', '.join(ENGINES)}"
+    if name == "consumer.assignor.offload.enable":
+        return None if text in {"true", "false"} else "true or false"
+    raise ConfigError(f"unknown setting {name!r}: a group has {', '.join(GROUP_NAMES)}")
 
 
 def group_value(config: KafkaConfig, settings: Mapping[str, str], name: str) -> int:

@@ -1,4 +1,4 @@
-"""leaving: members that go, by their own will or by a timer (G-40…G-44, G-49a…G-49c, G-70, G-71)."""
+"""leaving: members that go, by their own will or by a timer (spec § 2.3, 2.4, 2.6)."""
 
 from __future__ import annotations
 
@@ -82,6 +82,11 @@ def end_of_member(group_id: str, member_id: str) -> list[Record]:
     """Return the tombstones of a member's three records."""
     kinds = (CurrentMember.kind, TargetMember.kind, MemberMetadata.kind)
     return [Tombstone(kind, group_id, member_id) for kind in kinds]
+
+
+def end_timers(group_id: str, member_id: str) -> list[SetTimer]:
+    """Return what cancels a member's timers."""
+    return [SetTimer(kind, group_id, member_id, None) for kind in (SESSION, REBALANCE)]
 
 
 def unused_regexes(group: Group, gone: Sequence[MemberMetadata]) -> list[str]:

@@ -27,6 +27,7 @@ from coordinator.events import (
     RegexesResolved,
     Result,
     TargetComputed,
+    TargetFailed,
     TimerFired,
     TopicsSeen,
 )
@@ -37,7 +38,9 @@ from coordinator.records import MemberState
 from coordinator.state import Group, Member, State
 
 
-def step(state: State, config: Config, event: Event, now_ms: int) -> Result:  # noqa: PLR0911
+def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
+    state: State, config: Config, event: Event, now_ms: int
+) -> Result:
     """Decide one event.
 
     Parameters
@@ -77,6 +80,8 @@ def step(state: State, config: Config, event: Event, now_ms: int) -> Result:  # 
             return external.install(state, event, now_ms)
         case TargetComputed():
             return external.computed(state, event, now_ms)
+        case TargetFailed():
+            return external.failed(state, event)
         case TopicsSeen():
             return metadata.topics_seen(state, event)
         case RegexesResolved():
@@ -91,7 +96,7 @@ def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, in
     """Return a group whose members' heartbeats may be steady, and its heartbeat interval.
 
     None when any heartbeat might change something: an assignment is due, topics changed, a target
-    is unfinished, or regexes may have to be resolved again.
+    is unfinished, regexes may have to be resolved again, or members differ about the assignor.
     """
     group = state.groups.get(group_id)
     if (
@@ -100,6 +105,7 @@ def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, in
         or group.topics_hash != group.metadata_hash
         or group.partial
         or group.regex_members
+        or len(group.wishes) > 1
     ):
         return None
     settings = state.settings.get(group_id, {})

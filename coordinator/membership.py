@@ -1,4 +1,4 @@
-"""membership: is the request valid, and whom does it speak for (spec § 2.2, 2.3, 2.4)?
+"""membership: whether a request is valid, and whom it speaks for (spec § 2.2, 2.3, 2.4).
 
 Ends in a `Draft`: the member as this heartbeat makes it, with the records for that.
 """
@@ -247,12 +247,8 @@ def owned_of(state: State, current: CurrentMember, event: Heartbeat) -> Spans | 
     if event.topic_partitions is None:
         return None
     held = {span[0].name: span[0] for span in current.assigned + current.pending}
-    keys = {}
-    for name in event.topic_partitions:
-        if isinstance(name, TopicKey):
-            keys[name] = name
-        elif name in state.topics:
-            keys[name] = state.topics[name].key
-        else:
-            keys[name] = held.get(name, TopicKey(name, ""))
+    keys = {
+        name: state.topics[name].key if name in state.topics else held.get(name, TopicKey(name, ""))
+        for name in event.topic_partitions
+    }
     return spans_of((keys[t], p) for t, found in event.topic_partitions.items() for p in found)

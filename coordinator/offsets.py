@@ -84,6 +84,11 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
             f"Received member epoch {event.member_epoch} is newer than current member epoch "
             f"{member.epoch}."
         )
+    _check_given(member, event)
+
+
+def _check_given(member: Member, event: OffsetCommit) -> None:
+    """Take an older epoch for partitions that the member was given no later (G-122)."""
     held = member.current.assigned + member.current.pending
     for topic, partitions in event.offsets.items():
         for partition in partitions:

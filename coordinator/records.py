@@ -170,7 +170,7 @@ class Tombstone(Record, frozen=True):
 
 
 PARTITION_METADATA = "partition_metadata"
-"""Kafka before 4.1 kept partition counts under this kind; a deleted group still gets its tombstone."""
+"""Kafka before 4.1 kept partition counts under this kind; their tombstone is still written."""
 
 KINDS: dict[str, type[Record]] = {
     record.kind: record

@@ -128,7 +128,7 @@ class Group:
     computation: Computation | None = None
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
-    """Who holds each partition, assigned or pending revocation: a member's serial, or FREE (G-7)."""
+    """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
     serials: int = 0
     lists: dict[tuple[str, ...], NameList] = field(default_factory=dict)
     """The distinct lists of names, with the number of members that have each."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
-from assignors.arrays import Ints, Longs
+from assignors.arrays import Bools, Ints, Longs
 from assignors.quality import problems
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.records import MemberMetadata, TargetMember
@@ -165,15 +165,13 @@ def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[T
     return sorted(records, key=lambda record: record.member_id), moved
 
 
-def _differs(
-    old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _differs(old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs) -> Bools:
     """Return which members' ranges are not their old target, comparing whole columns."""
     index = {topic.key: number for number, topic in enumerate(old.topics)}
     before = [old.targets.get(member_id) for member_id in ids]
     had = np.array([-1 if spans is None else len(spans) for spans in before], dtype=np.int64)
     has = np.diff(bounds)
-    differs = had != has
+    differs: Bools = had != has
     alike = ~differs
     rows = [
         (index.get(key, -1), first, end)

@@ -1,0 +1,69 @@
+"""engine: targets computed off the heartbeat path. The local engine, and what others must be.
+
+An engine is found by the entry point `muster.engines`, or given to `Coordinator.open`; so the
+coordinator runs Spark without importing it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from coordinator import target
+from coordinator.events import ComputeTarget, TargetComputed
+from coordinator.target import Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A target to compute: the task, its input at that instant, and the group's settings."""
+
+    task: ComputeTarget
+    roster: Roster
+    assignor: str
+    settings: dict[str, str]
+
+
+class Engine(Protocol):
+    """Computes targets; one at a time a group."""
+
+    def submit(self, job: Job) -> Future[TargetComputed]:
+        """Begin a computation; its future fails when the computation does."""
+
+    def cancel(self, group_id: str) -> None:
+        """Give up what runs for a group, if that is possible."""
+
+    def close(self) -> None:
+        """Give up everything."""
+
+
+class LocalEngine:
+    """Computes with NumPy, in one thread of this process."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
+
+    def submit(self, job: Job) -> Future[TargetComputed]:
+        """Begin a computation."""
+        return self._pool.submit(compute, job)
+
+    def cancel(self, group_id: str) -> None:
+        """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def compute(job: Job) -> TargetComputed:
+    """Run the assignor in this process."""
+    ranges = target.assign(job.roster.spec(), job.assignor, job.settings)
+    return TargetComputed(
+        job.task.group_id,
+        job.task.computation_id,
+        job.task.group_epoch,
+        ranges.to_arrow(),
+        job.assignor,
+        partial=ranges.partial,
+    )

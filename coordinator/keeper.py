@@ -1,0 +1,103 @@
+"""keeper: what must be done beside the loop: the lease, the topics, the care of the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from coordinator.lease import Lease
+from coordinator.log import LogError, RecordLog
+from coordinator.loop import Loop
+from coordinator.replay import replay
+from coordinator.runner import Status
+from coordinator.snapshot import records_of
+from coordinator.state import State
+
+CARE_S = 0.25
+logger = logging.getLogger("muster.coordinator")
+
+
+class Keeper:
+    """Three threads that never hold up an answer."""
+
+    def __init__(self, loop: Loop, lease: Lease | None) -> None:
+        self._loop = loop
+        self._lease = lease
+        self._stop = threading.Event()
+        config = loop.runner.config
+        jobs: list[tuple[str, float, Callable[[], None]]] = [
+            ("care", CARE_S, self._care),
+            ("topics", config.topics.poll_ms / 1000, self._topics),
+        ]
+        if lease is not None:
+            jobs.append(("lease", config.lease.renew_ms / 1000, self._renew))
+        self._snapshot_at = 0
+        self._threads = [
+            threading.Thread(
+                target=self._repeat, args=(every_s, job), name=f"muster-{name}", daemon=True
+            )
+            for name, every_s, job in jobs
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        self._snapshot_at = self._loop.runner.position
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop, and give the lease back so that a successor may start at once."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        if self._lease is not None:
+            self._lease.release()
+
+    def _repeat(self, every_s: float, job: Callable[[], None]) -> None:
+        while not self._stop.wait(every_s):
+            try:
+                job()
+            except Exception:
+                logger.exception("the coordinator's keeper goes on")
+
+    def _renew(self) -> None:
+        """Renew the lease while we serve; a fenced coordinator has none to renew."""
+        assert self._lease is not None
+        if self._loop.runner.status is not Status.FENCED:
+            self._lease.renew(self._loop.runner.clock())
+
+    def _topics(self) -> None:
+        """Ask the catalog here, where it may take its time, and tell the loop."""
+        event = self._loop.runner.look_at_topics()
+        if event is not None:
+            self._loop.submit([event]).result()
+
+    def _care(self) -> None:
+        """Pack, clean up, and write a snapshot when there is enough new."""
+        runner = self._loop.runner
+        if runner.status is not Status.ACTIVE:
+            return
+        try:
+            if runner.log.housekeeping_due():
+                runner.log.housekeep()
+            rows = runner.position - self._snapshot_at
+            if rows >= runner.config.log.snapshot_rows:
+                self._snapshot_at = write_snapshot(runner.log, runner.clock())
+        except LogError as error:
+            logger.warning("the log was not cared for: %s", error)
+
+
+def write_snapshot(log: RecordLog, at_ms: int) -> int:
+    """Replay the log beside the coordinator and write its state; returns the position.
+
+    The live state is not touched: a snapshot of a million members takes seconds.
+    """
+    state, position = State(), 0
+    for batch in log.replay():
+        for record in batch.records:
+            replay(state, record)
+        position = batch.position
+    log.snapshot(records_of(state), position, at_ms)
+    return position

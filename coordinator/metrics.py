@@ -1,0 +1,154 @@
+"""metrics: what the coordinator counts, under Kafka's names (K-120…K-127, G-145, G-146) and a few.
+
+Kafka's hyphens are underscores here. What Kafka lacks is tagged by group: assignment time, moved
+partitions, load spread, fences by cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from coordinator.records import GroupMetadata, OffsetCommitted, Record, TargetMetadata, Tombstone
+from coordinator.spans import size
+from coordinator.state import GroupState, State
+
+MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
+
+
+class Metrics:
+    """The metrics of one coordinator, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._rebalances = self._counter(
+            "consumer_group_rebalance", "Group epochs begun.", ("group", "reason")
+        )
+        self._targets = self._counter("target_assignment", "Targets made.", ("group", "assignor"))
+        self._moved = self._counter(
+            "moved_partitions", "Partitions that changed hands.", ("group",)
+        )
+        self._assigning = self._histogram(
+            "assignment_time_ms", "Computing a target, ms.", ("group",)
+        )
+        self._failures = self._counter(
+            "target_assignment_failed", "Computations that came to nothing.", ("group",)
+        )
+        self._fences = self._counter("fences", "Requests fenced.", ("group", "cause"))
+        self._commits = self._counter("offset_commit", "Offsets committed.")
+        self._expirations = self._counter("offset_deletion", "Offsets ended.")
+        self._flush = self._histogram("batch_flush_time_ms", "Making a batch durable, ms.")
+        self._flushes = self._counter("batch_flush", "Batches made durable.")
+        self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
+        self._catalog = self._counter("topic_catalog_failed", "Times topics could not be read.")
+        self._processing = self._histogram(
+            "event_processing_time_ms", "Deciding a batch and making it durable, ms."
+        )
+        self._queued = self._histogram("event_queue_time_ms", "Waiting to be decided, ms.")
+        self._queue = Gauge("event_queue_size", "Requests that wait.", registry=self.registry)
+        self._load = Gauge(
+            "partition_load_time_max", "Longest replay of the log, ms.", registry=self.registry
+        )
+        self._idle = Gauge(
+            "thread_idle_ratio_avg", "Share of time the loop waits.", registry=self.registry
+        )
+        self._lost = Gauge("fenced", "1 when another has the store.", registry=self.registry)
+        self._load_max = 0.0
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=MS_BUCKETS)
+
+    def watch(self, state: Callable[[], State], status: Callable[[], str]) -> None:
+        """Let the gauges of groups be read from the state when they are asked for."""
+        self.registry.register(_Groups(state, status))
+
+    def loaded(self, took_ms: float) -> None:
+        """Count a replay of the log."""
+        self._load_max = max(self._load_max, took_ms)
+        self._load.set(self._load_max)
+
+    def committed(self, records: Sequence[Record], took_ms: float) -> None:
+        """Count a batch that is durable."""
+        self._flushes.inc()
+        self._flush.observe(took_ms)
+        for record in records:
+            if isinstance(record, GroupMetadata):
+                self._rebalances.labels(record.group_id, record.reason).inc()
+            elif isinstance(record, TargetMetadata) and record.assignor:
+                self._targets.labels(record.group_id, record.assignor).inc()
+                self._moved.labels(record.group_id).inc(record.moved)
+            elif isinstance(record, OffsetCommitted):
+                self._commits.inc()
+            elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
+                self._expirations.inc()
+
+    def refused(self, group_id: str, cause: str) -> None:
+        """Count a request that was fenced."""
+        self._fences.labels(group_id, cause).inc()
+
+    def assigned(self, group_id: str, took_ms: float) -> None:
+        """Count the computation of a target."""
+        self._assigning.labels(group_id).observe(took_ms)
+
+    def computation_failed(self, group_id: str) -> None:
+        """Count a computation that came to nothing."""
+        self._failures.labels(group_id).inc()
+
+    def processed(self, queued_ms: float, took_ms: float, waiting: int, idle: float) -> None:
+        """Count one round of the loop."""
+        self._queued.observe(queued_ms)
+        self._processing.observe(took_ms)
+        self._queue.set(waiting)
+        self._idle.set(idle)
+
+    def commit_failed(self) -> None:
+        """Count a batch that could not be made durable."""
+        self._failed.inc()
+
+    def catalog_failed(self) -> None:
+        """Count a time when topics could not be read."""
+        self._catalog.inc()
+
+    def fenced(self) -> None:
+        """Say that another coordinator has the store."""
+        self._lost.set(1)
+
+
+class _Groups:
+    """Gauges that follow from the state."""
+
+    def __init__(self, state: Callable[[], State], status: Callable[[], str]) -> None:
+        self._state = state
+        self._status = status
+
+    def collect(self) -> Iterable[Metric]:
+        """Return today's values."""
+        state = self._state()
+        groups = list(state.groups.values())
+        by_state = dict.fromkeys((s.value for s in GroupState), 0)
+        spread = GaugeMetricFamily(
+            "load_spread", "Greatest load less the smallest.", labels=["group"]
+        )
+        members = GaugeMetricFamily("group_members", "Members.", labels=["group"])
+        for group in groups:
+            by_state[group.state.value] += 1
+            loads = [size(member.current.assigned) for member in list(group.members.values())]
+            members.add_metric([group.group_id], len(loads))
+            spread.add_metric([group.group_id], max(loads) - min(loads) if loads else 0)
+        count = GaugeMetricFamily("group_count", "Groups.", labels=["protocol"])
+        count.add_metric(["consumer"], len(groups))
+        count.add_metric(["classic"], len(state.offsets.keys() - state.groups.keys()))
+        consumer = GaugeMetricFamily("consumer_group_count", "Groups by state.", labels=["state"])
+        for name, number in by_state.items():
+            consumer.add_metric([name.lower()], number)
+        offsets = GaugeMetricFamily("offset_count", "Offsets kept.")
+        offsets.add_metric([], sum(len(found) for found in list(state.offsets.values())))
+        partitions = GaugeMetricFamily("num_partitions", "Logs by state.", labels=["state"])
+        for name in ("loading", "active", "failed"):
+            partitions.add_metric([name], int(self._status() == name))
+        return [count, consumer, members, spread, offsets, partitions]

@@ -1,0 +1,424 @@
+"""runner: the one loop body that steps, replays, commits, and only then answers.
+
+It knows no thread: the runtime calls it from one, a trace and the simulator by hand, on a clock of
+theirs. What must hold, in this order: the records of a batch are replayed, then durable, then the
+responses leave; before any response leaves, with or without records, the log was seen to be ours
+within the last `lease.check_ms`. On any doubt memory is dropped and the log replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import perf_counter
+from typing import TypeAlias
+
+import re2
+
+from coordinator.config import Config
+from coordinator.engine import Job
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import (
+    REBALANCE,
+    SESSION,
+    ComputeTarget,
+    Event,
+    ExpireOffsets,
+    Heartbeat,
+    OffsetCommit,
+    RegexesResolved,
+    ResolveRegexes,
+    Result,
+    SetTimer,
+    TargetFailed,
+    Task,
+    TimerFired,
+    TopicsSeen,
+)
+from coordinator.heartbeat import ENGINE_PREFIX, preferred
+from coordinator.kafka_config import group_value
+from coordinator.log import Fenced, LogError, RecordLog
+from coordinator.machine import steady_heartbeat, step
+from coordinator.metrics import Metrics
+from coordinator.records import MemberState, Record, TargetMetadata
+from coordinator.replay import replay
+from coordinator.state import Group, State
+from coordinator.target import Change, roster
+from coordinator.timers import Deadlines, Due
+from coordinator.topics import TopicCatalog
+
+Clock: TypeAlias = Callable[[], int]
+Answer: TypeAlias = Result | GroupError
+TimerKey: TypeAlias = tuple[str, str, str]
+
+FENCES = {
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+}
+EXPIRE = "expire-group-metadata"
+logger = logging.getLogger("muster.coordinator")
+
+
+class Status(StrEnum):
+    """What a coordinator is doing with its store."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+REFUSALS = {
+    Status.LOADING: (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        "The coordinator replays its log: try again.",
+    ),
+    Status.FAILED: (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "The coordinator cannot read its log: try again.",
+    ),
+    Status.FENCED: (
+        ErrorCode.NOT_COORDINATOR,
+        "Another coordinator has taken the store over: find it and ask there.",
+    ),
+    Status.CLOSED: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A timer that fired, and the records of it."""
+
+    due: Due[TimerKey]
+    records: list[Record] = field(default_factory=list)
+
+
+class Runner:
+    """One coordinator's memory, log and timers.
+
+    Attributes
+    ----------
+    state
+        What the log says; only `replay` changes it.
+    status
+        ACTIVE: it answers. Everything else refuses (G-150).
+    position
+        Of the last record that is durable.
+    """
+
+    def __init__(
+        self,
+        log: RecordLog,
+        config: Config,
+        clock: Clock,
+        catalog: TopicCatalog | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.log = log
+        self.config = config
+        self.clock = clock
+        self.catalog = catalog
+        self.metrics = metrics or Metrics()
+        self.state = State()
+        self.status = Status.LOADING
+        self.position = 0
+        self.timers: Deadlines[TimerKey] = Deadlines()
+        self.tasks: list[Task] = []
+        self.failures: dict[str, int] = {}
+        """How often in a row the computation of a group's target failed."""
+        self._seen_ms = 0
+
+    # Loading -------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Forget everything and replay the log; every live member gets a full session timeout.
+
+        Raises
+        ------
+        OSError, LogError
+            The log cannot be read; the runner refuses requests until it can.
+        """
+        self.status = Status.LOADING
+        began = self.clock()
+        state = State()
+        position = 0
+        try:
+            for batch in self.log.replay():
+                for record in batch.records:
+                    replay(state, record)
+                position = batch.position
+        except Fenced:
+            self.fence("while it replayed the log")
+            return
+        except Exception:
+            self.status = Status.FAILED
+            raise
+        self.state, self.position = state, position
+        self.timers = Deadlines()
+        self.tasks = []
+        self._seen_ms = 0
+        self._start_timers()
+        self.status = Status.ACTIVE
+        self._forget_own_computations()
+        self.see_topics()
+        self.metrics.loaded(self.clock() - began)
+
+    def _start_timers(self) -> None:
+        """Start the timers that follow from the state (K-13, G-73)."""
+        now = self.clock()
+        every = self.config.kafka.offsets_retention_check_interval_ms
+        self.timers.set((EXPIRE, "", ""), now + every)
+        for group_id, group in sorted(self.state.groups.items()):
+            settings = self.state.settings.get(group_id, {})
+            timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
+            for member_id, member in sorted(group.members.items()):
+                self.timers.set((SESSION, group_id, member_id), now + timeout)
+                if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                    after = now + member.meta.rebalance_timeout_ms
+                    self.timers.set((REBALANCE, group_id, member_id), after, member.epoch)
+
+    def _forget_own_computations(self) -> None:
+        """What this coordinator's predecessor computed is lost with it; heartbeats begin again."""
+        lost = [
+            TargetFailed(group.group_id, group.computation.record.computation_id, "taken over")
+            for group in self.state.groups.values()
+            if group.computation is not None
+            and group.computation.record.computation_id.startswith(ENGINE_PREFIX)
+        ]
+        if lost:
+            self.run(lost)
+
+    def see_topics(self) -> None:
+        """Ask the catalog; what changed is recorded."""
+        event = self.look_at_topics()
+        if event is not None:
+            self.run([event])
+
+    def look_at_topics(self) -> TopicsSeen | None:
+        """Return the catalog's topics when they are not those known; any thread may ask.
+
+        An unreachable catalog changes nothing.
+        """
+        if self.catalog is None or self.status is not Status.ACTIVE:
+            return None
+        try:
+            topics = self.catalog.topics()
+        except (OSError, ValueError) as error:
+            logger.warning("topics are as before: %s", error)
+            self.metrics.catalog_failed()
+            return None
+        known = self.state.topics
+        same = len(topics) == len(known) and all(
+            name in known
+            and known[name].key.topic_id == seen.topic_id
+            and known[name].partitions == seen.partitions
+            and known[name].racks == seen.racks
+            for name, seen in topics.items()
+        )
+        return None if same else TopicsSeen(topics)
+
+    # Running -------------------------------------------------------------------------------------
+
+    def run(self, events: Sequence[Event]) -> list[Answer]:
+        """Decide a batch of events, make its records durable, and return what may be answered.
+
+        Returns
+        -------
+        list
+            One answer an event, in order: its Result, or the error that refuses it.
+        """
+        if self.status is not Status.ACTIVE:
+            return [self.refusal()] * len(events)
+        answers, records, broken = self._decide(events)
+        if broken is not None:
+            # The state contradicts a record: our bug. Nothing of the batch is kept; the others of
+            # the batch are decided again without the event that did it.
+            self.reload()
+            others = self.run([event for at, event in enumerate(events) if at != broken])
+            return [*others[:broken], answers[broken], *others[broken:]]
+        if not self._commit(records):
+            return [self.refusal() if self.status is not Status.ACTIVE else _retry()] * len(events)
+        for answer in answers:
+            if isinstance(answer, Result):
+                self._after(answer)
+        return answers
+
+    def _decide(self, events: Sequence[Event]) -> tuple[list[Answer], list[Record], int | None]:
+        """Step and replay each event; the third is the event that broke the state, if one did."""
+        answers: list[Answer] = []
+        records: list[Record] = []
+        now = self.clock()
+        for at, event in enumerate(events):
+            if isinstance(event, Heartbeat):
+                steady = steady_heartbeat(self.state, self.config, event)
+                if steady is not None:
+                    answers.append(Result(response=steady))
+                    self._beat(event.group_id, event.member_id, now)
+                    continue
+            began = perf_counter()
+            try:
+                result = step(self.state, self.config, event, now)
+            except GroupError as error:
+                answers.append(error)
+                self._refused(event, error)
+                continue
+            except Exception:
+                logger.exception("no answer to %r", event)
+                answers.append(_our_fault())
+                continue
+            try:
+                for record in result.records:
+                    replay(self.state, record)
+            except Exception:
+                logger.exception("the records of %r contradict the state", event)
+                answers.append(_our_fault())
+                return answers, [], at
+            records += result.records
+            answers.append(result)
+            self._computed(result, began)
+        return answers, records, None
+
+    def _computed(self, result: Result, began: float) -> None:
+        """Count the time of a step that computed a target."""
+        for record in result.records:
+            if isinstance(record, TargetMetadata) and record.assignor:
+                self.metrics.assigned(record.group_id, (perf_counter() - began) * 1000)
+
+    def _refused(self, event: Event, error: GroupError) -> None:
+        """Count a request that was fenced."""
+        if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
+            self.metrics.refused(event.group_id, error.code.name)
+
+    def _beat(self, group_id: str, member_id: str, now: int) -> None:
+        settings = self.state.settings.get(group_id, {})
+        timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
+        self.timers.set((SESSION, group_id, member_id), now + timeout)
+
+    def _commit(self, records: list[Record]) -> bool:
+        """Make records durable, or at least see that the log is still ours."""
+        now = self.clock()
+        try:
+            if records:
+                self.position = self.log.append(records, now)
+                self._seen_ms = self.clock()
+                self.metrics.committed(records, self._seen_ms - now)
+            elif now - self._seen_ms > self.config.lease.check_ms or now < self._seen_ms:
+                self.log.look()
+                self._seen_ms = now
+        except Fenced as error:
+            self.fence(str(error))
+            return False
+        except (LogError, OSError) as error:
+            logger.error("nothing was written, memory is dropped: %s", error)  # noqa: TRY400
+            self.metrics.commit_failed()
+            self.reload()
+            return False
+        return True
+
+    def reload(self) -> None:
+        """Drop memory and replay; while that fails, requests are refused."""
+        try:
+            self.load()
+        except Exception:
+            logger.exception("the log cannot be replayed")
+
+    def fence(self, why: str) -> None:
+        """Stop answering: another coordinator has the store."""
+        logger.warning("fenced: %s", why)
+        self.status = Status.FENCED
+        self.state = State()
+        self.timers = Deadlines()
+        self.metrics.fenced()
+
+    def refusal(self) -> GroupError:
+        """Return what every request is told while the runner is not active."""
+        return GroupError(*REFUSALS[self.status])
+
+    def _after(self, result: Result) -> None:
+        """Start the timers and keep the tasks of a step that is durable."""
+        now = self.clock()
+        for timer in result.timers:
+            self._set(timer, now)
+        self.tasks += result.tasks
+
+    def _set(self, timer: SetTimer, now: int) -> None:
+        key = (timer.kind, timer.group_id, timer.member_id)
+        if timer.after_ms is None:
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, now + timer.after_ms, timer.member_epoch)
+
+    # Timers and tasks ----------------------------------------------------------------------------
+
+    def tick(self) -> list[Fired]:
+        """Fire the timers whose deadline has passed."""
+        if self.status is not Status.ACTIVE:
+            return []
+        due = self.timers.pop_due(self.clock())
+        events: list[Event] = []
+        for timer in due:
+            kind, group_id, member_id = timer.key
+            if kind == EXPIRE:
+                every = self.config.kafka.offsets_retention_check_interval_ms
+                self.timers.set(timer.key, timer.at_ms + every)
+                events.append(ExpireOffsets())
+            else:
+                events.append(TimerFired(kind, group_id, member_id, timer.epoch))
+        if not events:
+            return []
+        answers = self.run(events)
+        return [
+            Fired(timer, answer.records if isinstance(answer, Result) else [])
+            for timer, answer in zip(due, answers, strict=True)
+        ]
+
+    def take_tasks(self) -> list[Task]:
+        """Return the tasks that wait, each once."""
+        waiting, self.tasks = list(dict.fromkeys(self.tasks)), []
+        return waiting
+
+    def resolve(self, task: ResolveRegexes) -> Callable[[], Event]:
+        """Return the work of a regex resolution, on the topics of this instant; any thread may."""
+        names = sorted(self.state.topics)
+        version, now = self.state.topics_version, self.clock()
+
+        def work() -> Event:
+            found = {}
+            for regex in task.regexes:
+                pattern = re2.compile(regex)
+                found[regex] = [name for name in names if pattern.fullmatch(name)]
+            return RegexesResolved(task.group_id, found, version, now)
+
+        return work
+
+    def job(self, task: ComputeTarget) -> Job | None:
+        """Return the input of a computation, as it is at this instant; None when it is outdated."""
+        group = self.state.groups.get(task.group_id)
+        if not _waits_for(group, task) or group is None:
+            return None
+        settings = dict(self.state.settings.get(task.group_id, {}))
+        assignor = preferred(self.config, group.wishes)
+        return Job(task, roster(self.state, group, Change()), assignor, settings)
+
+
+def _waits_for(group: Group | None, task: ComputeTarget) -> bool:
+    found = group.computation if group else None
+    return found is not None and found.record.computation_id == task.computation_id
+
+
+def _our_fault() -> GroupError:
+    return GroupError(
+        ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; its log says where and why."
+    )
+
+
+def _retry() -> GroupError:
+    return GroupError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, "Nothing was written; the log failed: try again."
+    )

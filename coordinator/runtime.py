@@ -1,0 +1,380 @@
+"""runtime: `Coordinator`, the group coordinator that a pipeline embeds or a server serves.
+
+It claims a store when the lease allows it, replays the log, and serves requests from any thread
+through one loop (`runner`). Everything slow runs beside that loop: regexes, computations, topics,
+the lease, the care of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from coordinator import api
+from coordinator.api import HeartbeatAnswer
+from coordinator.config import Config
+from coordinator.engine import Engine
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import (
+    JOIN,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    Event,
+    Heartbeat,
+    Install,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Prepare,
+)
+from coordinator.keeper import Keeper
+from coordinator.lease import Lease
+from coordinator.log import MemoryLog, RecordLog
+from coordinator.loop import Loop
+from coordinator.metrics import Metrics
+from coordinator.runner import Answer, Clock, Runner, Status
+from coordinator.topics import DictCatalog, TopicCatalog
+
+T = TypeVar("T")
+logger = logging.getLogger("muster.coordinator")
+
+
+def wall_ms() -> int:
+    """Return the time in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Coordinator:
+    """A group coordinator over one store.
+
+    >>> from coordinator import Coordinator
+    >>> with Coordinator.open(None, topics={"clicks": 4}) as coordinator:
+    ...     answer = coordinator.consumer_group_heartbeat(
+    ...         group_id="g", member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000,
+    ...         subscribed_topic_names=["clicks"], topic_partitions={})
+    >>> answer.assignment
+    {'clicks': [0, 1, 2, 3]}
+
+    All methods may be called from any thread; `aio` has the same ones as coroutines. No answer
+    leaves before its records are durable.
+    """
+
+    def __init__(self, runner: Runner, loop: Loop, keeper: Keeper | None) -> None:
+        self._runner = runner
+        self._loop = loop
+        self._keeper = keeper
+        self.aio = AsyncFace(self)
+
+    @classmethod
+    def open(
+        cls,
+        store: str | Path | None,
+        *,
+        config: Config | None = None,
+        topics: TopicCatalog | Mapping[str, int] | None = None,
+        engine: Engine | None = None,
+        takeover: str = "wait",
+        address: str = "",
+        clock: Clock = wall_ms,
+        log: RecordLog | None = None,
+    ) -> Self:
+        """Claim a store, replay its log, and serve.
+
+        Parameters
+        ----------
+        store
+            Root path of the tables (design § 6); None keeps everything in memory.
+        topics
+            Where topic metadata comes from, or just {topic: partitions}.
+        engine
+            What computes very large targets; None finds them by the entry points `muster.engines`.
+        takeover
+            "wait" until the lease of another coordinator ends; "refuse" names the holder; "force"
+            claims at once and fences it.
+        address
+            Where this coordinator can be reached, for those that look for it.
+
+        Raises
+        ------
+        BusyError
+            Another coordinator has the store, and takeover is "refuse".
+        LogError
+            The log is corrupt, or of a newer version; the message names the file.
+        """
+        config = config or Config()
+        lease = None
+        if log is None:
+            log, lease = _claimed(store, config, takeover, address, clock)
+        catalog = DictCatalog(topics) if isinstance(topics, Mapping) else topics
+        runner = Runner(log, config, clock, catalog, Metrics())
+        runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
+        loop = Loop(runner, engine)
+        keeper = Keeper(loop, lease)
+        try:
+            runner.load()
+        except BaseException:
+            keeper.close()
+            log.close()
+            raise
+        loop.start()
+        keeper.start()
+        return cls(runner, loop, keeper)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer what is asked, hand the store over at once, and stop."""
+        self._loop.close()
+        if self._keeper is not None:
+            self._keeper.close()
+        self._runner.log.close()
+
+    @property
+    def status(self) -> str:
+        """What the coordinator is doing: "active", or why it refuses."""
+        return self._runner.status.value
+
+    @property
+    def metrics(self) -> Metrics:
+        """The Prometheus metrics; serve `metrics.registry`."""
+        return self._runner.metrics
+
+    def refresh_topics(self) -> None:
+        """Ask the catalog now, instead of at its next turn."""
+        self._loop.call(self._runner.see_topics).result()
+
+    # Kafka's APIs --------------------------------------------------------------------------------
+
+    def consumer_group_heartbeat(
+        self, *, group_id: str, member_id: str, member_epoch: int, **fields: object
+    ) -> HeartbeatAnswer:
+        """Join (epoch 0), beat, or leave (−1; −2 for a while, static members).
+
+        Parameters
+        ----------
+        fields
+            instance_id, rack_id, rebalance_timeout_ms, subscribed_topic_names,
+            subscribed_topic_regex, server_assignor, topic_partitions ({topic: [partition]} owned
+            now), client_id, client_host; what is left out is unchanged (K-24).
+        """
+        return self.submit_heartbeat(
+            group_id=group_id, member_id=member_id, member_epoch=member_epoch, **fields
+        ).result()
+
+    def consumer_group_heartbeats(self, requests: Sequence[Heartbeat]) -> list[HeartbeatAnswer]:
+        """Answer many heartbeats as one batch, in order, with one commit for all."""
+        answers = self._loop.submit(list(requests)).result()
+        return [api.heartbeat_answer(answer) for answer in answers]
+
+    def steady_heartbeats(
+        self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
+    ) -> list[HeartbeatAnswer]:
+        """Answer heartbeats that carry nothing but id and epoch: the batch face of a server."""
+        beats = map(Heartbeat, [group_id] * len(member_ids), member_ids, member_epochs)
+        return self.consumer_group_heartbeats(list(beats))
+
+    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+        """Return groups as Kafka describes them (G-130)."""
+        events = [Describe(group_id) for group_id in api.as_list(group_ids)]
+        answers = self._loop.submit(list(events)).result()
+        return [
+            {"group_id": event.group_id, **_described(answer)}
+            for event, answer in zip(events, answers, strict=True)
+        ]
+
+    def list_groups(
+        self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Return all groups, filtered in any case (G-129)."""
+        event = ListGroups(frozenset(states_filter), frozenset(types_filter))
+        return self._ask(event, lambda rows: {"groups": rows})
+
+    def delete_groups(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+        """Delete empty groups; one outcome a group (G-131)."""
+        return [
+            {"group_id": group_id, **self._ask(DeleteGroup(group_id), lambda _: {})}
+            for group_id in api.as_list(group_ids)
+        ]
+
+    def offset_commit(
+        self,
+        *,
+        group_id: str,
+        topics: Mapping[str, Mapping[int, object]],
+        member_id: str = "",
+        member_epoch: int = -1,
+    ) -> dict[str, Any]:
+        """Commit offsets: {topic: {partition: offset or (offset, metadata)}}."""
+        return self._request(
+            OffsetCommit,
+            lambda: {
+                "group_id": group_id,
+                "member_id": member_id,
+                "member_epoch": member_epoch,
+                "offsets": api.offsets_of(topics),
+            },
+            api.committed,
+        )
+
+    def offset_fetch(
+        self,
+        *,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]] | None = None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> dict[str, Any]:
+        """Return committed offsets of some partitions, or of all."""
+        fields = {
+            "group_id": group_id,
+            "topics": topics,
+            "member_id": member_id,
+            "member_epoch": member_epoch,
+        }
+        return self._request(OffsetFetch, lambda: fields, api.fetched)
+
+    def offset_delete(
+        self, *, group_id: str, topics: Mapping[str, Sequence[int]]
+    ) -> dict[str, Any]:
+        """Delete offsets of topics that the group does not subscribe to."""
+        fields = {"group_id": group_id, "topics": topics}
+        return self._request(OffsetDelete, lambda: fields, api.committed)
+
+    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
+        """Set all settings of a group id, before or after it exists; {} goes back to defaults."""
+        fields = {"group_id": group_id, "settings": {k: str(v) for k, v in settings.items()}}
+        return self._request(ConfigureGroup, lambda: fields, lambda _: {})
+
+    def describe_group_config(self, group_id: str) -> dict[str, str]:
+        """Return the settings of a group id that are not the defaults."""
+        return self._loop.call(lambda: dict(self._runner.state.settings.get(group_id, {}))).result()
+
+    def consumer_group_prepare_assignment(self, group_id: str) -> dict[str, Any]:
+        """Begin an external computation: an id, the group epoch, and the group as tables (K-42)."""
+        return self._ask(Prepare(group_id, str(uuid.uuid4())), dict)
+
+    def consumer_group_install_assignment(
+        self,
+        *,
+        group_id: str,
+        computation_id: str,
+        group_epoch: int,
+        ranges: pa.Table,
+        assignor: str = "external",
+        partial: bool = False,
+    ) -> dict[str, Any]:
+        """Install what was computed for a prepared computation (K-43…K-50)."""
+        event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
+        return self._ask(event, dict)
+
+    # How a request goes --------------------------------------------------------------------------
+
+    def submit_heartbeat(self, **fields: object) -> Future[HeartbeatAnswer]:
+        """Ask without waiting."""
+        version = fields.pop("version", 1)
+        if version == 0 and fields.get("member_epoch") == JOIN and fields.get("member_id") == "":
+            fields["member_id"] = str(uuid.uuid4())  # G-12: version 0 may join without an id
+        return self._submit(Heartbeat, lambda: fields, api.heartbeat_answer)
+
+    def _submit(
+        self,
+        kind: type[Event],
+        fields: Callable[[], Mapping[str, object]],
+        shape: Callable[[Answer], T],
+    ) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            event = api.request(kind, fields())
+        except GroupError as error:
+            future.set_result(shape(error))
+            return future
+        return _then(self._loop.submit([event]), lambda answers: shape(answers[0]))
+
+    def _request(
+        self,
+        kind: type[Event],
+        fields: Callable[[], Mapping[str, object]],
+        shape: Callable[[Any], dict[str, object]],
+    ) -> dict[str, Any]:
+        return self._submit(kind, fields, api.plain_answer(shape)).result()
+
+    def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
+        answers = self._loop.submit([event]).result()
+        return api.plain_answer(shape)(answers[0])
+
+
+class AsyncFace:
+    """The coordinator's methods as coroutines; heartbeats wait on the loop, not on a thread."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    async def consumer_group_heartbeat(self, **fields: object) -> HeartbeatAnswer:
+        """See `Coordinator.consumer_group_heartbeat`."""
+        return await asyncio.wrap_future(self._coordinator.submit_heartbeat(**fields))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return any other method of the coordinator, to be awaited; it runs in a thread."""
+        method = getattr(self._coordinator, name)
+
+        async def call(*args: object, **fields: object) -> object:
+            return await asyncio.to_thread(method, *args, **fields)
+
+        return call
+
+
+def _claimed(
+    store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
+) -> tuple[RecordLog, Lease | None]:
+    """Open the log of a store and claim it, when the lease allows."""
+    if takeover not in {"wait", "refuse", "force"}:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
+        )
+    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    if store is None:
+        memory = MemoryLog()
+        memory.claim(owner, address, clock())
+        return memory, None
+    raise NotImplementedError
+
+
+def _described(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, GroupError):
+        return {"error_code": int(answer.code), "error_message": answer.message}
+    assert isinstance(answer.response, dict)
+    return answer.response
+
+
+def _then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
+    """Return a future of what `shape` makes of another one's outcome."""
+    out: Future[T] = Future()
+
+    def done(found: Future[Any]) -> None:
+        try:
+            out.set_result(shape(found.result()))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            out.set_exception(error)
+
+    future.add_done_callback(done)
+    return out
+
+
+__all__ = ["AsyncFace", "Coordinator", "Status", "threading"]

@@ -1,0 +1,50 @@
+"""snapshot: a state as the records that make it, for a load that need not read the whole log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.records import (
+    CurrentMember,
+    GroupConfigured,
+    GroupMetadata,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.state import Group, State
+
+
+def records_of(state: State) -> Iterator[Record]:
+    """Yield records that, replayed on an empty state, make this one."""
+    for topic in state.topics.values():
+        yield TopicChanged(topic.key.name, topic.key.topic_id, topic.partitions, topic.racks)
+    for group_id, settings in state.settings.items():
+        yield GroupConfigured(group_id, settings)
+    for group in state.groups.values():
+        yield from _of_group(group)
+    for offsets in state.offsets.values():
+        yield from offsets.values()
+
+
+def _of_group(group: Group) -> Iterator[Record]:
+    for member in group.members.values():
+        yield member.meta
+    yield from group.regexes.values()
+    yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash)
+    for member_id, member in group.members.items():
+        if member.target is not None:
+            yield TargetMember(group.group_id, member_id, member.target)
+    yield TargetMetadata(
+        group.group_id,
+        group.assignment_epoch,
+        group.assignment_timestamp,
+        group.assignor,
+        partial=group.partial,
+    )
+    for member_id, member in group.members.items():
+        if member.current != CurrentMember(group.group_id, member_id):
+            yield member.current
+    if group.computation is not None:
+        yield group.computation.record
