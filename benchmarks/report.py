@@ -92,8 +92,8 @@ class Measured:
     def from_json(cls, found: dict[str, Any]) -> Measured:
         """Read what `to_json` returned."""
         section = found["section"]
-        figures = [Figure(**figure) for figure in section["figures"]]
-        tables = [Table(**table) for table in section["tables"]]
+        figures = tuple(Figure(**figure) for figure in section["figures"])
+        tables = tuple(Table(**table) for table in section["tables"])
         whole = Section(section["title"], section["text"], figures, tables)
         return cls(whole, Sort(**found["sort"]), found["about"])
 

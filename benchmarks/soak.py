@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from assignors import get_assignor
 from benchmarks import groups
-from benchmarks.groups import Members, Past, Topics
+from benchmarks.groups import Past, Topics
 from benchmarks.measure import Bench, Figure, assign_ms
 from benchmarks.report import Section, Table, number
 
@@ -30,7 +32,11 @@ class Sizes:
 
 
 FULL = Sizes(20_000, 100, 200, 100, 500, (1, 10, 30, 100, 200, 300))
-SMOKE = Sizes(200, 100, 10, 5, 20, (1, 10))
+SMOKE = Sizes(200, 100, 10, 5, 20, (1, 3))
+
+
+Churn = Callable[[int, int, np.random.Generator], tuple[int, int]]
+"""From members now and usual members to how many leave and how many join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +52,15 @@ def run(bench: Bench) -> Section:
     """Let groups live."""
     sizes = SMOKE if bench.smoke else FULL
     total, epochs = sizes.members * sizes.each, sizes.epochs
-    same = groups.equal(total, sizes.topics)
-    mixed = groups.classes(total, sizes.class_topics, sizes.classes, more=20)
-    cases = {
-        "equal": (same, 0.0),
-        "equal, number of members jittering by 1 %": (same, 0.01),
-        "classes": (mixed, 0.0),
-        "classes, number of members jittering by 1 %": (mixed, 0.01),
+    shapes = {
+        "equal": groups.equal(total, sizes.topics),
+        "classes": groups.classes(total, sizes.class_topics, sizes.classes, more=20),
     }
     figures, rows = [], []
-    for name, (topics, jitter) in cases.items():
+    for (shape, topics), (size, churn) in product(shapes.items(), CHURNS.items()):
+        name = f"{shape}, {size}"
         bench.say(f"soak: {name}")
-        life = _live(topics, sizes, jitter)
+        life = _live(topics, sizes, churn)
         figures.append(Figure.of(f"ranges a member, {name}", life.mean[-1:], "ranges", GOAL))
         figures.append(Figure.of(f"one assignment, {name}", life.cpu_ms))
         seen = [f"{number(a)} ({b})" for a, b in zip(life.mean, life.most, strict=True)]
@@ -67,14 +70,15 @@ def run(bench: Bench) -> Section:
     return Section(TITLE, _text(sizes), figures, [Table("", head, rows)])
 
 
-def _live(topics: Topics, sizes: Sizes, jitter: float) -> Life:
+def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
     """Assign again and again, each time after 1 % of the members left and others joined."""
     assignor, rng = get_assignor("uniform"), np.random.default_rng(1)
     members = groups.spread_over(sizes.members, len(topics.subscriptions))
     past = Past(members, assignor.assign(groups.group_of(topics, members)))
     life = Life([], [], [])
     for epoch in range(1, sizes.epochs[-1] + 1):
-        now = _next(past.members, sizes.members, jitter, rng)
+        leave, join = churn(len(past.members), sizes.members, rng)
+        now = past.members.churned(leave, join, rng)
         target, samples = assign_ms(assignor, groups.group_of(topics, now, past), 0.0, least=1)
         past = Past(now, target)
         life.cpu_ms.extend(samples)
@@ -85,18 +89,32 @@ def _live(topics: Topics, sizes: Sizes, jitter: float) -> Life:
     return life
 
 
-def _next(members: Members, usual: int, jitter: float, rng: np.random.Generator) -> Members:
-    """Let 1 % leave, and so many join that the group has its usual size, or nearly."""
-    leave = max(len(members) // 100, 1)
-    wanted = usual + int(rng.integers(-1, 2) * jitter * usual)
-    join = wanted - (len(members) - leave)
-    return members.churned(leave, max(join, 0), rng)
+def _steady(now: int, usual: int, rng: np.random.Generator) -> tuple[int, int]:  # noqa: ARG001
+    """1 % leave, as many join."""
+    return usual // 100, usual // 100
+
+
+def _by_chance(now: int, usual: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Each member leaves with a chance of 1 %, and others join at the same rate."""
+    return int(rng.binomial(now, 0.01)), int(rng.poisson(usual * 0.01))
+
+
+def _swinging(now: int, usual: int, rng: np.random.Generator) -> tuple[int, int]:
+    """1 % leave, and so many join that the group is 1 % too large, as usual or 1 % too small."""
+    leave, wanted = now // 100, usual + int(rng.integers(-1, 2)) * usual // 100
+    return leave, max(wanted - (now - leave), 0)
+
+
+CHURNS: dict[str, Churn] = {
+    "as many join": _steady,
+    "size varies by chance": _by_chance,
+    "size swings by 1 %": _swinging,
+}
 
 
 def _text(sizes: Sizes) -> str:
     return f"""\
 Uniform, {sizes.members:,} members, {sizes.members * sizes.each:,} partitions. In each group epoch
-1 % of the members leave and others join; where the number of members jitters, it is in each epoch
-1 % more than usual, as usual, or 1 % less, so that everybody's share changes all the time. Ranges a
-member, mean (most of one member):
+1 % of the members leave, and others join: as many; or each of it by chance; or so many that the
+group is 1 % larger than usual, as usual or 1 % smaller. Ranges a member, mean (most of one member):
 """

@@ -70,7 +70,7 @@ def run(bench: Bench) -> Section:
         bench.say("spark: warming up")
         _case(spark, folder, max(members // 100, 100), 1)
         cases = []
-        for ranges in bench.spark_ranges:
+        for ranges in bench.spark_ranges[:1] if bench.smoke else bench.spark_ranges:
             bench.say(f"spark: {members * ranges:,} rows")
             cases.append(_case(spark, folder, members, ranges))
         peak = resident_mib("VmHWM", _jvm(spark))

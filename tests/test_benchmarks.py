@@ -1,0 +1,132 @@
+"""The benchmarks run, keep what they measured, and measure what they say."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+from conftest import ROOT
+from typer.testing import CliRunner
+
+from assignors import GroupSpec, get_assignor, quality
+
+sys.path.append(str(ROOT))  # benchmarks are not installed
+from benchmarks import __main__ as command
+from benchmarks import groups, report
+from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
+
+SORT = Sort(default_ms=4 * REFERENCE_SORT_MS, plain_ms=2 * REFERENCE_SORT_MS)
+SHAPES = {
+    "equal": groups.equal(4_000, 10),
+    "fifths": groups.fifths(4_000, 10),
+    "halves": groups.halves(4_000, 10),
+    "classes": groups.classes(4_000, 20, 4, more=5),
+}
+
+
+def invoke(*words):
+    app = typer.Typer()
+    app.command()(command.main)
+    return CliRunner().invoke(app, words)
+
+
+def test_a_smoke_run_of_every_section_without_spark_writes_the_document(tmp_path):
+    names = ["grid", "large", "soak", "build", "memory"]
+    words = ["--smoke", "--only", ",".join(names), "--output", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    found = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
+    assert list(found) == names
+    for measured in found.values():
+        assert f"## {measured['section']['title']}\n" in document
+        assert measured["section"]["title"] in done.stdout
+        assert all(figure["median"] > 0 for figure in measured["section"]["figures"])
+
+
+def test_a_smoke_run_does_not_touch_the_document_in_docs(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+    monkeypatch.setattr(command, "measure_sort", lambda _: SORT)
+    assert invoke("--smoke", "--only", "build").exit_code == 0
+    assert not list(tmp_path.iterdir())
+    assert invoke("--smoke", "--only", "build", "--output", str(tmp_path)).exit_code == 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--only", "grit"), "the known ones are grid, large"), (("--spark-ranges", "3"), "1,10,100")],
+)
+def test_wrong_words_are_refused_with_what_is_right(words, said):
+    done = invoke(*words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.replace("│", " ").split())
+
+
+def measured(title, *figures):
+    return report.Measured(report.Section(title, "Text.", figures), SORT, {"on": title})
+
+
+def test_a_partial_run_leaves_the_other_sections_as_they_were(tmp_path):
+    first, second = (Figure.of(name, [1.0, 2.0, 4.0]) for name in ("first", "second"))
+    report.write(tmp_path, {"a": measured("A", first), "b": measured("B", first)})
+    sections = report.load(tmp_path / "benchmarks.json")
+    report.write(tmp_path, sections | {"b": measured("B", second)})
+    again = report.load(tmp_path / "benchmarks.json")
+    assert again["a"] == measured("A", first)
+    assert again["b"] == measured("B", second)
+    document = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "| first | 2.00 ms | 1.00 … 4.00 | 3 |" in document
+    assert "| second |" in document
+
+
+def test_goals_in_ms_scale_with_the_faster_sort_and_others_do_not():
+    section = measured(
+        "A",
+        Figure.of("quick", [199.0], goal=100.0),
+        Figure.of("slow", [201.0], goal=100.0),
+        Figure.of("large", [101.0], "MiB", goal=100.0),
+        Figure.of("no goal", [1.0]),
+    )
+    assert [(row[0], row[2], row[4]) for row in section.goals()] == [
+        ("quick", "200 ms", "yes"),
+        ("slow", "200 ms", "**no**"),
+        ("large", "100 MiB", "**no**"),
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_churned_group_built_by_columns_is_what_its_tables_say(shape):
+    topics = SHAPES[shape]
+    members = groups.spread_over(100, len(topics.subscriptions))
+    fresh = groups.group_of(topics, members)
+    target = get_assignor("uniform").assign(fresh)
+    now = members.churned(10, 12, np.random.default_rng(0))
+    group = groups.group_of(topics, now, groups.Past(members, target))
+    read = GroupSpec.from_arrow(*group.to_arrow())
+    for column in ("member", "topic", "first", "count", "member_ranges", "line_order"):
+        assert np.array_equal(getattr(group, column), getattr(read, column)), column
+    assert group.member_ids.equals(read.member_ids)
+    assert len(group.member)
+    assert group.orphan_count() > 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scattering_gives_everybody_many_ranges_and_changes_nothing_else(shape):
+    topics = SHAPES[shape]
+    members = groups.spread_over(100, len(topics.subscriptions))
+    group = groups.group_of(topics, members)
+    target = get_assignor("uniform").assign(group)
+    scattered = groups.scattered(group, target, 10)
+    assert quality.report(group, scattered).valid
+    assert np.array_equal(scattered.loads(), target.loads())
+    ranges = np.bincount(scattered.member, minlength=100)
+    assert 8 <= ranges.mean() <= 13
