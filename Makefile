@@ -41,4 +41,4 @@ lock: $(READY)   ## resolve dependencies anew (needs uv)
 	  --group dev --extra kafka pyproject.toml --output-file requirements.lock
 
 clean:           ## remove what set-up and tests made here (the cache stays)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
