@@ -117,8 +117,10 @@ def _bump(
         reason = "subscription changed"
     if reason is None and _assignor_changed(config, draft):
         reason = "assignor changed"
-    gone = [draft.old] if draft.old else []
-    metadata_hash = hash_after(state, group, gone, draft.meta, unused)
+    metadata_hash = group.topics_hash
+    if draft.names_changed or draft.regex_changed:
+        gone = [draft.old] if draft.old else []
+        metadata_hash = hash_after(state, group, gone, draft.meta, unused)
     if reason is None and metadata_hash != group.metadata_hash:
         reason = "topics changed"
     if reason is None and _moves_left(config, settings, group, now_ms):
@@ -231,6 +233,9 @@ def _assignor_changed(config: Config, draft: Draft) -> bool:
     Two members with different wishes would take turns for ever, a new epoch at each heartbeat:
     where no wish has more than one member, the one that made the present target stays.
     """
+    wish = draft.old.server_assignor if draft.old else None
+    if wish == draft.meta.server_assignor and len(draft.group.wishes) <= 1:
+        return False
     new = _preferred_after(config, draft)
     if new == preferred(config, draft.group.wishes):
         return False

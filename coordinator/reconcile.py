@@ -17,7 +17,7 @@ import msgspec
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.records import CurrentMember, MemberMetadata, MemberState
-from coordinator.spans import Holding, Span, Spans, minus, overlap, split, stamped, union
+from coordinator.spans import Holding, Span, Spans, minus, overlap, plain, split, stamped, union
 from coordinator.state import Group, State
 
 ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
@@ -89,7 +89,12 @@ def _next(
 ) -> CurrentMember:
     """Compute next: G-56…G-62."""
     target = tuple(span for span in aim.target if _subscribed(state, group, meta, span))
-    keep, revoke = split(current.assigned, target)
+    keep: Holding = current.assigned
+    revoke: Holding = ()
+    want: Spans = ()
+    if plain(current.assigned) != target:
+        keep, revoke = split(current.assigned, target)
+        want = minus(target, keep)
     if revoke and _owns(aim.owned, revoke):
         return msgspec.structs.replace(
             current,
@@ -98,7 +103,6 @@ def _next(
             assigned=keep,
             pending=revoke,
         )
-    want = minus(target, keep)
     given = tuple(
         (key, low, high)
         for key, first, end in want

@@ -2,7 +2,8 @@
 
 Kafka's records (spec § 2.11, G-147) under its field names, and a few of ours: settings of groups,
 topics, the epoch-only advance, computations outside the coordinator. A record is a frozen struct;
-`kind` is its name in the log. A deleted key is a `Tombstone`.
+`kind` is its name in the log. A deleted key is a `Tombstone`. Records hold no cycles: the garbage
+collector, which would look at a million of them again and again, is told so.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One change of the state."""
 
     kind: ClassVar[str] = ""
 
 
-class GroupMetadata(Record, frozen=True):
+class GroupMetadata(Record, frozen=True, gc=False):
     """The group epoch, and what moved it: the reason and the member behind it, if any."""
 
     kind: ClassVar[str] = "group_metadata"
@@ -41,7 +42,7 @@ class GroupMetadata(Record, frozen=True):
     member_id: str | None = None
 
 
-class MemberMetadata(Record, frozen=True):
+class MemberMetadata(Record, frozen=True, gc=False):
     """Who a member is and what it subscribes to. Names are sorted; regex "" is none."""
 
     kind: ClassVar[str] = "member_metadata"
@@ -57,7 +58,7 @@ class MemberMetadata(Record, frozen=True):
     server_assignor: str | None = None
 
 
-class TargetMetadata(Record, frozen=True):
+class TargetMetadata(Record, frozen=True, gc=False):
     """The assignment epoch. Timestamp 0: the next target is computed at once (G-44).
 
     `assignor`, `moved` and `partial` are ours: which assignor made it, how many owned partitions
@@ -73,7 +74,7 @@ class TargetMetadata(Record, frozen=True):
     partial: bool = False
 
 
-class TargetMember(Record, frozen=True):
+class TargetMember(Record, frozen=True, gc=False):
     """The target assignment of one member."""
 
     kind: ClassVar[str] = "target_assignment_member"
@@ -82,7 +83,7 @@ class TargetMember(Record, frozen=True):
     spans: Spans = ()
 
 
-class CurrentMember(Record, frozen=True):
+class CurrentMember(Record, frozen=True, gc=False):
     """Where one member is on its way to the target."""
 
     kind: ClassVar[str] = "current_member_assignment"
@@ -95,7 +96,7 @@ class CurrentMember(Record, frozen=True):
     pending: Holding = ()
 
 
-class MembersAdvanced(Record, frozen=True):
+class MembersAdvanced(Record, frozen=True, gc=False):
     """Members that reached an epoch which changes nothing for them (design § 5)."""
 
     kind: ClassVar[str] = "members_advanced"
@@ -104,7 +105,7 @@ class MembersAdvanced(Record, frozen=True):
     member_ids: tuple[str, ...]
 
 
-class RegexResolved(Record, frozen=True):
+class RegexResolved(Record, frozen=True, gc=False):
     """The topics that a regular expression of the group stands for (G-82)."""
 
     kind: ClassVar[str] = "regular_expression"
@@ -115,7 +116,7 @@ class RegexResolved(Record, frozen=True):
     timestamp: int
 
 
-class OffsetCommitted(Record, frozen=True):
+class OffsetCommitted(Record, frozen=True, gc=False):
     """A committed offset."""
 
     kind: ClassVar[str] = "offset_commit"
@@ -129,7 +130,7 @@ class OffsetCommitted(Record, frozen=True):
     commit_timestamp: int = 0
 
 
-class GroupConfigured(Record, frozen=True):
+class GroupConfigured(Record, frozen=True, gc=False):
     """All settings of a group id; kept apart from the group (K-9…K-12)."""
 
     kind: ClassVar[str] = "group_config"
@@ -137,7 +138,7 @@ class GroupConfigured(Record, frozen=True):
     settings: dict[str, str]
 
 
-class TopicChanged(Record, frozen=True):
+class TopicChanged(Record, frozen=True, gc=False):
     """A topic as the coordinator last saw it; racks[p] are those of partition p, () is unknown."""
 
     kind: ClassVar[str] = "topic"
@@ -147,7 +148,7 @@ class TopicChanged(Record, frozen=True):
     racks: tuple[tuple[str, ...], ...] = ()
 
 
-class ComputationPrepared(Record, frozen=True):
+class ComputationPrepared(Record, frozen=True, gc=False):
     """A computation outside the coordinator began for this group epoch (K-38…K-42)."""
 
     kind: ClassVar[str] = "computation"
@@ -157,7 +158,7 @@ class ComputationPrepared(Record, frozen=True):
     deadline_ms: int
 
 
-class Tombstone(Record, frozen=True):
+class Tombstone(Record, frozen=True, gc=False):
     """The end of a key: `of` is the kind of the records that it ends."""
 
     kind: ClassVar[str] = "tombstone"

@@ -94,11 +94,11 @@ class Roster:
         self, index: dict[TopicKey, int]
     ) -> tuple[list[str], list[int], list[int], list[int]]:
         """Return previous targets as columns; topic −1 is dead."""
-        rows = [(m, *span) for m, spans in self.targets.items() if spans for span in spans]
-        if not rows:
-            return [], [], [], []
-        owner, key, first, end = zip(*rows, strict=True)
-        return list(owner), [index.get(k, -1) for k in key], list(first), list(end)
+        had = [(member_id, spans) for member_id, spans in self.targets.items() if spans]
+        owner = [member_id for member_id, spans in had for _ in spans]
+        flat = [span for _, spans in had for span in spans]
+        topic = [index.get(span[0], -1) for span in flat]
+        return owner, topic, [span[1] for span in flat], [span[2] for span in flat]
 
 
 def roster(state: State, group: Group, change: Change) -> Roster:
@@ -173,15 +173,21 @@ def _differs(old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs
     has = np.diff(bounds)
     differs: Bools = had != has
     alike = ~differs
-    rows = [
-        (index.get(key, -1), first, end)
+    flat = [
+        span
         for spans, same in zip(before, alike.tolist(), strict=True)
         if same and spans
-        for key, first, end in spans
+        for span in spans
     ]
-    if not rows:
+    if not flat:
         return differs
-    was = np.array(rows, dtype=np.int64)
+    was = np.column_stack(
+        [
+            np.array([index.get(span[0], -1) for span in flat], dtype=np.int64),
+            np.array([span[1] for span in flat], dtype=np.int64),
+            np.array([span[2] for span in flat], dtype=np.int64),
+        ]
+    )
     row_member = np.repeat(np.arange(len(ids)), has)
     now = np.flatnonzero(alike[row_member])
     is_now = np.column_stack(

@@ -67,14 +67,14 @@ class Trace:
     Parameters
     ----------
     open_log
-        Opens the log: once at the beginning, and again at each `reload`.
+        Opens the log: anew (True) at each `config`, the same one again (False) at each `reload`.
     records
         Whether answers tell the records that were written.
     """
 
     def __init__(
         self,
-        open_log: Callable[[Config], RecordLog] | None = None,
+        open_log: Callable[[Config, bool], RecordLog] | None = None,
         *,
         records: bool = False,
         config: Config | None = None,
@@ -134,9 +134,8 @@ class Trace:
         self._now = _whole(op, "now", self._now)
         self._auto_tasks = bool(op.get("auto_tasks", True))
         self._catalog = DictCatalog()
-        self._memory = None
         self.close()
-        self._start(config)
+        self._start(config, anew=True)
         return {"now": self._now}
 
     def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,7 +240,7 @@ class Trace:
         """Fail over: another coordinator claims the log and replays it."""
         config = self._there.config
         self._there.log.close()
-        self._start(config)
+        self._start(config, anew=False)
         return {}
 
     def _timers(self, _op: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,14 +256,14 @@ class Trace:
         assert self._runner is not None
         return self._runner
 
-    def _start(self, config: Config) -> None:
-        log = self._open_log(config)
+    def _start(self, config: Config, *, anew: bool) -> None:
+        log = self._open_log(config, anew)
         log.claim("trace", "", self._now)
         self._runner = Runner(log, config, lambda: self._now, self._catalog)
         self._runner.load()
 
-    def _open_memory(self, _config: Config) -> RecordLog:
-        storage = self._memory.storage if self._memory else None
+    def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
+        storage = self._memory.storage if self._memory and not anew else None
         self._memory = MemoryLog(storage)
         return self._memory
 
