@@ -1,0 +1,115 @@
+"""disk: everything that the log and the lease do to files themselves, in one small place.
+
+What Delta does is delta-rs's. A simulator replaces this class, and its disk loses what was not
+synced, or fails, when it likes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LOCK_POLL_S = 0.02
+
+
+class Disk:
+    """A local file system, or one mounted like it.
+
+    On a network file system that remembers which names do not exist (NFS), mount it with
+    `lookupcache=none`: what another coordinator has committed must be seen at once.
+    """
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there; an error is not an absence."""
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        """List a folder; one that is not there is empty."""
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def sync(self, path: str) -> None:
+        """Wait until a file, or the names in a folder, would survive a power cut."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # file systems that cannot sync a folder
+                raise
+        finally:
+            os.close(handle)
+
+    def write_rows(self, path: str, rows: pa.Table) -> None:
+        """Write a data file, with check sums; a failed one leaves nothing."""
+        try:
+            pq.write_table(
+                rows, path, compression="zstd", write_page_checksum=True, store_schema=False
+            )
+        except BaseException:
+            self.remove(path)
+            raise
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Replace a small file whole: readers see the old or the new one."""
+        beside = f"{path}.{os.getpid()}"
+        try:
+            with open(beside, "wb") as file:
+                file.write(content)
+            os.replace(beside, path)
+        except BaseException:
+            self.remove(beside)
+            raise
+
+    def move(self, path: str, to: str) -> None:
+        """Rename a file, into a folder that is made if need be."""
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        os.rename(path, to)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone is no error."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    @contextmanager
+    def lock(self, path: str, patience_s: float) -> Iterator[bool]:
+        """Hold a lock file while in here; False when somebody else held it all the time.
+
+        The system frees it when its holder dies, but not while it is stopped.
+        """
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            yield _locked(handle, patience_s)
+        finally:
+            os.close(handle)
+
+
+def _locked(handle: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOCK_POLL_S)
+        else:
+            return True

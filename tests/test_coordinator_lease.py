@@ -1,0 +1,142 @@
+"""The lease: it says when to claim; two that want the store at once do not both get it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coordinator.config import LeaseConfig
+from coordinator.lease import Lease
+from coordinator.tables import BusyError
+
+TTL_MS = 10_000
+
+
+class Clock:
+    """Time passes when somebody sleeps."""
+
+    def __init__(self, now_ms=1_000_000):
+        self.now_ms = now_ms
+        self.naps = 0
+        self.alarm = lambda: None
+
+    def __call__(self):
+        return self.now_ms
+
+    def sleep(self, seconds):
+        self.now_ms += int(seconds * 1000)
+        self.naps += 1
+        self.alarm()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def lease(tmp_path, clock):
+    def new(owner, address="", clock=clock):
+        return Lease(str(tmp_path), owner, address, LeaseConfig(), clock, clock.sleep)
+
+    return new
+
+
+def test_a_free_store_is_taken_at_once(lease, clock):
+    one = lease("one", "here:1")
+    one.wait()
+    one.claimed(7)
+    held = lease("two").holder()
+    assert (held.owner, held.coordinator_epoch, held.address) == ("one", 7, "here:1")
+    assert held.expires_ms == clock() + TTL_MS
+    assert clock.naps == 0
+
+
+def test_a_renewed_lease_keeps_others_out_until_it_is_released(lease, clock):
+    one, two = lease("one"), lease("two")
+    one.wait()
+
+    def alarm():
+        if clock.naps < 200:
+            assert one.renew(clock())
+        elif clock.naps == 200:
+            one.release()
+
+    clock.alarm = alarm
+    two.wait()
+    assert clock.naps == 200
+    assert lease("three").holder().owner == "two"
+
+
+def test_the_lease_of_a_dead_holder_expires(lease, clock):
+    began = clock()
+    lease("one").wait()
+    lease("two").wait()
+    assert TTL_MS <= clock() - began <= TTL_MS + 500
+
+
+def test_a_dead_holder_whose_clock_was_ahead_does_not_lock_everybody_out(lease, clock):
+    began = clock()
+    ahead = Clock(clock() + 365 * 86_400_000)
+    lease("one", clock=ahead).wait()
+    lease("two").wait()
+    assert clock() - began <= TTL_MS + 500
+
+
+def test_refuse_names_the_holder(lease):
+    one = lease("one", "here:9092")
+    one.wait()
+    one.claimed(3)
+    with pytest.raises(BusyError) as error:
+        lease("two").wait("refuse")
+    assert "is held by one at here:9092 with coordinator epoch 3" in str(error.value)
+    assert "until 1970-01-01 00:16:50 UTC" in str(error.value)
+    assert lease("three").holder().owner == "one"
+
+
+def test_force_takes_it_and_the_old_holder_notices(lease, clock):
+    one, two = lease("one"), lease("two")
+    one.wait()
+    two.wait("force")
+    assert clock.naps == 0
+    assert not one.renew(clock())
+    one.release()  # it has nothing to give back
+    assert lease("three").holder().owner == "two"
+
+
+def test_a_torn_file_holds_nothing(lease, tmp_path, clock):
+    lease("one").wait()
+    (tmp_path / "_lease.json").write_text('{"owner": "on')
+    lease("two").wait("refuse")
+    assert clock.naps == 0
+
+
+def test_of_many_at_once_one_gets_it(tmp_path, clock):
+    ready, got = threading.Barrier(8), []
+
+    def contend(name):
+        lease = Lease(str(tmp_path), name, "", LeaseConfig(), clock)
+        ready.wait()
+        try:
+            lease.wait("refuse")
+        except BusyError:
+            return
+        got.append(name)
+
+    threads = [threading.Thread(target=contend, args=(f"c{i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1
+
+
+def test_a_process_stopped_at_a_bad_moment_does_not_keep_the_store(tmp_path, clock):
+    """It holds the lock of the file, and will hold it until it is woken."""
+    config = LeaseConfig(ttl_ms=100)
+    stopped = Lease(str(tmp_path), "stopped", "", config, clock, clock.sleep)
+    stopped.wait()
+    with stopped._locked():
+        Lease(str(tmp_path), "next", "", config, clock, clock.sleep).wait()
+    assert not stopped.renew(clock())
