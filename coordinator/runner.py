@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import re2
 
+from coordinator.checks import check_types
 from coordinator.config import Config
 from coordinator.engine import Job
 from coordinator.errors import ErrorCode, GroupError
@@ -255,14 +256,13 @@ class Runner:
         records: list[Record] = []
         now = self.clock()
         for at, event in enumerate(events):
-            if isinstance(event, Heartbeat):
-                steady = steady_heartbeat(self.state, self.config, event)
-                if steady is not None:
-                    answers.append(Result(response=steady))
-                    self._beat(event.group_id, event.member_id, now)
-                    continue
             began = perf_counter()
             try:
+                steady = self._steady(event, now)
+                if steady is not None:
+                    answers.append(steady)
+                    continue
+                check_types(event)
                 result = step(self.state, self.config, event, now)
             except GroupError as error:
                 answers.append(error)
@@ -295,6 +295,20 @@ class Runner:
         if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
             self.metrics.refused(event.group_id, error.code.name)
 
+    def _steady(self, event: Event, now: int) -> Result | None:
+        """Answer a heartbeat that changes nothing without a step."""
+        if not isinstance(event, Heartbeat) or not (
+            isinstance(event.group_id, str)
+            and isinstance(event.member_id, str)
+            and isinstance(event.member_epoch, int)
+        ):
+            return None
+        response = steady_heartbeat(self.state, self.config, event)
+        if response is None:
+            return None
+        self._beat(event.group_id, event.member_id, now)
+        return Result(response=response)
+
     def _beat(self, group_id: str, member_id: str, now: int) -> None:
         settings = self.state.settings.get(group_id, {})
         timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
@@ -315,11 +329,17 @@ class Runner:
             self.fence(str(error))
             return False
         except (LogError, OSError) as error:
-            logger.error("nothing was written, memory is dropped: %s", error)  # noqa: TRY400
-            self.metrics.commit_failed()
-            self.reload()
-            return False
+            logger.error("not acknowledged, memory is dropped: %s", error)  # noqa: TRY400
+            return self._doubt()
+        except Exception:
+            logger.exception("not acknowledged, memory is dropped")
+            return self._doubt()
         return True
+
+    def _doubt(self) -> bool:
+        self.metrics.commit_failed()
+        self.reload()
+        return False
 
     def reload(self) -> None:
         """Drop memory and replay; while that fails, requests are refused."""

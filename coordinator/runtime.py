@@ -42,7 +42,8 @@ from coordinator.events import (
 )
 from coordinator.keeper import Keeper
 from coordinator.lease import Lease
-from coordinator.log import MemoryLog, RecordLog
+from coordinator.delta_log import DeltaLog
+from coordinator.log import Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner, Status
@@ -163,7 +164,12 @@ class Coordinator:
     # Kafka's APIs --------------------------------------------------------------------------------
 
     def consumer_group_heartbeat(
-        self, *, group_id: str, member_id: str, member_epoch: int, **fields: object
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        **fields: Any,  # noqa: ANN401
     ) -> HeartbeatAnswer:
         """Join (epoch 0), beat, or leave (−1; −2 for a while, static members).
 
@@ -222,16 +228,8 @@ class Coordinator:
         member_epoch: int = -1,
     ) -> dict[str, Any]:
         """Commit offsets: {topic: {partition: offset or (offset, metadata)}}."""
-        return self._request(
-            OffsetCommit,
-            lambda: {
-                "group_id": group_id,
-                "member_id": member_id,
-                "member_epoch": member_epoch,
-                "offsets": api.offsets_of(topics),
-            },
-            api.committed,
-        )
+        event = OffsetCommit(group_id, member_id, member_epoch, api.offsets_of(topics))
+        return self._ask(event, api.committed)
 
     def offset_fetch(
         self,
@@ -242,25 +240,18 @@ class Coordinator:
         member_epoch: int = -1,
     ) -> dict[str, Any]:
         """Return committed offsets of some partitions, or of all."""
-        fields = {
-            "group_id": group_id,
-            "topics": topics,
-            "member_id": member_id,
-            "member_epoch": member_epoch,
-        }
-        return self._request(OffsetFetch, lambda: fields, api.fetched)
+        return self._ask(OffsetFetch(group_id, topics, member_id, member_epoch), api.fetched)
 
     def offset_delete(
         self, *, group_id: str, topics: Mapping[str, Sequence[int]]
     ) -> dict[str, Any]:
         """Delete offsets of topics that the group does not subscribe to."""
-        fields = {"group_id": group_id, "topics": topics}
-        return self._request(OffsetDelete, lambda: fields, api.committed)
+        return self._ask(OffsetDelete(group_id, topics), api.committed)
 
     def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
         """Set all settings of a group id, before or after it exists; {} goes back to defaults."""
-        fields = {"group_id": group_id, "settings": {k: str(v) for k, v in settings.items()}}
-        return self._request(ConfigureGroup, lambda: fields, lambda _: {})
+        texts = {name: str(value) for name, value in settings.items()}
+        return self._ask(ConfigureGroup(group_id, texts), lambda _: {})
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group id that are not the defaults."""
@@ -286,34 +277,13 @@ class Coordinator:
 
     # How a request goes --------------------------------------------------------------------------
 
-    def submit_heartbeat(self, **fields: object) -> Future[HeartbeatAnswer]:
+    def submit_heartbeat(self, **fields: Any) -> Future[HeartbeatAnswer]:  # noqa: ANN401
         """Ask without waiting."""
         version = fields.pop("version", 1)
         if version == 0 and fields.get("member_epoch") == JOIN and fields.get("member_id") == "":
             fields["member_id"] = str(uuid.uuid4())  # G-12: version 0 may join without an id
-        return self._submit(Heartbeat, lambda: fields, api.heartbeat_answer)
-
-    def _submit(
-        self,
-        kind: type[Event],
-        fields: Callable[[], Mapping[str, object]],
-        shape: Callable[[Answer], T],
-    ) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            event = api.request(kind, fields())
-        except GroupError as error:
-            future.set_result(shape(error))
-            return future
-        return _then(self._loop.submit([event]), lambda answers: shape(answers[0]))
-
-    def _request(
-        self,
-        kind: type[Event],
-        fields: Callable[[], Mapping[str, object]],
-        shape: Callable[[Any], dict[str, object]],
-    ) -> dict[str, Any]:
-        return self._submit(kind, fields, api.plain_answer(shape)).result()
+        found = self._loop.submit([Heartbeat(**fields)])
+        return _then(found, lambda answers: api.heartbeat_answer(answers[0]))
 
     def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
         answers = self._loop.submit([event]).result()
@@ -353,7 +323,20 @@ def _claimed(
         memory = MemoryLog()
         memory.claim(owner, address, clock())
         return memory, None
-    raise NotImplementedError
+    lease = Lease(str(store), owner, address, config.lease, clock)
+    while True:
+        lease.wait(takeover)
+        log = DeltaLog.open(store, config.log)
+        try:
+            lease.claimed(log.claim(owner, address, clock()))
+        except Fenced:
+            log.close()  # another stand-by was faster: wait for its end
+            continue
+        except BaseException:
+            log.close()
+            lease.release()
+            raise
+        return log, lease
 
 
 def _described(answer: Answer) -> dict[str, Any]:

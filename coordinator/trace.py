@@ -215,7 +215,7 @@ class Trace:
         return fired if isinstance(op, int) else {"fired": fired}
 
     def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        (answer,) = self._there.run([Describe(str(op.get("group", "g")))])
+        (answer,) = self._there.run([Describe(op.get("group", "g"))])
         if isinstance(answer, GroupError):
             return {"response": _error_json(answer)}
         return {"group": camel(answer.response)}
@@ -268,14 +268,10 @@ class Trace:
         return self._memory
 
     def _ask(
-        self, kind: type[Event], fields: Mapping[str, object]
+        self, kind: Callable[..., Event], fields: Mapping[str, object]
     ) -> tuple[Result | GroupError, dict[str, Any]]:
         """Run one request; the second are its records, when they are to be told."""
-        try:
-            event = api.request(kind, fields)
-        except GroupError as error:
-            return error, {}
-        (answer,) = self._there.run([event])
+        (answer,) = self._there.run([kind(**fields)])
         return answer, self._told(answer.records if isinstance(answer, Result) else [])
 
     def _told(self, records: Iterable[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -33,9 +33,8 @@ def trace(
     """Play operations against a coordinator on a virtual clock; answer as Kafka would."""
     settings = load_config(config)
     playing = Trace(_stores(log), records=records, config=settings)
-    source = sys.stdin if operations in {None, "-"} else open(str(operations), encoding="utf-8")
     try:
-        with source:
+        with _source(operations) as source:
             for answer in run_lines(source, playing):
                 sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
                 sys.stdout.flush()
@@ -45,6 +44,12 @@ def trace(
         raise SpecError(str(error)) from None
     finally:
         playing.close()
+
+
+def _source(operations: str | None) -> TextIO:
+    if operations in {None, "-"}:
+        return sys.stdin
+    return Path(str(operations)).open(encoding="utf-8")
 
 
 def _stores(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:

@@ -1,0 +1,68 @@
+"""checks: whether a request is made of the right types, before anything looks at what it says."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import (
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    Event,
+    Heartbeat,
+    Install,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Prepare,
+)
+
+REQUESTS = (
+    Heartbeat,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetDelete,
+    Describe,
+    ListGroups,
+    DeleteGroup,
+    ConfigureGroup,
+    Prepare,
+)
+
+
+def check_types(event: Event) -> None:
+    """Refuse a request with a field of another type, out of bounds, or of no valid Unicode.
+
+    Raises
+    ------
+    GroupError
+        INVALID_REQUEST; the message names the field.
+    """
+    try:
+        if isinstance(event, REQUESTS):
+            msgspec.convert(event, type(event), from_attributes=True)
+            msgspec.json.encode(event)
+        elif isinstance(event, Install):
+            _check_install(event)
+    except msgspec.ValidationError as error:
+        raise GroupError(ErrorCode.INVALID_REQUEST, f"The request is refused: {error}.") from None
+    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"The request is refused: it cannot be written: {error}."
+        ) from None
+
+
+def _check_install(event: Install) -> None:
+    if not isinstance(event.ranges, pa.Table):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"ranges is {type(event.ranges).__name__}: give an Arrow table with member_id, topic, "
+            "first_partition, partition_count.",
+        )
+    texts = {"group_id": str, "computation_id": str, "assignor": str, "group_epoch": int}
+    for name, kind in texts.items():
+        if not isinstance(getattr(event, name), kind):
+            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} is no {kind.__name__}: give one.")
