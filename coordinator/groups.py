@@ -30,7 +30,10 @@ def describe(state: State, config: Config, event: Describe) -> Result:
             "group_epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,
             "assignor_name": preferred(config, group.wishes),
-            "members": [_member(state, group.members[m]) for m in sorted(group.members)],
+            "members": [
+                _member(state, group.members[m], group.targets.get(m, ()))
+                for m in sorted(group.members)
+            ],
             "authorized_operations": OPERATIONS_UNKNOWN,
         }
     )
@@ -50,7 +53,7 @@ def _not_there(group_id: str) -> dict[str, object]:
     }
 
 
-def _member(state: State, member: Member) -> dict[str, object]:
+def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
     meta, current = member.meta, member.current
     held = plain(sorted(current.assigned + current.pending))
     return {
@@ -63,7 +66,7 @@ def _member(state: State, member: Member) -> dict[str, object]:
         "subscribed_topic_names": list(meta.subscribed_topic_names),
         "subscribed_topic_regex": meta.subscribed_topic_regex,
         "assignment": {"topic_partitions": _partitions(state, held)},
-        "target_assignment": {"topic_partitions": _partitions(state, member.target or ())},
+        "target_assignment": {"topic_partitions": _partitions(state, target)},
         "member_type": CONSUMER_MEMBER,
     }
 

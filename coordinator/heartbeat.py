@@ -325,7 +325,7 @@ def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> boo
     members = draft.group.members
     if 2 * len(members) > config.engine.step_rows_max:
         return True
-    rows = len(members) + sum(len(m.target) for m in members.values() if m.target)
+    rows = len(members) + sum(map(len, draft.group.targets.values()))
     return rows > config.engine.step_rows_max
 
 

@@ -123,8 +123,8 @@ def draft_of(state: State, group: Group, event: Heartbeat) -> Draft:
         meta,
         existing.current,
         existing.serial,
-        existing.target or (),
-        existing.target is not None,
+        group.targets.get(existing.member_id, ()),
+        existing.member_id in group.targets,
     )
     if meta != existing.meta:
         draft.records.append(meta)
@@ -193,7 +193,7 @@ def _replaced(group: Group, gone: Member, event: Heartbeat) -> Draft:
     current = msgspec.structs.replace(
         gone.current, member_id=member_id, member_epoch=JOIN, previous_member_epoch=JOIN
     )
-    spans = gone.target or ()
+    spans = group.targets.get(gone.member_id, ())
     records = [
         *end_of_member(group.group_id, gone.member_id),
         copied,

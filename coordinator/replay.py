@@ -101,9 +101,9 @@ def _target_metadata(record: TargetMetadata, state: State) -> None:
 
 @_replay.register
 def _target_member(record: TargetMember, state: State) -> None:
-    member = _find(state, record.group_id, record.member_id)
-    if member is not None:
-        member.target = record.spans
+    group = state.groups.get(record.group_id)
+    if group is not None and record.member_id in group.members:
+        group.targets[record.member_id] = record.spans
 
 
 @_replay.register
@@ -211,9 +211,9 @@ def _end_member(state: State, record: Tombstone) -> None:
 
 
 def _end_target(state: State, record: Tombstone) -> None:
-    member = _find(state, record.group_id, record.member_id or "")
-    if member is not None:
-        member.target = None
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.targets.pop(record.member_id or "", None)
 
 
 def _end_current(state: State, record: Tombstone) -> None:

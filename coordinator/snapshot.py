@@ -33,9 +33,8 @@ def _of_group(group: Group) -> Iterator[Record]:
         yield member.meta
     yield from group.regexes.values()
     yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash)
-    for member_id, member in group.members.items():
-        if member.target is not None:
-            yield TargetMember(group.group_id, member_id, member.target)
+    for member_id, spans in group.targets.items():
+        yield TargetMember(group.group_id, member_id, spans)
     yield TargetMetadata(
         group.group_id,
         group.assignment_epoch,

@@ -72,7 +72,7 @@ class NameList:
 class Member:
     """One member: its last records, its list of names, its number in the ownership arrays."""
 
-    __slots__ = ("current", "listed", "meta", "serial", "target")
+    __slots__ = ("current", "listed", "meta", "serial")
 
     def __init__(
         self, meta: MemberMetadata, listed: NameList, current: CurrentMember, serial: int
@@ -81,7 +81,6 @@ class Member:
         self.listed = listed
         self.current = current
         self.serial = serial
-        self.target: Spans | None = None
 
     @property
     def member_id(self) -> str:
@@ -124,6 +123,8 @@ class Group:
     partial: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, Spans] = field(default_factory=dict)
+    """The target assignment of each member that has one."""
     regexes: dict[str, RegexResolved] = field(default_factory=dict)
     computation: Computation | None = None
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
@@ -233,7 +234,7 @@ def _of_group(group: Group) -> dict[str, object]:
         "metadata_hash": group.metadata_hash,
         "assignor": (group.assignor, group.partial),
         "members": {
-            member_id: (member.meta, member.current, member.target)
+            member_id: (member.meta, member.current, group.targets.get(member_id))
             for member_id, member in sorted(group.members.items())
         },
         "instances": dict(sorted(group.instances.items())),

@@ -34,7 +34,7 @@ class Roster:
     """Members with their subscriptions and previous targets, and the topics they subscribe to."""
 
     metas: dict[str, MemberMetadata]
-    targets: dict[str, Spans | None]
+    targets: dict[str, Spans]
     topics: list[Topic]
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -104,12 +104,13 @@ class Roster:
 def roster(state: State, group: Group, change: Change) -> Roster:
     """Return the group as it will be after this step's change."""
     metas = {i: m.meta for i, m in group.members.items() if i not in change.removed}
-    targets = {i: m.target for i, m in group.members.items() if i not in change.removed}
+    targets = {i: s for i, s in group.targets.items() if i not in change.removed}
     names = set(group.names)
     if change.meta is not None:
         member_id = change.meta.member_id
         metas[member_id] = _shared(group, change.meta)
-        targets[member_id] = change.target if change.target is not None else targets.get(member_id)
+        if change.target is not None:
+            targets[member_id] = change.target
         names.update(change.meta.subscribed_topic_names)
     topics = [state.topics[name] for name in sorted(names) if name in state.topics]
     return Roster(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
@@ -252,7 +253,7 @@ def input_of(computation: Computation) -> GroupSpec:
     return _roster_of(computation, {}).spec()
 
 
-def _roster_of(computation: Computation, targets: dict[str, Spans | None]) -> Roster:
+def _roster_of(computation: Computation, targets: dict[str, Spans]) -> Roster:
     group_id = computation.record.group_id
     metas = {
         member_id: MemberMetadata(
@@ -272,9 +273,8 @@ def installed(
 
     Members that are gone since are left out; members that are new since get an empty target.
     """
-    targets = {member_id: m.target for member_id, m in group.members.items()}
-    records, moved = changed(group.group_id, _roster_of(computation, targets), ranges)
+    records, moved = changed(group.group_id, _roster_of(computation, group.targets), ranges)
     records = [record for record in records if record.member_id in group.members]
-    late = (m for m in group.members.values() if m.member_id not in computation.subscriptions)
-    records += [TargetMember(group.group_id, m.member_id) for m in late if m.target != ()]
+    late = group.members.keys() - computation.subscriptions.keys()
+    records += [TargetMember(group.group_id, m) for m in late if group.targets.get(m) != ()]
     return sorted(records, key=lambda record: record.member_id), moved
