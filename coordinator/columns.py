@@ -1,4 +1,4 @@
-"""columns: records as rows of a table, by whole columns: what SQL sees, and what replay reads.
+"""columns: records as rows of a table, by whole columns: what SQL sees. Back again: rows.py.
 
 One row a record. `kind` says which columns mean something; the others are null. Columns bear the
 names of the records' fields. A tombstone is a row with `tombstone` set, of the kind that it ends,
@@ -16,29 +16,24 @@ A file leaves out the columns that none of its rows has: in a Delta table that r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from coordinator.log import CLAIM, Batch, NewerLog
+from coordinator.log import CLAIM
 from coordinator.records import (
     KINDS,
-    PARTITION_METADATA,
     ComputationPrepared,
-    MemberState,
     OffsetCommitted,
     Record,
     RegexResolved,
-    TargetMember,
     Tombstone,
     TopicChanged,
 )
-from coordinator.spans import TopicKey
 
 _RANGE = [
     pa.field("topic", pa.string()),
@@ -111,26 +106,20 @@ SCHEMA = pa.schema(
 )
 
 _TYPES = {field.name: field.type for field in SCHEMA}
-_NAME_COLUMN = {
+NAME_COLUMN = {
     RegexResolved.kind: "regex",
     TopicChanged.kind: "topic",
     OffsetCommitted.kind: "topic",
     ComputationPrepared.kind: "computation_id",
 }
 """Where the key that a Tombstone calls `name` is kept, by the kind that it ends."""
-_ENDED = {*KINDS, PARTITION_METADATA} - {Tombstone.kind}
-_HASH_BITS = 64
-
+COLUMNS = {
+    kind: ["target" if field == "spans" else field for field in record.__struct_fields__]
+    for kind, record in KINDS.items()
+    if record is not Tombstone
+}
+"""The columns that hold the fields of a kind of record, in their order."""
 Columns: TypeAlias = dict[str, pa.Array]
-
-
-def columns_of(record: type[Record]) -> list[str]:
-    """Return the columns that hold the fields of a kind of record, in the order of the fields."""
-    fields = list(record.__struct_fields__)
-    return ["target" if field == "spans" else field for field in fields]
-
-
-_COLUMNS = {kind: columns_of(record) for kind, record in KINDS.items() if record is not Tombstone}
 
 
 def encode(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> pa.Table:
@@ -170,7 +159,7 @@ def _numbered(rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch
 
 def _fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
     columns = {"kind": _always(record_type.kind, len(records)), **_marked(False, len(records))}
-    names = _COLUMNS[record_type.kind]
+    names = COLUMNS[record_type.kind]
     for name, field in zip(names, record_type.__struct_fields__, strict=True):
         values = [getattr(record, field) for record in records]
         encoder = _ENCODERS.get(name)
@@ -185,8 +174,8 @@ def _ends(tombstones: Sequence[Any]) -> Columns:
         "member_id": [t.member_id for t in tombstones],
         "partition": [t.partition for t in tombstones],
     }
-    for name in set(_NAME_COLUMN.values()):
-        columns[name] = [t.name if _NAME_COLUMN.get(t.of) == name else None for t in tombstones]
+    for name in set(NAME_COLUMN.values()):
+        columns[name] = [t.name if NAME_COLUMN.get(t.of) == name else None for t in tombstones]
     arrays = {name: pa.array(values, _TYPES[name]) for name, values in columns.items()}
     return arrays | _marked(True, len(tombstones))
 
@@ -200,10 +189,17 @@ def _always(value: str, rows: int) -> pa.Array:
 
 
 def _encode_names(values: list[tuple[str, ...]]) -> pa.Array:
-    codes = {names: code for code, names in enumerate(dict.fromkeys(values))}
+    """Return each list as text, every distinct one made once.
+
+    Members of a group share one tuple: looking at the object first spares hashing it a million
+    times.
+    """
+    tuples = {id(names): names for names in values}
+    codes = {names: code for code, names in enumerate(dict.fromkeys(tuples.values()))}
+    code_of = {key: codes[names] for key, names in tuples.items()}
     texts = [msgspec.json.encode(names).decode() for names in codes]
-    indices = pa.array([codes[names] for names in values], pa.int32())
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).cast(pa.string())
+    indices = pa.array([code_of[id(names)] for names in values], pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
 def _encode_ranges(values: list[tuple[tuple[Any, ...], ...]], type_: pa.ListType) -> pa.Array:

@@ -28,7 +28,7 @@ class EngineConfig:
     """Where assignments are computed."""
 
     local_rows_max: int = 10_000_000
-    step_rows_max: int = 2_000_000
+    step_rows_max: int = 20_000
     timeout_ms: int = 600_000
     max_failures: int = 3
 

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from assignors import SpecError
+from assignors.quality import problems
 from coordinator import target
 from coordinator.events import ComputeTarget, TargetComputed
 from coordinator.target import Roster
@@ -57,13 +59,25 @@ class LocalEngine:
 
 
 def compute(job: Job) -> TargetComputed:
-    """Run the assignor in this process."""
-    ranges = target.assign(job.roster.spec(), job.assignor, job.settings)
+    """Run the assignor in this process, and check what it made.
+
+    Raises
+    ------
+    SpecError
+        The assignor refuses the group, or what it made is no assignment of it.
+    """
+    spec = job.roster.spec()
+    ranges = target.assign(spec, job.assignor, job.settings)
+    wrong = problems(spec, ranges)
+    if wrong:
+        raise SpecError(f"assignor {job.assignor} made no assignment: {wrong[0]}")
+    records, moved = target.changed(job.task.group_id, job.roster, ranges)
     return TargetComputed(
         job.task.group_id,
         job.task.computation_id,
         job.task.group_epoch,
-        ranges.to_arrow(),
+        records,
         job.assignor,
-        partial=ranges.partial,
+        moved,
+        ranges.partial,
     )

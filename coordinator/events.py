@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.errors import ErrorCode
-from coordinator.records import Record
+from coordinator.records import Record, TargetMember
 from coordinator.spans import Spans
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
@@ -153,12 +153,12 @@ class RegexesResolved:
 
 @dataclass(frozen=True, slots=True)
 class TargetComputed:
-    """The outcome of a ComputeTarget task."""
+    """The outcome of a ComputeTarget task, checked against its input: what is another target."""
 
     group_id: str
     computation_id: str
     group_epoch: int
-    ranges: pa.Table
+    records: Sequence[TargetMember]
     assignor: str
     moved: int = 0
     partial: bool = False

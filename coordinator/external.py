@@ -7,14 +7,14 @@ Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
 
 from coordinator import target
 from coordinator.config import Config
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Install, Prepare, Result, TargetComputed, TargetFailed
-from coordinator.records import ComputationPrepared, TargetMetadata, Tombstone
-from coordinator.state import Group, State
+from coordinator.records import ComputationPrepared, TargetMember, TargetMetadata, Tombstone
+from coordinator.state import Computation, Group, State
 
 
 def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result:
@@ -53,57 +53,73 @@ def install(state: State, event: Install, now_ms: int) -> Result:
         GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, INVALID_ASSIGNMENT.
     """
     group = _group(state, event.group_id)
+    found = _waiting(group, event.computation_id, event.group_epoch)
+    ranges = target.validated(found, event.ranges)
+    records, moved = target.diffed(group, found, ranges)
+    return _installed(group, found, records, event.assignor, moved, now_ms, partial=event.partial)
+
+
+def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
+    """Install what the coordinator's own engine computed and checked.
+
+    Raises
+    ------
+    GroupError
+        As `install`: the computation is not the one that the group waits for.
+    """
+    group = _group(state, event.group_id)
+    found = _waiting(group, event.computation_id, event.group_epoch)
+    return _installed(
+        group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
+    )
+
+
+def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation:
+    """Return the computation that the group waits for, if it is this one (K-45, K-46)."""
     found = group.computation
-    if found is not None and found.record.computation_id != event.computation_id:
-        found = None
-    if event.group_epoch <= group.assignment_epoch:
+    if group_epoch <= group.assignment_epoch:
         raise GroupError(
             ErrorCode.STALE_MEMBER_EPOCH,
-            f"The assignment was computed for group epoch {event.group_epoch}; the group already "
-            f"has one for {group.assignment_epoch}: prepare again.",
+            f"The assignment was computed for group epoch {group_epoch}; the group already has "
+            f"one for {group.assignment_epoch}: prepare again.",
         )
-    if found is None:
+    if found is None or found.record.computation_id != computation_id:
         raise GroupError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Computation {event.computation_id} is not the one that group {event.group_id} "
-            "waits for: prepare again.",
+            f"Computation {computation_id} is not the one that group {group.group_id} waits for: "
+            "prepare again.",
         )
-    if event.group_epoch != found.record.group_epoch:
+    if group_epoch != found.record.group_epoch:
         raise GroupError(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"The computation was prepared for group epoch {found.record.group_epoch}, the "
-            f"assignment names {event.group_epoch}: install it with the epoch it was prepared for.",
+            f"assignment names {group_epoch}: install it with the epoch it was prepared for.",
         )
-    ranges = target.validated(found, event.ranges)
-    records, moved = target.installed(group, found, ranges)
-    done = TargetMetadata(
-        group.group_id, event.group_epoch, now_ms, event.assignor, moved, event.partial
-    )
-    if group.epoch > event.group_epoch:
-        done = msgspec.structs.replace(done, assignment_timestamp=0)  # the next one at once (K-49)
+    return found
+
+
+def _installed(
+    group: Group,
+    found: Computation,
+    targets: Sequence[TargetMember],
+    assignor: str,
+    moved: int,
+    now_ms: int,
+    *,
+    partial: bool,
+) -> Result:
+    """Install; when the group has moved on meanwhile, the next one is computed at once (K-49)."""
+    epoch = found.record.group_epoch
+    records = target.installed(group, found, targets)
+    at_once = 0 if group.epoch > epoch else now_ms
+    done = TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
     response = {
         "group_epoch": group.epoch,
-        "assignment_epoch": event.group_epoch,
+        "assignment_epoch": epoch,
         "moved": moved,
         "members_changed": len(records),
     }
     return Result([*records, done], response)
-
-
-def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
-    """Install what the coordinator's own engine computed."""
-    return install(
-        state,
-        Install(
-            event.group_id,
-            event.computation_id,
-            event.group_epoch,
-            event.ranges,
-            event.assignor,
-            event.partial,
-        ),
-        now_ms,
-    )
 
 
 def failed(state: State, event: TargetFailed) -> Result:

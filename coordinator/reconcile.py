@@ -128,11 +128,12 @@ def _trim(
         return current
     dropped = tuple(s for s in current.assigned if not _subscribed(state, group, meta, s[:3]))
     pending = union(current.pending, dropped)
-    if _owns(aim.owned, pending):
-        return msgspec.structs.replace(
-            current, state=MemberState.UNREVOKED_PARTITIONS, assigned=keep, pending=pending
-        )
-    return msgspec.structs.replace(current, assigned=keep)
+    fewer = msgspec.structs.replace(
+        current, previous_member_epoch=current.member_epoch, assigned=keep
+    )
+    if not _owns(aim.owned, pending):
+        return fewer
+    return msgspec.structs.replace(fewer, state=MemberState.UNREVOKED_PARTITIONS, pending=pending)
 
 
 def _subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:

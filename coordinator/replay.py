@@ -78,12 +78,13 @@ def _member(record: MemberMetadata, state: State) -> None:
         group.serials += 1
         current = CurrentMember(record.group_id, record.member_id)
         listed = _listed(state, group, record)
-        group.members[record.member_id] = Member(record, listed, current, group.serials)
+        meta = listed.shared(record)
+        group.members[record.member_id] = Member(meta, listed, current, group.serials)
         group.stable_at[current.member_epoch] += 1
     else:
         listed = _listed(state, group, record)
         _forget(state, group, member)
-        member.meta, member.listed = record, listed
+        member.meta, member.listed = listed.shared(record), listed
     _remember(group, record)
 
 
@@ -174,12 +175,9 @@ def _computation(record: ComputationPrepared, state: State) -> None:
         return
     group.computation = Computation(
         record,
-        {
-            member_id: (m.meta.subscribed_topic_names, m.meta.subscribed_topic_regex)
-            for member_id, m in group.members.items()
-        },
-        {name: state.topics[name] for name in group.names if name in state.topics},
-        {regex: frozenset(found.topics) for regex, found in group.regexes.items()},
+        {member_id: member.meta for member_id, member in group.members.items()},
+        [state.topics[name] for name in sorted(group.names) if name in state.topics],
+        {regex: found.topics for regex, found in group.regexes.items()},
     )
 
 

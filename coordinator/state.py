@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,6 +69,12 @@ class NameList:
         self.names = names
         self.members = 0
 
+    def shared(self, meta: MemberMetadata) -> MemberMetadata:
+        """Return metadata with equal names as one with this very list."""
+        if meta.subscribed_topic_names is self.names:
+            return meta
+        return msgspec.structs.replace(meta, subscribed_topic_names=self.names)
+
 
 class Member:
     """One member: its last records, its list of names, its number in the ownership arrays."""
@@ -103,11 +110,11 @@ class Computation:
     """A computation outside the coordinator, with the input it was promised (K-38…K-50)."""
 
     record: ComputationPrepared
-    subscriptions: dict[str, tuple[tuple[str, ...], str]]
-    """Names and regex by member, when it was prepared."""
-    topics: dict[str, Topic]
+    metas: dict[str, MemberMetadata]
+    """The members, when it was prepared."""
+    topics: list[Topic]
     """The subscribed topics by name, when it was prepared."""
-    regexes: dict[str, frozenset[str]]
+    regexes: dict[str, tuple[str, ...]]
 
 
 @dataclass(slots=True, eq=False)

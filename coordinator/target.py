@@ -6,6 +6,7 @@ changed get a record, members gone since are dropped, members new since have an 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,17 +41,7 @@ class Roster:
 
     def spec(self) -> GroupSpec:
         """Return the group that an assignor gets; dead topics and their owners are dropped."""
-        lists: dict[tuple[int, str], int] = {}
-        subscription = np.fromiter(
-            (
-                lists.setdefault(
-                    (id(m.subscribed_topic_names), m.subscribed_topic_regex), len(lists)
-                )
-                for m in self.metas.values()
-            ),
-            dtype=np.int64,
-            count=len(self.metas),
-        )
+        subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
         index = {topic.key: number for number, topic in enumerate(self.topics)}
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
@@ -62,7 +53,7 @@ class Roster:
         return GroupSpec.from_columns(
             member_id=pa.array(self.metas, pa.string()),
             instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
-            rack=pa.array([m.rack_id for m in self.metas.values()], pa.string()),
+            rack=pa.nulls(len(self.metas), pa.string()),
             subscription=subscription,
             list_offsets=offsets,
             list_topics=flat,
@@ -73,6 +64,17 @@ class Roster:
             owned_first=start[alive],
             owned_count=(stop - start)[alive],
         )
+
+    def _subscriptions(self) -> Longs:
+        """Return a number for each member's subscription: equal ones share their list of names."""
+        metas = self.metas.values()
+        lists = [id(meta.subscribed_topic_names) for meta in metas]
+        if not self.regexes:
+            _, numbers = np.unique(np.array(lists, dtype=np.int64), return_inverse=True)
+            return numbers.astype(np.int64)
+        known: dict[tuple[int, str], int] = {}
+        pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
+        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
     def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
         """Return the distinct subscriptions as lists of topic numbers."""
@@ -119,10 +121,7 @@ def roster(state: State, group: Group, change: Change) -> Roster:
 def _shared(group: Group, meta: MemberMetadata) -> MemberMetadata:
     """Return the metadata with the group's own list object, so that equal lists are one class."""
     listed = group.lists.get(meta.subscribed_topic_names)
-    if listed is None or listed.names is meta.subscribed_topic_names:
-        return meta
-    values = {name: getattr(meta, name) for name in meta.__struct_fields__}
-    return MemberMetadata(**values | {"subscribed_topic_names": listed.names})
+    return meta if listed is None else listed.shared(meta)
 
 
 def assign(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
@@ -254,27 +253,38 @@ def input_of(computation: Computation) -> GroupSpec:
 
 
 def _roster_of(computation: Computation, targets: dict[str, Spans]) -> Roster:
-    group_id = computation.record.group_id
-    metas = {
-        member_id: MemberMetadata(
-            group_id, member_id, subscribed_topic_names=names, subscribed_topic_regex=regex
-        )
-        for member_id, (names, regex) in computation.subscriptions.items()
-    }
-    topics = [computation.topics[name] for name in sorted(computation.topics)]
-    regexes = {regex: tuple(sorted(topics)) for regex, topics in computation.regexes.items()}
-    return Roster(metas, targets, topics, regexes)
+    return Roster(computation.metas, targets, computation.topics, computation.regexes)
+
+
+def diffed(
+    group: Group, computation: Computation, ranges: PartitionRanges
+) -> tuple[list[TargetMember], int]:
+    """Return the records of an assignment made for a computation's input, and its moves."""
+    return changed(group.group_id, _roster_of(computation, group.targets), ranges)
 
 
 def installed(
-    group: Group, computation: Computation, ranges: PartitionRanges
-) -> tuple[list[TargetMember], int]:
+    group: Group, computation: Computation, records: Iterable[TargetMember]
+) -> list[TargetMember]:
     """Return the records that make a computed target the group's (K-48, K-49).
 
-    Members that are gone since are left out; members that are new since get an empty target.
+    Members that are gone since are left out, but a static member's successor inherits; members
+    that are new since get an empty target.
     """
-    records, moved = changed(group.group_id, _roster_of(computation, group.targets), ranges)
-    records = [record for record in records if record.member_id in group.members]
-    late = group.members.keys() - computation.subscriptions.keys()
-    records += [TargetMember(group.group_id, m) for m in late if group.targets.get(m) != ()]
-    return sorted(records, key=lambda record: record.member_id), moved
+    found: dict[str, TargetMember] = {}
+    for record in records:
+        member_id = _now(group, computation, record.member_id)
+        if member_id is not None:
+            found[member_id] = TargetMember(group.group_id, member_id, record.spans)
+    for member_id in group.members.keys() - computation.metas.keys():
+        if member_id not in found and member_id not in group.targets:
+            found[member_id] = TargetMember(group.group_id, member_id)
+    return [found[member_id] for member_id in sorted(found)]
+
+
+def _now(group: Group, computation: Computation, member_id: str) -> str | None:
+    """Return who has a member's place now: itself, its next incarnation, or nobody."""
+    if member_id in group.members:
+        return member_id
+    instance_id = computation.metas[member_id].instance_id
+    return None if instance_id is None else group.instances.get(instance_id)

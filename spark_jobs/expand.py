@@ -64,9 +64,8 @@ class Assigned:
 
     def totals(self) -> dict[str, Any]:
         """Return what `quality.Report.totals` does, as far as it is known without reading rows."""
-        low, high = int(self.loads.load.min(initial=0)), int(self.loads.load.max(initial=0))
-        if self.members:
-            low = int(self.loads.load[self.loads.members > 0].min())
+        present = self.loads.load[self.loads.members > 0]
+        low, high = (int(present.min()), int(present.max())) if len(present) else (0, 0)
         return {
             "members": self.members,
             "partitions": self.partitions,

@@ -71,14 +71,15 @@ def ordered(scratch: Scratch, frame: DataFrame, keys: Sequence[str], rows: int) 
         How many rows there are, about.
     """
     buckets = min(max(1, -(-rows // BUCKET_ROWS)), _BUCKETS_MAX)
-    if buckets == 1:
-        kept = frame.withColumn("bucket", F.lit(0))
-        return Ordered(kept, tuple(keys), 1)
-    frame = scratch.keep(frame)
-    edges = _edges(frame, keys, rows, buckets)
-    bucket = _search(
-        edges, 0, len(edges), F.struct(*keys), [frame.schema[k].dataType for k in keys]
-    )
+    edges: list[tuple[Any, ...]] = []
+    if buckets > 1:
+        frame = scratch.keep(frame)
+        edges = _edges(frame, keys, rows, buckets)
+    if edges:
+        kinds = [frame.schema[key].dataType for key in keys]
+        bucket = _search(edges, 0, len(edges), F.struct(*keys), kinds)
+    else:  # 0, but no literal: Spark would drop that from a window's keys
+        bucket = F.pmod(F.xxhash64(*keys), F.lit(1))
     return Ordered(frame.withColumn("bucket", bucket), tuple(keys), len(edges) + 1)
 
 
