@@ -34,7 +34,8 @@ from coordinator.events import (
 from coordinator.heartbeat import heartbeat
 from coordinator.kafka_config import group_value
 from coordinator.leaving import timer_fired
-from coordinator.records import MemberState
+from coordinator.records import MembersAdvanced, MemberState
+from coordinator.spans import Holding, Spans, plain
 from coordinator.state import Group, Member, State
 
 
@@ -112,29 +113,12 @@ def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, in
     return group, group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
 
 
-def steady(group: Group, member_id: str, member_epoch: int) -> Member | None:
-    """Return the member if this heartbeat, with nothing but id and epoch, changes nothing.
+def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result | None:
+    """Answer the heartbeats that a group at rest gets; None for all others.
 
-    A steady heartbeat answers the member's epoch and no assignment, and only its session timer
-    starts again: exactly what `step` decides for it.
-    """
-    member = group.members.get(member_id)
-    if member is None or member_epoch <= 0:
-        return None
-    current = member.current
-    if (
-        current.member_epoch != member_epoch
-        or current.member_epoch != group.assignment_epoch
-        or current.state is not MemberState.STABLE
-    ):
-        return None
-    return member
-
-
-def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> HeartbeatResponse | None:
-    """Answer a heartbeat that changes nothing, without a step; None when it may change something.
-
-    Owned partitions do not matter to a STABLE member at the assignment epoch.
+    The fast path: exactly what `step` decides for a heartbeat with nothing but id and epoch (owned
+    partitions do not matter here) of a STABLE member that is at the assignment epoch, where
+    nothing changes, or behind an epoch that changes nothing for it, where only its epoch moves.
     """
     if (
         event.rebalance_timeout_ms != -1
@@ -142,14 +126,41 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Heartbea
         or event.subscribed_topic_regex is not None
         or event.server_assignor is not None
         or event.rack_id is not None
-        or event.instance_id is not None
+        or event.member_epoch <= 0
     ):
         return None
     found = steady_group(state, config, event.group_id)
-    member = steady(found[0], event.member_id, event.member_epoch) if found else None
-    if found is None or member is None:
+    if found is None:
         return None
-    meta = member.meta
-    if meta.client_id != event.client_id or meta.client_host != event.client_host:
+    group, interval_ms = found
+    member = group.members.get(event.member_id)
+    if member is None or not _speaks(member, event):
         return None
-    return HeartbeatResponse(event.member_id, event.member_epoch, found[1])
+    epoch = group.assignment_epoch
+    if event.member_epoch == epoch:
+        return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
+    if not _same(member.current.assigned, group.targets.get(event.member_id, ())):
+        return None
+    return Result(
+        [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
+        HeartbeatResponse(event.member_id, epoch, interval_ms),
+    )
+
+
+def _speaks(member: Member, event: Heartbeat) -> bool:
+    """Whether a STABLE member says who it is, and says nothing new."""
+    meta, current = member.meta, member.current
+    return (
+        current.state is MemberState.STABLE
+        and current.member_epoch == event.member_epoch
+        and meta.client_id == event.client_id
+        and meta.client_host == event.client_host
+        and (event.instance_id is None or event.instance_id == meta.instance_id)
+    )
+
+
+def _same(assigned: Holding, target: Spans) -> bool:
+    """Whether a member has exactly its target."""
+    if len(assigned) != len(target):
+        return len(assigned) > len(target) and plain(assigned) == target
+    return all(held[:3] == span for held, span in zip(assigned, target, strict=True))

@@ -258,12 +258,13 @@ class Runner:
         for at, event in enumerate(events):
             began = perf_counter()
             try:
-                steady = self._steady(event, now)
-                if steady is not None:
-                    answers.append(steady)
+                result = self._steady(event, now)
+                if result is None:
+                    check_types(event)
+                    result = step(self.state, self.config, event, now)
+                elif not result.records:
+                    answers.append(result)
                     continue
-                check_types(event)
-                result = step(self.state, self.config, event, now)
             except GroupError as error:
                 answers.append(error)
                 self._refused(event, error)
@@ -286,6 +287,8 @@ class Runner:
 
     def _computed(self, result: Result, began: float) -> None:
         """Count the time of a step that computed a target."""
+        if len(result.records) < 2:  # noqa: PLR2004 - a target comes with its group or members
+            return
         for record in result.records:
             if isinstance(record, TargetMetadata) and record.assignor:
                 self.metrics.assigned(record.group_id, (perf_counter() - began) * 1000)
@@ -296,18 +299,17 @@ class Runner:
             self.metrics.refused(event.group_id, error.code.name)
 
     def _steady(self, event: Event, now: int) -> Result | None:
-        """Answer a heartbeat that changes nothing without a step."""
+        """Answer the heartbeat of a group at rest without a step."""
         if not isinstance(event, Heartbeat) or not (
             isinstance(event.group_id, str)
             and isinstance(event.member_id, str)
             and isinstance(event.member_epoch, int)
         ):
             return None
-        response = steady_heartbeat(self.state, self.config, event)
-        if response is None:
-            return None
-        self._beat(event.group_id, event.member_id, now)
-        return Result(response=response)
+        result = steady_heartbeat(self.state, self.config, event)
+        if result is not None:
+            self._beat(event.group_id, event.member_id, now)
+        return result
 
     def _beat(self, group_id: str, member_id: str, now: int) -> None:
         settings = self.state.settings.get(group_id, {})

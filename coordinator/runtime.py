@@ -24,6 +24,7 @@ import pyarrow as pa
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
 from coordinator.config import Config
+from coordinator.delta_log import DeltaLog
 from coordinator.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
@@ -42,7 +43,6 @@ from coordinator.events import (
 )
 from coordinator.keeper import Keeper
 from coordinator.lease import Lease
-from coordinator.delta_log import DeltaLog
 from coordinator.log import Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
