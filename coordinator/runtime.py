@@ -205,6 +205,15 @@ class Coordinator:
             for event, answer in zip(events, answers, strict=True)
         ]
 
+    def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
+        """Return (group epoch, assignment epoch) of groups: cheap to ask again and again."""
+
+        def look() -> list[tuple[int, int]]:
+            groups = [self._runner.state.groups.get(name) for name in api.as_list(group_ids)]
+            return [(g.epoch, g.assignment_epoch) if g else (0, 0) for g in groups]
+
+        return self._loop.call(look).result()
+
     def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
     ) -> dict[str, Any]:

@@ -1,0 +1,285 @@
+"""The coordinator: heartbeats, commits, joins, loads, on a Delta store on this disk."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.measure import Bench, Figure, resident_mib
+from benchmarks.report import Section
+from coordinator import Coordinator
+from coordinator.config import Config
+from coordinator.delta_log import DeltaLog
+from coordinator.events import Heartbeat
+from coordinator.keeper import write_snapshot
+from coordinator.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    OffsetCommitted,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.runtime import wall_ms
+from coordinator.spans import TopicKey
+from coordinator.state import Topic
+from coordinator.topics import DictCatalog, topic_id_of
+
+TITLE = "The coordinator"
+TEXT = """\
+Elapsed ms (not CPU), with everything as users have it: one process, a Delta store on this machine's
+disk, fsync and housekeeping on. Rates are given as the time for the number in the goal.
+"""
+GROUP = "g"
+PARTITIONS_A_TOPIC = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large each measurement is."""
+
+    steady: int
+    beats: int
+    commits: int
+    batches: int
+    joiners: int
+    advance: int
+    load: int
+    each: int
+
+
+FULL = Sizes(100_000, 150_000, 5_000, 50, 1_000, 1_000_000, 1_000_000, 100)
+SMOKE = Sizes(100, 1_000, 60, 3, 20, 200, 200, 5)
+
+
+def run(bench: Bench) -> Section:
+    """Measure; each on a store of its own."""
+    sizes = SMOKE if bench.smoke else FULL
+    figures: list[Figure] = []
+    for work in (_commits, _durable, _join_at_once, _beats_and_join, _advance_and_load):
+        bench.say(f"coordinator: {work.__name__.strip('_').replace('_', ' ')}")
+        with _folder() as store:
+            figures += work(store, sizes)
+    return Section(TITLE, TEXT, figures)
+
+
+def _commits(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """One offset a commit, as a slow trickle of requests would do it."""
+    with Coordinator.open(store, topics={"t": 1}) as coordinator:
+        took = []
+        for number in range(sizes.commits):
+            began = time.perf_counter()
+            answer = coordinator.offset_commit(group_id="simple", topics={"t": {0: number}})
+            took.append((time.perf_counter() - began) * 1000)
+            assert answer["error_code"] == 0, answer
+    took.sort()
+    yield _figure(f"commit, median of {sizes.commits:,}", statistics.median(took), 15.0)
+    yield _figure(f"commit, p99 of {sizes.commits:,}", took[int(len(took) * 0.99)], 60.0)
+
+
+def _durable(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Records through the log alone, 1,000 a commit."""
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", wall_ms())
+    count = 1_000
+    offsets = [OffsetCommitted("g", "t", "id", p, p, commit_timestamp=1) for p in range(count)]
+    began = time.perf_counter()
+    for _ in range(sizes.batches):
+        log.append(offsets, wall_ms())
+    took = (time.perf_counter() - began) * 1000
+    log.close()
+    rows = sizes.batches * count
+    yield _figure("50,000 records made durable, 1,000 a commit", took * 50_000 / rows, 1_000.0)
+
+
+def _join_at_once(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Members join an empty group; each beats as fast as it is answered, until all are settled."""
+    topics = {f"t{n}": 100 for n in range(max(1, sizes.joiners // 10))}
+    with Coordinator.open(store, topics=topics) as coordinator:
+        names = tuple(sorted(topics))
+        epochs = {f"m{n:06}": 0 for n in range(sizes.joiners)}
+        owned: dict[str, dict[str, list[int]]] = {member: {} for member in epochs}
+        began = time.perf_counter()
+        while True:
+            beats = [
+                Heartbeat(
+                    GROUP,
+                    member,
+                    epoch,
+                    rebalance_timeout_ms=60_000 if epoch == 0 else -1,
+                    subscribed_topic_names=names if epoch == 0 else None,
+                    topic_partitions=owned[member],
+                )
+                for member, epoch in epochs.items()
+            ]
+            for answer in coordinator.consumer_group_heartbeats(beats):
+                assert answer.error_code == 0, answer
+                assert answer.member_id is not None
+                epochs[answer.member_id] = answer.member_epoch
+                if answer.assignment is not None:
+                    owned[answer.member_id] = answer.assignment
+            (group,) = coordinator.consumer_group_describe(GROUP)
+            if group["group_state"] == "Stable":
+                break
+        took = (time.perf_counter() - began) * 1000
+    yield _figure(f"{sizes.joiners:,} members join at once, until all are stable", took, 5_000.0)
+
+
+def _beats_and_join(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Steady heartbeats of a large group; then one more member joins it while others beat."""
+    ids = [f"m{n:07}" for n in range(sizes.steady)]
+    topics = _write_group(store, ids, 10)
+    with Coordinator.open(store, topics=_catalog(topics)) as coordinator:
+        epochs = [2] * len(ids)
+        coordinator.steady_heartbeats(GROUP, ids[:10], epochs[:10])
+        began = time.perf_counter()
+        done = 0
+        while done < sizes.beats:
+            part = ids[: min(len(ids), sizes.beats - done)]
+            answers = coordinator.steady_heartbeats(GROUP, part, epochs[: len(part)])
+            assert answers[-1].error_code == 0, answers[-1]
+            done += len(part)
+        took = (time.perf_counter() - began) * 1000
+        yield _figure(
+            f"150,000 steady heartbeats, {len(ids):,} members",
+            took * 150_000 / sizes.beats,
+            1_000.0,
+        )
+        yield from _one_joins(coordinator, ids, topics)
+
+
+def _one_joins(
+    coordinator: Coordinator, ids: list[str], topics: dict[str, Topic]
+) -> Iterator[Figure]:
+    """Until the group's target for the newcomer is durable; others beat one by one meanwhile."""
+    waits: list[float] = []
+    over = threading.Event()
+
+    def beat() -> None:
+        at = 0
+        while not over.is_set():
+            began = time.perf_counter()
+            answer = coordinator.consumer_group_heartbeat(
+                group_id=GROUP, member_id=ids[at % len(ids)], member_epoch=2
+            )
+            assert answer.error_code == 0, answer
+            waits.append((time.perf_counter() - began) * 1000)
+            at += 1
+            time.sleep(0.001)
+
+    others = threading.Thread(target=beat)
+    others.start()
+    took = []
+    for number in range(5):
+        time.sleep(1.1)  # the assignment interval
+        began = time.perf_counter()
+        answer = coordinator.consumer_group_heartbeat(
+            group_id=GROUP,
+            member_id=f"new{number}",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=sorted(topics),
+            topic_partitions={},
+        )
+        assert answer.error_code == 0, answer
+        while coordinator.status == "active":
+            (row,) = coordinator.group_epochs(GROUP)
+            if row[0] == row[1]:
+                break
+            time.sleep(0.002)
+        took.append((time.perf_counter() - began) * 1000)
+    over.set()
+    others.join()
+    waits.sort()
+    label = f"one member joins {len(ids):,}"
+    yield replace(Figure.of(f"{label}: durable target", took), goal=150.0)
+    yield _figure(f"{label}: heartbeats of others, p99", waits[int(len(waits) * 0.99)], 50.0)
+
+
+def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """A very large group is loaded, and advances to an epoch that changes nothing for it."""
+    ids = [f"m{n:07}" for n in range(sizes.load)]
+    topics = _write_group(store, ids, sizes.each)
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", wall_ms())
+    write_snapshot(log, wall_ms())
+    log.append([GroupMetadata(GROUP, 3, _hash(topics)), TargetMetadata(GROUP, 3, 1)], wall_ms())
+    log.close()
+    began = time.perf_counter()
+    with Coordinator.open(store, topics=_catalog(topics), takeover="force") as coordinator:
+        took = (time.perf_counter() - began) * 1000
+        label = f"{len(ids):,} members, {len(ids) * sizes.each:,} partitions"
+        yield _figure(f"load {label}, from snapshot and log", took, 10_000.0)
+        yield Figure.of("memory of that process at its peak", [resident_mib()], "MiB", 3_072.0)
+        began = time.perf_counter()
+        for at in range(0, sizes.advance, 50_000):
+            part = ids[at : at + 50_000]
+            answers = coordinator.steady_heartbeats(GROUP, part, [2] * len(part))
+            assert answers[-1].member_epoch == 3, answers[-1]
+        took = (time.perf_counter() - began) * 1000
+        yield _figure(f"{len(ids):,} members advance to an epoch without change", took, 10_000.0)
+
+
+def _write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
+    """Write the log of a group in which everybody is settled at epoch 2."""
+    count = len(ids) * each
+    topics = {}
+    for number in range(-(-count // PARTITIONS_A_TOPIC)):
+        name = f"t{number:06}"
+        left = min(PARTITIONS_A_TOPIC, count - number * PARTITIONS_A_TOPIC)
+        topics[name] = Topic.of(name, topic_id_of(name), left, ())
+    names = tuple(topics)
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", wall_ms())
+    log.append([TopicChanged(n, t.key.topic_id, t.partitions) for n, t in topics.items()], 1)
+    log.append([GroupMetadata(GROUP, 2, _hash(topics)), TargetMetadata(GROUP, 2, 1)], 1)
+    keys = [topic.key for topic in topics.values()]
+    for at in range(0, len(ids), 50_000):
+        log.append(list(_members(ids[at : at + 50_000], at, each, keys, names)), 1)
+    log.close()
+    return topics
+
+
+def _members(
+    ids: list[str], start: int, each: int, keys: list[TopicKey], names: tuple[str, ...]
+) -> Iterator[Record]:
+    for number, member_id in enumerate(ids, start=start):
+        line = number * each
+        key, first = keys[line // PARTITIONS_A_TOPIC], line % PARTITIONS_A_TOPIC
+        yield MemberMetadata(
+            GROUP, member_id, subscribed_topic_names=names, rebalance_timeout_ms=60_000
+        )
+        yield TargetMember(GROUP, member_id, ((key, first, first + each),))
+        yield CurrentMember(GROUP, member_id, 2, assigned=((key, first, first + each, 2),))
+
+
+def _hash(topics: dict[str, Topic]) -> int:
+    return sum(topic.hash for topic in topics.values()) % 2**64
+
+
+def _catalog(topics: dict[str, Topic]) -> DictCatalog:
+    return DictCatalog({name: topic.partitions for name, topic in topics.items()})
+
+
+def _figure(name: str, took_ms: float, goal: float) -> Figure:
+    return Figure.of(name, [took_ms], "ms", goal)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+    try:
+        yield folder / "store"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
