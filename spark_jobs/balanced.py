@@ -8,9 +8,9 @@ from fractions import Fraction
 from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES, sticky_plan
+from assignors.ranges import ARROW_SCHEMA
 from spark_jobs.claims import check_previous, settle
 from spark_jobs.expand import Assigned, expand
-from spark_jobs.frames import ASSIGNMENT
 from spark_jobs.group import FrameGroup
 from spark_jobs.owned import FrameOwned
 from spark_jobs.scratch import Scratch, release_with
@@ -33,7 +33,7 @@ def assign_balanced(
     scratch = Scratch(spark)
     try:
         if previous is None:
-            previous = spark.createDataFrame([], ASSIGNMENT)
+            previous = spark.createDataFrame(ARROW_SCHEMA.empty_table())
         claims, rows = check_previous(scratch.adopt(previous))
         group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), rows)
         owned = FrameOwned(group, settle(group, claims))

@@ -1,0 +1,85 @@
+"""What Spark really ran: the plans it executed, and the rows that came to the driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+
+_PYTHON = re.compile(r".*(?:Python|Pandas|InArrow).*")
+_WINDOW = re.compile(r"^\(\d+\) Window\b.*\n(?:Input.*\n)?(Arguments: .*)$", re.MULTILINE)
+
+
+@dataclass
+class Watch:
+    """What happened while it was open.
+
+    Attributes
+    ----------
+    plans
+        Physical plans as Spark executed them.
+    collected
+        Rows of every frame that was brought to the driver.
+    """
+
+    plans: list[str] = field(default_factory=list)
+    collected: list[int] = field(default_factory=list)
+
+    def python(self) -> list[str]:
+        """Lines of plans in which rows go through Python."""
+        return [line for plan in self.plans for line in _PYTHON.findall(plan)]
+
+    def windows(self) -> list[str]:
+        """Arguments of all windows."""
+        return [found for plan in self.plans for found in _WINDOW.findall(plan)]
+
+    def whole_windows(self) -> list[str]:
+        """Windows without a partition key: all rows in one task."""
+        return [arguments for arguments in self.windows() if not _keyed(arguments)]
+
+
+def _keyed(arguments: str) -> bool:
+    """Tell whether a window has a partition key.
+
+    Spark prints [functions], [partition keys], [order] and leaves out what is empty; only an order
+    says where nulls go.
+    """
+    return any(" NULLS " not in part for part in arguments.split("], [")[1:])
+
+
+@contextmanager
+def watch(spark: SparkSession) -> Iterator[Watch]:
+    """Record what Spark executes and collects, in any session of this SparkContext."""
+    seen, real = Watch(), {}
+    for name in ("collect", "toArrow", "toPandas"):
+        real[name] = getattr(DataFrame, name)
+        setattr(DataFrame, name, _counted(real[name], seen))
+    before = {execution.executionId() for execution in _executions(spark)}
+    try:
+        yield seen
+        after = [found for found in _executions(spark) if found.executionId() not in before]
+        seen.plans += [execution.physicalPlanDescription() for execution in after]
+    finally:
+        for name, method in real.items():
+            setattr(DataFrame, name, method)
+
+
+def _counted(method, seen):
+    @wraps(method)
+    def wrapper(self, *args, **kwargs):
+        rows = method(self, *args, **kwargs)
+        seen.collected.append(len(rows))
+        return rows
+
+    return wrapper
+
+
+def _executions(spark: SparkSession) -> list:
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    found = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [found.apply(at) for at in range(found.size())]
