@@ -21,10 +21,10 @@ _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 ASSIGNMENT = T.StructType(
     [
-        T.StructField("member_id", T.StringType(), nullable=False),
-        T.StructField("topic", T.StringType(), nullable=False),
-        T.StructField("first_partition", T.IntegerType(), nullable=False),
-        T.StructField("partition_count", T.IntegerType(), nullable=False),
+        T.StructField("member_id", T.StringType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("first_partition", T.IntegerType()),
+        T.StructField("partition_count", T.IntegerType()),
     ]
 )
 """What an assignment is: one row a range."""
@@ -39,10 +39,11 @@ def select_members(frame: DataFrame) -> DataFrame:
         A column is missing or of another type.
     """
     _need(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
-    instance = F.col("instance_id") if "instance_id" in frame.columns else F.lit(None)
-    return frame.select(
-        "member_id", instance.cast(T.StringType()).alias("instance_id"), "subscribed"
-    )
+    nothing = F.lit(None).cast(T.StringType()).alias("instance_id")
+    if "instance_id" not in frame.columns or frame.schema["instance_id"].dataType == T.NullType():
+        return frame.select("member_id", nothing, "subscribed")
+    _need(frame, "members", {"instance_id": "string"})
+    return frame.select("member_id", "instance_id", "subscribed")
 
 
 def select_topics(frame: DataFrame) -> DataFrame:
