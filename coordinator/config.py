@@ -43,6 +43,7 @@ class LogConfig:
     reopen_commits: int = 50
     pack_commits: int = 200
     snapshot_rows: int = 100_000
+    files_kept_ms: int = 3_600_000
     retention_days: int = 90
 
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 LOCK_POLL_S = 0.02
+ROW_GROUP = 65_536
+"""Rows that are read at once: a load holds no more of a file in memory."""
 
 
 class Disk:
@@ -57,15 +59,17 @@ class Disk:
         finally:
             os.close(handle)
 
-    def write_rows(self, path: str, rows: pa.Table) -> None:
-        """Write a data file, with check sums; a failed one leaves nothing."""
-        try:
-            pq.write_table(
-                rows, path, compression="zstd", write_page_checksum=True, store_schema=False
-            )
-        except BaseException:
-            self.remove(path)
-            raise
+    def write_rows(self, path: str, rows: pa.Table) -> int:
+        """Write a data file, with check sums, and return its size."""
+        pq.write_table(
+            rows,
+            path,
+            compression="zstd",
+            write_page_checksum=True,
+            store_schema=False,
+            row_group_size=ROW_GROUP,
+        )
+        return os.path.getsize(path)
 
     def replace(self, path: str, content: bytes) -> None:
         """Replace a small file whole: readers see the old or the new one."""

@@ -38,6 +38,10 @@ class NewerLog(LogError):  # noqa: N818 - the word of the protocol
     """A newer version of Muster wrote here something that this one does not know."""
 
 
+class NoLog(LogError):  # noqa: N818 - the word of the protocol
+    """There is no log here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Records that became durable together, or a part of a snapshot.

@@ -6,11 +6,12 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,10 +19,14 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.disk import Disk
-from coordinator.log import CorruptLog
+from coordinator.log import CommitFailed, CorruptLog
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
+
+
+SNAPSHOT = "snapshot_position"
+"""The column by which the table of snapshots is partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +38,57 @@ class Part:
     rows: int
     first: int
     last: int
+    snapshot: int = 0
+    """Which snapshot it is a part of; in a snapshot, positions count its own rows."""
 
 
 def parts_of(table: DeltaTable) -> list[Part]:
     """Return the data files of a table by position."""
     found = pa.table(table.get_add_actions(flatten=True))
-    names = ("path", "size_bytes", "num_records", "min.position", "max.position")
     if not len(found):
         return []
-    columns = [found.column(name).to_pylist() for name in names]
-    for path, *_, last in zip(*columns, strict=True):
-        if last is None:
+    snapshot = f"partition.{SNAPSHOT}"
+    names = ["path", "size_bytes", "num_records", "min.position", "max.position"]
+    names += [snapshot] if snapshot in found.column_names else []
+    parts = [Part(*row) for row in zip(*(found[name].to_pylist() for name in names), strict=True)]
+    for part in parts:
+        if part.last is None:
             raise CorruptLog(
-                f"{table.table_uri} has no statistics of the positions in {path}: "
-                f"rewrite the table with them"
+                f"{table.table_uri} says nothing of the positions in {part.path}: "
+                f"rewrite the table with statistics of that column"
             )
-    return sorted((Part(*row) for row in zip(*columns, strict=True)), key=lambda p: p.first)
+    return sorted(parts, key=lambda part: (part.snapshot, part.first))
 
 
-def write_part(disk: Disk, folder: str, rows: pa.Table, *, sync: bool) -> AddAction:
-    """Write rows as a data file that no version names yet; return what a commit says of it."""
+def write_part(
+    disk: Disk,
+    folder: str,
+    rows: pa.Table,
+    *,
+    sync: bool,
+    data_change: bool = True,
+    snapshot: int | None = None,
+) -> AddAction:
+    """Write rows as a data file that no version names yet; return what a commit says of it.
+
+    Raises
+    ------
+    CommitFailed
+        The disk is full, read-only, or broken; nothing is left behind.
+    """
     name = f"part-{uuid.uuid4().hex}.parquet"
     path = os.path.join(folder, name)
-    disk.write_rows(path, rows)
-    if sync:
-        disk.sync(path)
-        disk.sync(folder)
+    try:
+        size = disk.write_rows(path, rows)
+        if sync:
+            disk.sync(path)
+            disk.sync(folder)
+    except OSError as error:
+        disk.remove(path)
+        raise CommitFailed(f"nothing was written to {folder}: {error}") from None
+    values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
     stats = json.dumps(_statistics(rows))
-    return AddAction(name, os.path.getsize(path), {}, _now_ms(), data_change=True, stats=stats)
+    return AddAction(name, size, values, _now_ms(), data_change=data_change, stats=stats)
 
 
 def removed(part: Part) -> RemoveAction:
@@ -68,14 +96,29 @@ def removed(part: Part) -> RemoveAction:
     return RemoveAction(part.path, data_change=False, deletion_timestamp=_now_ms(), size=part.bytes)
 
 
-def read_part(folder: str, part: Part, after: int = 0) -> Iterator[pa.Table]:
-    """Yield the rows after a position, a piece at a time.
+def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[pa.Table]:
+    """Yield the rows after a position, a piece at a time, in order and none missing.
 
     Raises
     ------
     CorruptLog
-        The file is gone or damaged, or holds other rows than the table says.
+        A file is gone or damaged, or rows are missing before it.
     """
+    expected = after + 1
+    for part in parts:
+        if part.last < expected:
+            continue
+        for piece in _pieces(folder, part):
+            rows = piece.filter(pc.greater_equal(piece["position"], expected))
+            positions = rows["position"].to_numpy()
+            if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
+                raise CorruptLog(f"rows from {expected} on are missing in or before {part.path}")
+            if len(rows):
+                expected += len(rows)
+                yield rows
+
+
+def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     path = os.path.join(folder, part.path)
     rows = 0
     try:
@@ -86,15 +129,11 @@ def read_part(folder: str, part: Part, after: int = 0) -> Iterator[pa.Table]:
             for group in range(file.num_row_groups):
                 piece = file.read_row_group(group)
                 rows += len(piece)
-                yield piece if part.first > after else _after(piece, after)
+                yield piece
     except (OSError, pa.ArrowException) as error:
         raise CorruptLog(f"{path} cannot be read: {error}") from None
     if rows != part.rows:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")
-
-
-def _after(rows: pa.Table, after: int) -> pa.Table:
-    return rows.filter(pc.greater(rows.column("position"), after))
 
 
 def _statistics(rows: pa.Table) -> dict[str, Any]:

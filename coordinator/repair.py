@@ -1,4 +1,4 @@
-"""repair: what a power cut can leave behind, and which file is to blame when a table cannot be read.
+"""repair: what a power cut leaves behind, and which file to blame for a table that is unreadable.
 
 delta-rs does not sync, we do, before a commit counts. So the newest commit file may be torn, and
 then nobody was told of it: it is set aside. Any other damage is refused, by the file's name.
@@ -11,12 +11,16 @@ import logging
 import os
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from coordinator.disk import Disk
 from coordinator.log import CorruptLog
 
 LOCK_S = 30.0
 COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
 CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.parquet$")
+LAST_CHECKPOINT = "_last_checkpoint"
 ACTIONS = "muster.actions"
 """In the first line of a commit file: how many lines follow; fewer are a torn file."""
 logger = logging.getLogger("muster.coordinator")
@@ -39,30 +43,42 @@ def commits(disk: Disk, table: str) -> list[int]:
 
 
 def set_aside_torn(disk: Disk, table: str) -> None:
-    """Move a torn newest commit out of the way; one that was synced is never torn.
+    """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
 
-    The lock: two coordinators that find it torn must not both move it, the second would move the
-    good commit that the first one wrote in its place.
+    What was synced is never torn, so nobody was told of that commit; and a checkpoint holds only
+    what the commits before it hold, which stay until it is synced.
     """
-    versions = commits(disk, table)
-    if not versions or _whole(disk, commit_file(table, versions[-1])):
+    if not torn(disk, table):
         return
     root, name = os.path.split(table)
+    # Two coordinators that find the same must not both move it: the second would move the good
+    # commit that the first one wrote in its place.
     with disk.lock(os.path.join(root, "_locks", f"{name}.repair"), LOCK_S) as held:
         if not held:
             raise CorruptLog(
-                f"{commit_file(table, versions[-1])} is torn, and somebody else has been at work "
-                f"on it for {LOCK_S:.0f} s: end that process and open the store again"
+                f"{torn(disk, table)} is torn, and another process has been at work on it for "
+                f"{LOCK_S:.0f} s: end it and open the store again"
             )
-        path = commit_file(table, versions[-1])
-        if not disk.exists(path) or _whole(disk, path):
-            return
-        aside = os.path.join(root, "_set_aside", f"{name}-{os.path.basename(path)}")
-        disk.move(path, aside)
-        disk.sync(log_folder(table))
-    logger.warning(
-        "%s was torn by a crash before anybody was told of it: it is set aside as %s", path, aside
-    )
+        for path in torn(disk, table):
+            aside = os.path.join(root, "_set_aside", f"{name}-{os.path.basename(path)}")
+            disk.move(path, aside)
+            disk.sync(log_folder(table))
+            logger.warning("%s was torn by a crash and is set aside as %s", path, aside)
+
+
+def torn(disk: Disk, table: str) -> list[str]:
+    """Return the newest commit or checkpoint of a table if it is not whole."""
+    found = []
+    versions = commits(disk, table)
+    if versions and not _whole(disk, commit_file(table, versions[-1])):
+        found.append(commit_file(table, versions[-1]))
+    names = disk.names(log_folder(table))
+    checkpoint = max((name for name in names if CHECKPOINT_FILE.match(name)), default=None)
+    if checkpoint is not None and not _readable(os.path.join(log_folder(table), checkpoint)):
+        found.append(os.path.join(log_folder(table), checkpoint))
+        if LAST_CHECKPOINT in names:
+            found.append(os.path.join(log_folder(table), LAST_CHECKPOINT))
+    return found
 
 
 def damaged(disk: Disk, table: str) -> str | None:
@@ -78,6 +94,14 @@ def damaged(disk: Disk, table: str) -> str | None:
             return f"{commit_file(table, version)} is damaged"
         expected += 1
     return None
+
+
+def _readable(path: str) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def _whole(disk: Disk, path: str) -> bool:

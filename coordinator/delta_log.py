@@ -1,0 +1,245 @@
+"""delta_log: the log as a Delta table, `<store>/log`, with `<store>/snapshots` beside it.
+
+Commits go through delta-rs (delta_table.py), data files are ours (parts.py), rows are columns.py's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from coordinator.columns import SCHEMA, encode, encode_claim
+from coordinator.config import LogConfig
+from coordinator.delta_table import Lost, Table, Transact, load, transact
+from coordinator.disk import Disk
+from coordinator.housekeeping import Housekeeper
+from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, merged
+from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, write_part
+from coordinator.records import Record
+from coordinator.repair import damaged
+from coordinator.rows import Seen, batches
+from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
+
+TRIES = 20
+"""How often a version that another writer took is tried for again."""
+CLAIM_TRIES = 200
+"""The same for a claim, which races with every commit of a coordinator that is alive."""
+
+
+class DeltaLog:
+    """A RecordLog in a folder. Nothing is read or written before the claim.
+
+    Parameters
+    ----------
+    store
+        Root path of the tables.
+    disk, transact
+        What a simulator breaks: the file system, and the commit of delta-rs.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        config: LogConfig | None = None,
+        disk: Disk | None = None,
+        transact: Transact = transact,
+    ) -> None:
+        self.store = os.path.abspath(store)
+        self.config = config or LogConfig()
+        self.epoch = 0
+        self.position = 0
+        self._disk = disk or Disk()
+        self._table = self._table_of("log", transact)
+        self._snapshots = self._table_of("snapshots", transact)
+        self._care = [
+            Housekeeper(table, self.config, self._disk) for table in (self._table, self._snapshots)
+        ]
+        self._known = -1
+        """The version that `position` is of."""
+
+    @classmethod
+    def open(cls, store: str | os.PathLike[str], config: LogConfig | None = None) -> Self:
+        """Return the log of a store; the claim makes what is not there."""
+        return cls(store, config)
+
+    def _table_of(self, name: str, transact: Transact) -> Table:
+        path = os.path.join(self.store, name)
+        return Table(path, self._disk, transact, sync=self.config.fsync)
+
+    # Writing -------------------------------------------------------------------------------------
+
+    def claim(self, owner: str, address: str, at_ms: int) -> int:
+        """Take the log over with the next coordinator epoch, and return it."""
+        table = self._table
+        with table.lock:
+            try:
+                os.makedirs(table.path, exist_ok=True)
+                table.open(SCHEMA)
+            except OSError as error:
+                raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
+            epoch = table.epoch + 1
+            for _ in range(CLAIM_TRIES):
+                self.position = _last(table.handle)
+                try:
+                    self._write(
+                        encode_claim(owner, address, self.position + 1, at_ms, epoch), epoch
+                    )
+                except Lost:
+                    if table.epoch >= epoch:
+                        raise Fenced(
+                            f"another coordinator claimed {table.path} at the same time, with "
+                            f"epoch {table.epoch}"
+                        ) from None
+                else:
+                    self.epoch = epoch
+                    return epoch
+        raise CommitFailed(
+            f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
+            f"it: try again, or stop that coordinator"
+        )
+
+    def append(self, records: Sequence[Record], at_ms: int) -> int:
+        """Make records durable, all or none, and return the position of the last one."""
+        rows = merged(records)
+        with self._table.lock:
+            for _ in range(TRIES):
+                self._settle()
+                if not rows:
+                    return self.position
+                try:
+                    self._write(encode(rows, self.position + 1, at_ms, self.epoch), self.epoch)
+                except Lost:
+                    continue
+                return self.position
+        raise CommitFailed(
+            f"nothing was written: other writers took {TRIES} versions of {self._table.path} in a "
+            f"row; let only the coordinator write there"
+        )
+
+    def look(self) -> None:
+        """Raise Fenced when somebody else has claimed the log since our last commit."""
+        try:
+            self._table.look()
+        except OSError as error:
+            raise CommitFailed(
+                f"whether {self._table.path} is ours cannot be seen: {error}"
+            ) from None
+        self._table.refuse_fenced(self.epoch)
+
+    def _settle(self) -> None:
+        """Be sure of the newest version, that nobody fenced us, and of the last position."""
+        table = self._table
+        if table.unsure:
+            table.refresh()
+        table.refuse_fenced(self.epoch)
+        if self._known != table.version:
+            self.position, self._known = _last(table.handle), table.version
+
+    def _write(self, rows: pa.Table, epoch: int) -> None:
+        part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
+        try:
+            self._known = self._table.commit([part], epoch)
+        except CommitFailed:
+            if not self._table.unsure:  # nobody will ever name the file
+                self._disk.remove(os.path.join(self._table.path, part.path))
+            raise
+        self.position += len(rows)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield the newest snapshot that can be read, then what the log has after it.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator has claimed the log.
+        CorruptLog, NewerLog
+            It cannot be read.
+        """
+        with self._table.lock:
+            self._settle()
+            parts, until = parts_of(self._table.handle), self.position
+        seen, after = Seen(), 0
+        for batch in read_snapshot(self._opened_snapshots(), until, seen):
+            yield batch
+            after = batch.position
+        for rows in _rows(self._disk, self._table.path, parts, after):
+            yield from batches(rows, seen)
+
+    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+        """Write the records that make the state at this position."""
+        write_snapshot(
+            self._opened_snapshots(),
+            self._disk,
+            records,
+            position,
+            at_ms,
+            self.epoch,
+            sync=self.config.fsync,
+        )
+
+    def _opened_snapshots(self) -> Table:
+        with self._snapshots.lock:
+            if self._snapshots.version < 0:
+                os.makedirs(self._snapshots.path, exist_ok=True)
+                self._snapshots.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
+            elif self._snapshots.unsure:
+                self._snapshots.refresh()
+        return self._snapshots
+
+    # Care ----------------------------------------------------------------------------------------
+
+    def housekeeping_due(self) -> bool:
+        """Whether `housekeep` would have something to do."""
+        return any(care.due() for care in self._care)
+
+    def housekeep(self) -> None:
+        """Checkpoint, clean up and pack; no row is ever deleted."""
+        for care in self._care:
+            if care.due():
+                care.run(self.epoch)
+
+    def close(self) -> None:
+        """Let go of the log; its claim stays until the next one."""
+
+
+def table(store: str | os.PathLike[str]) -> DeltaTable:
+    """Open the log of a store to read it.
+
+    Raises
+    ------
+    NoLog, CorruptLog, NewerLog
+        There is none, it cannot be read, or it is of a newer version.
+    """
+    return load(Disk(), os.path.join(os.path.abspath(store), "log"))
+
+
+def read(
+    store: str | os.PathLike[str], after: int = 0, until: int | None = None
+) -> Iterator[Batch]:
+    """Yield what a store's log has after a position, and up to another one, without a claim."""
+    opened = table(store)
+    folder = os.path.join(os.path.abspath(store), "log")
+    seen = Seen()
+    for rows in _rows(Disk(), folder, parts_of(opened), after):
+        wanted = len(rows) if until is None else until + 1 - rows["position"][0].as_py()
+        yield from batches(rows.slice(0, max(0, wanted)), seen)
+        if wanted < len(rows):
+            return
+
+
+def _rows(disk: Disk, folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
+    try:
+        yield from read_parts(folder, parts, after)
+    except CorruptLog as error:
+        reason = damaged(disk, folder)
+        raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
+
+
+def _last(table: DeltaTable) -> int:
+    return max((part.last for part in parts_of(table)), default=0)

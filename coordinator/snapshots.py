@@ -1,0 +1,88 @@
+"""snapshots: the state at a position, as the records that make it; a load begins with one.
+
+A snapshot is one commit to a table of its own. It is a shortcut: whatever is wrong with it, the log
+has everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import pyarrow as pa
+
+from coordinator.columns import SCHEMA, encode
+from coordinator.delta_table import Action, Table
+from coordinator.disk import Disk
+from coordinator.log import Batch, CorruptLog
+from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, removed, write_part
+from coordinator.records import Record
+from coordinator.rows import Seen, batches
+
+SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
+KEPT = 2
+"""Snapshots that stay: the newest, and one in case it cannot be read."""
+PART_ROWS = 250_000
+logger = logging.getLogger("muster.coordinator")
+
+
+def write_snapshot(
+    table: Table,
+    disk: Disk,
+    records: Iterable[Record],
+    position: int,
+    at_ms: int,
+    epoch: int,
+    *,
+    sync: bool,
+) -> None:
+    """Write a snapshot and drop the oldest, in one commit.
+
+    Parameters
+    ----------
+    position
+        What the log's rows up to there come to.
+    """
+    there = _by_position(table)
+    if position in there:
+        return
+    actions: list[Action] = []
+    source, row = iter(records), 1
+    while some := list(islice(source, PART_ROWS)):
+        rows = encode(some, row, at_ms, epoch)
+        row += len(some)
+        actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
+    for old in sorted(there)[: max(0, len(there) + 1 - KEPT)]:
+        actions += [removed(part) for part in there[old]]
+    table.commit(actions, epoch)
+
+
+def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
+    """Yield the newest snapshot that can be read; its batches bear the snapshot's position.
+
+    It is read whole before the first batch leaves: half of one is worse than none.
+    """
+    there = _by_position(table)
+    for position in sorted(there, reverse=True):
+        if position > until:
+            logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
+            continue
+        try:
+            pieces = list(read_parts(table.path, there[position]))
+        except CorruptLog as error:
+            logger.warning("snapshot %d is passed over: %s", position, error)
+            continue
+        pieces.reverse()
+        while pieces:
+            for batch in batches(pieces.pop(), seen):
+                yield Batch(position, batch.at_ms, batch.epoch, batch.records)
+        return
+
+
+def _by_position(table: Table) -> dict[int, list[Part]]:
+    found: dict[int, list[Part]] = {}
+    with table.lock:
+        for part in parts_of(table.handle):
+            found.setdefault(part.snapshot, []).append(part)
+    return found
