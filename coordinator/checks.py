@@ -7,9 +7,11 @@ import pyarrow as pa
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
+    AlterConfig,
     ConfigureGroup,
     DeleteGroup,
     Describe,
+    DescribeConfig,
     Event,
     Heartbeat,
     Install,
@@ -29,6 +31,8 @@ REQUESTS = (
     ListGroups,
     DeleteGroup,
     ConfigureGroup,
+    AlterConfig,
+    DescribeConfig,
     Prepare,
 )
 
@@ -43,7 +47,8 @@ def check_types(event: Event) -> None:
     """
     try:
         if isinstance(event, REQUESTS):
-            msgspec.convert(event, type(event), from_attributes=True)
+            fields = {field: getattr(event, field) for field in event.__dataclass_fields__}
+            msgspec.convert(fields, type(event))
             msgspec.json.encode(event)
         elif isinstance(event, Install):
             _check_install(event)

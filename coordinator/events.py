@@ -25,7 +25,8 @@ Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 class Heartbeat:
     """ConsumerGroupHeartbeat; None (−1 for the timeout) means unchanged (K-24).
 
-    `topic_partitions` are the partitions owned now, by topic name.
+    `topic_partitions` are the partitions owned now, by topic name; by `kafka_id`, as clients on the
+    wire report them, where `by_topic_id` says so.
     """
 
     group_id: str
@@ -40,6 +41,7 @@ class Heartbeat:
     topic_partitions: Mapping[str, Sequence[Partition]] | None = None
     client_id: str = ""
     client_host: str = ""
+    by_topic_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,21 @@ class ConfigureGroup:
 
     group_id: str
     settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """IncrementalAlterConfigs of one group: new values by name, None for the default."""
+
+    group_id: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfig:
+    """DescribeConfigs of one group."""
+
+    group_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +214,8 @@ Event: TypeAlias = (
     | ListGroups
     | DeleteGroup
     | ConfigureGroup
+    | AlterConfig
+    | DescribeConfig
     | Prepare
     | Install
     | TopicsSeen

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from coordinator.config import Config, ConfigError
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import ConfigureGroup, DeleteGroup, Describe, ListGroups, Result
+from coordinator.events import (
+    AlterConfig,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    DescribeConfig,
+    ListGroups,
+    Result,
+)
 from coordinator.heartbeat import preferred
-from coordinator.kafka_config import group_settings
+from coordinator.kafka_config import group_defaults, group_settings
 from coordinator.offsets import end_of_group, end_of_offset
 from coordinator.records import GroupConfigured, Record, Tombstone
 from coordinator.spans import Spans, TopicKey, plain
@@ -156,3 +164,27 @@ def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
     if not settings:
         return Result([Tombstone(GroupConfigured.kind, event.group_id)])
     return Result([GroupConfigured(event.group_id, settings)])
+
+
+def alter(state: State, config: Config, event: AlterConfig) -> Result:
+    """Change some settings of a group and leave the others (IncrementalAlterConfigs).
+
+    Raises
+    ------
+    GroupError
+        As `configure`.
+    """
+    settings: dict[str, str] = dict(state.settings.get(event.group_id, {}))
+    for name, value in event.changes.items():
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+    return configure(state, config, ConfigureGroup(event.group_id, settings))
+
+
+def described_config(state: State, config: Config, event: DescribeConfig) -> Result:
+    """Return {name: (value, whether it is the group's own)} (DescribeConfigs)."""
+    own = state.settings.get(event.group_id, {})
+    values = group_defaults(config.kafka) | own
+    return Result(response={name: (value, name in own) for name, value in values.items()})

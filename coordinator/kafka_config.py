@@ -155,6 +155,17 @@ def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[
     return dict(sorted(checked.items()))
 
 
+def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
+    """Return every setting of a group with what holds where the group says nothing."""
+    times = {name: str(getattr(config, field)) for name, field in _GROUP_BOUNDED.items()}
+    return times | {
+        "consumer.assignor.offload.enable": "true",
+        "consumer.assignor.imbalance": "0",
+        "consumer.assignor.max.moves": None,  # as many as it takes
+        "consumer.assignor.engine": "auto",
+    }
+
+
 def _wanted(config: KafkaConfig, name: str, text: str) -> str | None:
     """Return what a setting of a group may be, None when this value is that."""
     if name in _GROUP_BOUNDED:

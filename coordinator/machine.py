@@ -11,9 +11,11 @@ from __future__ import annotations
 from coordinator import external, groups, metadata, offsets
 from coordinator.config import Config
 from coordinator.events import (
+    AlterConfig,
     ConfigureGroup,
     DeleteGroup,
     Describe,
+    DescribeConfig,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -75,6 +77,10 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return groups.delete(state, event)
         case ConfigureGroup():
             return groups.configure(state, config, event)
+        case AlterConfig():
+            return groups.alter(state, config, event)
+        case DescribeConfig():
+            return groups.described_config(state, config, event)
         case Prepare():
             return external.prepare(state, config, event, now_ms)
         case Install():

@@ -15,7 +15,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat, Task
 from coordinator.leaving import end_of_member, static_member, unknown_member
 from coordinator.records import CurrentMember, MemberMetadata, Record, TargetMember
-from coordinator.spans import Spans, TopicKey, spans_of, within
+from coordinator.spans import Spans, TopicKey, kafka_id, spans_of, within
 from coordinator.state import LEFT_FOR_A_WHILE, Group, Member, State
 
 
@@ -242,10 +242,18 @@ def _sorted(names: Sequence[str]) -> tuple[str, ...]:
 def owned_of(state: State, current: CurrentMember, event: Heartbeat) -> Spans | None:
     """Return the partitions that the member reports, by topic id; None when it reports none.
 
-    A name means the topic that has it now; a name without a topic, the one the member holds.
+    A name means the topic that has it now; a name without a topic, the one the member holds. An id
+    says which topic it is; what the member holds nothing of needs no name.
     """
     if event.topic_partitions is None:
         return None
+    if event.by_topic_id:
+        named = {kafka_id(span[0].topic_id): span[0] for span in current.assigned + current.pending}
+        return spans_of(
+            (named.get(topic_id, TopicKey("", topic_id)), partition)
+            for topic_id, found in event.topic_partitions.items()
+            for partition in found
+        )
     held = {span[0].name: span[0] for span in current.assigned + current.pending}
     keys = {
         name: state.topics[name].key if name in state.topics else held.get(name, TopicKey(name, ""))

@@ -46,7 +46,7 @@ from coordinator.machine import steady_heartbeat, step
 from coordinator.metrics import Metrics
 from coordinator.records import MemberState, Record, TargetMetadata
 from coordinator.replay import replay
-from coordinator.state import Group, State
+from coordinator.state import Group, State, TopicView
 from coordinator.target import Change, roster
 from coordinator.timers import Deadlines, Due
 from coordinator.topics import TopicCatalog
@@ -112,6 +112,8 @@ class Runner:
         ACTIVE: it answers. Everything else refuses (G-150).
     position
         Of the last record that is durable.
+    topics
+        Those that are durable, for readers in other threads.
     """
 
     def __init__(
@@ -134,6 +136,8 @@ class Runner:
         self.tasks: list[Task] = []
         self.failures: dict[str, int] = {}
         """How often in a row the computation of a group's target failed."""
+        self.topics = TopicView()
+        self._topics_version = 0
         self._seen_ms = 0
 
     # Loading -------------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ class Runner:
             self.status = Status.FAILED
             raise
         self.state, self.position = state, position
+        self._show_topics()
         self.timers = Deadlines()
         self.tasks = []
         self._seen_ms = 0
@@ -241,10 +246,16 @@ class Runner:
             return [*others[:broken], answers[broken], *others[broken:]]
         if not self._commit(records):
             return [self.refusal() if self.status is not Status.ACTIVE else _retry()] * len(events)
+        if self.state.topics_version != self._topics_version:
+            self._show_topics()
         for answer in answers:
             if isinstance(answer, Result):
                 self._after(answer)
         return answers
+
+    def _show_topics(self) -> None:
+        self._topics_version = self.state.topics_version
+        self.topics = TopicView.of(self.state.topics)
 
     def _decide(self, events: Sequence[Event]) -> tuple[list[Answer], list[Record], int | None]:
         """Step and replay each event; the third is the event that broke the state, if one did."""

@@ -47,6 +47,7 @@ from coordinator.log import Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner, Status
+from coordinator.state import TopicView
 from coordinator.topics import DictCatalog, TopicCatalog
 
 T = TypeVar("T")
@@ -157,9 +158,23 @@ class Coordinator:
         """The Prometheus metrics; serve `metrics.registry`."""
         return self._runner.metrics
 
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return self._runner.config
+
+    @property
+    def topics(self) -> TopicView:
+        """The topics that the coordinator knows now; never changed, replaced by a new view."""
+        return self._runner.topics
+
     def refresh_topics(self) -> None:
         """Ask the catalog now, instead of at its next turn."""
         self._loop.call(self._runner.see_topics).result()
+
+    def tick(self) -> None:
+        """Look at the timers now; on a clock of one's own, after moving it."""
+        self._loop.call(self._runner.tick).result()
 
     # Kafka's APIs --------------------------------------------------------------------------------
 
@@ -283,6 +298,10 @@ class Coordinator:
         """Install what was computed for a prepared computation (K-43…K-50)."""
         event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
         return self._ask(event, dict)
+
+    def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
+        """Ask many things as one batch, without waiting: one answer an event, in order."""
+        return self._loop.submit(list(events))
 
     # How a request goes --------------------------------------------------------------------------
 

@@ -7,7 +7,11 @@ tuple of spans is sorted and its spans do not overlap. Whole groups are columnar
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 
@@ -18,11 +22,39 @@ class TopicKey(NamedTuple):
     topic_id: str
 
 
+UUID_BYTES = 16
 Span: TypeAlias = tuple[TopicKey, int, int]
 Spans: TypeAlias = tuple[Span, ...]
 Held: TypeAlias = tuple[TopicKey, int, int, int]
 """A span with the assignment epoch at which its partitions were given (G-122)."""
 Holding: TypeAlias = tuple[Held, ...]
+
+
+@lru_cache(maxsize=100_000)
+def kafka_id(topic_id: str) -> str:
+    """Return a topic id as Kafka has them: a UUID, in unpadded URL-safe base64.
+
+    Sources may give their topics any text as id; from one that is no UUID a UUID is made.
+    """
+    try:
+        raw = base64.b64decode(topic_id + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) == UUID_BYTES and _printed(raw) == topic_id:
+        return topic_id
+    return made_id(topic_id)
+
+
+def made_id(text: str) -> str:
+    """Return an id made from a text, always the same."""
+    raw = bytearray(hashlib.md5(text.encode(), usedforsecurity=False).digest())
+    raw[6] = raw[6] & 0x0F | 0x30  # a UUID's version: 3, made from a text
+    raw[8] = raw[8] & 0x3F | 0x80  # its variant
+    return _printed(bytes(raw))
+
+
+def _printed(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def spans_of(partitions: Iterable[tuple[TopicKey, int]]) -> Spans:

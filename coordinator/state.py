@@ -24,7 +24,7 @@ from coordinator.records import (
     OffsetCommitted,
     RegexResolved,
 )
-from coordinator.spans import Spans, TopicKey
+from coordinator.spans import Spans, TopicKey, kafka_id
 
 FREE = -1
 LEFT_FOR_A_WHILE = -2
@@ -195,6 +195,19 @@ class Group:
                 yield first + start, end if last else first + stop
         if taken[-1] and first + len(taken) < end:
             yield first + len(taken), end
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """The topics of one instant, by name and by `kafka_id`, for readers in other threads."""
+
+    by_name: dict[str, Topic] = field(default_factory=dict)
+    by_id: dict[str, Topic] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topics: dict[str, Topic]) -> TopicView:
+        """Return a copy that no later change reaches."""
+        return cls(dict(topics), {kafka_id(topic.key.topic_id): topic for topic in topics.values()})
 
 
 @dataclass(slots=True, eq=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import tomllib
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from coordinator.config import ConfigError
 from coordinator.events import SeenTopic
+from coordinator.spans import made_id
 from coordinator.tables import read_delta
 
 PARTITIONS_MAX = 2**31 - 1
@@ -43,8 +42,7 @@ def topic_id_of(name: str) -> str:
     Unpadded URL-safe base64, as Kafka prints ids. A source without ids cannot show that a topic
     was re-created.
     """
-    named = uuid.UUID(bytes=hashlib.md5(name.encode(), usedforsecurity=False).digest(), version=3)
-    return base64.urlsafe_b64encode(named.bytes).decode().rstrip("=")
+    return made_id(name)
 
 
 def seen(name: str, partitions: object, topic_id: object = None, racks: object = None) -> SeenTopic:
