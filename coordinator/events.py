@@ -268,6 +268,7 @@ class ComputeTarget:
     group_id: str
     computation_id: str
     group_epoch: int
+    assignor: str
 
 
 Task: TypeAlias = ResolveRegexes | ComputeTarget

@@ -115,7 +115,7 @@ def _bump(
     unused = _regexes(state, config, draft, now_ms)
     if reason is None and _regex_reason(draft):
         reason = "subscription changed"
-    if reason is None and _assignor_changed(config, draft):
+    if reason is None and _assignor_changed(config, settings, draft):
         reason = "assignor changed"
     metadata_hash = group.topics_hash
     if draft.names_changed or draft.regex_changed:
@@ -222,30 +222,39 @@ def _preferred_after(config: Config, draft: Draft) -> str:
     goes first, as in Kafka 4.4.0.
     """
     wishes, own = _wishes_after(draft), draft.meta.server_assignor
-    if own is not None and max(wishes.values()) == 1:
-        return own
+    if own in config.kafka.assignors and max(wishes.values()) == 1:
+        return str(own)
     return preferred(config, wishes)
 
 
-def _assignor_changed(config: Config, draft: Draft) -> bool:
+def _assignor_changed(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:
     """Whether the group's assignor is another one than before (G-34).
 
     Two members with different wishes would take turns for ever, a new epoch at each heartbeat:
-    where no wish has more than one member, the one that made the present target stays.
+    where no wish has more than one member, the one that made the present target stays, and one
+    that is still to be made is waited for.
     """
+    group = draft.group
     wish = draft.old.server_assignor if draft.old else None
-    if wish == draft.meta.server_assignor and len(draft.group.wishes) <= 1:
+    same = wish == draft.meta.server_assignor and len(group.wishes) <= 1
+    if same or settings.get("consumer.assignor.engine") == "external":
         return False
     new = _preferred_after(config, draft)
-    if new == preferred(config, draft.group.wishes):
+    if new == preferred(config, group.wishes):
         return False
-    return new == preferred(config, _wishes_after(draft)) or new != draft.group.assignor
+    if new == preferred(config, _wishes_after(draft)):
+        return True
+    return new != group.assignor and group.epoch == group.assignment_epoch
 
 
 def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
-    """Whether a target cut short by max_moves is reached and the next part may begin."""
+    """Whether a target cut short by max_moves is reached and the next part may begin.
+
+    With max_moves 0 there is no next part: nothing would ever move.
+    """
     return (
         group.partial
+        and int(settings.get("consumer.assignor.max.moves", 1)) > 0
         and group.state is GroupState.STABLE
         and _interval_passed(config, settings, group, now_ms)
     )
@@ -304,10 +313,17 @@ def _last_target(draft: Draft) -> int:
 def _due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     if settings.get("consumer.assignor.engine") == "external":
         return False
-    computation = group.computation
-    if computation is not None and now_ms < computation.record.deadline_ms:
+    if _awaited(group, now_ms):
         return False
     return _interval_passed(config, settings, group, now_ms)
+
+
+def _awaited(group: Group, now_ms: int) -> bool:
+    """Whether a computation is under way that can still be installed."""
+    if group.computation is None:
+        return False
+    record = group.computation.record
+    return record.group_epoch > group.assignment_epoch and now_ms < record.deadline_ms
 
 
 def _interval_passed(
@@ -334,7 +350,8 @@ def _delegate(config: Config, draft: Draft, now_ms: int) -> None:
     computation_id = f"{ENGINE_PREFIX}{group_id}-{draft.epoch}-{now_ms}"
     deadline = now_ms + config.engine.timeout_ms
     draft.records.append(ComputationPrepared(group_id, computation_id, draft.epoch, deadline))
-    draft.tasks.append(ComputeTarget(group_id, computation_id, draft.epoch))
+    assignor = _preferred_after(config, draft)
+    draft.tasks.append(ComputeTarget(group_id, computation_id, draft.epoch, assignor))
 
 
 # 3. Reconciliation -------------------------------------------------------------------------------

@@ -39,15 +39,15 @@ from coordinator.events import (
     TimerFired,
     TopicsSeen,
 )
-from coordinator.heartbeat import ENGINE_PREFIX, preferred
+from coordinator.heartbeat import ENGINE_PREFIX
 from coordinator.kafka_config import group_value
 from coordinator.log import Fenced, LogError, RecordLog
 from coordinator.machine import steady_heartbeat, step
 from coordinator.metrics import Metrics
 from coordinator.records import MemberState, Record, TargetMetadata
 from coordinator.replay import replay
-from coordinator.state import Group, State, TopicView
-from coordinator.target import Change, roster
+from coordinator.state import State, TopicView
+from coordinator.target import prepared
 from coordinator.timers import Deadlines, Due
 from coordinator.topics import TopicCatalog
 
@@ -427,13 +427,13 @@ class Runner:
         return work
 
     def job(self, task: ComputeTarget) -> Job | None:
-        """Return the input of a computation, as it is at this instant; None when it is outdated."""
+        """Return a computation with the input it was prepared for; None when it is outdated."""
         group = self.state.groups.get(task.group_id)
-        if not _waits_for(group, task) or group is None:
+        found = group.computation if group else None
+        if group is None or found is None or found.record.computation_id != task.computation_id:
             return None
         settings = dict(self.state.settings.get(task.group_id, {}))
-        assignor = preferred(self.config, group.wishes)
-        return Job(task, roster(self.state, group, Change()), assignor, settings)
+        return Job(task, prepared(group, found), task.assignor, settings)
 
 
 def replayed(log: RecordLog) -> tuple[State, int]:
@@ -455,11 +455,6 @@ def replayed(log: RecordLog) -> tuple[State, int]:
         if collecting:
             gc.enable()
     return state, position
-
-
-def _waits_for(group: Group | None, task: ComputeTarget) -> bool:
-    found = group.computation if group else None
-    return found is not None and found.record.computation_id == task.computation_id
 
 
 def _our_fault() -> GroupError:

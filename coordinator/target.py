@@ -211,7 +211,7 @@ def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
         INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
         member, or of a topic to which the member does not subscribe; or not such a table.
     """
-    spec = input_of(computation)
+    spec = Roster(computation.metas, {}, computation.topics, computation.regexes).spec()
     try:
         found = _read(spec, ranges)
         wrong = problems(spec, found)
@@ -247,12 +247,16 @@ def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     return found
 
 
-def input_of(computation: Computation) -> GroupSpec:
-    """Return the group as it was when the computation was prepared, without previous targets."""
-    return _roster_of(computation, {}).spec()
+def prepared(group: Group, computation: Computation) -> Roster:
+    """Return the group as it was when the computation was prepared.
 
-
-def _roster_of(computation: Computation, targets: dict[str, Spans]) -> Roster:
+    A target is the same since, but for that of a static member, which its successor has now.
+    """
+    targets = dict(group.targets)
+    for member_id in computation.metas.keys() - group.members.keys():
+        successor = _now(group, computation, member_id)
+        if successor in targets:
+            targets[member_id] = targets[successor]
     return Roster(computation.metas, targets, computation.topics, computation.regexes)
 
 
@@ -260,7 +264,7 @@ def diffed(
     group: Group, computation: Computation, ranges: PartitionRanges
 ) -> tuple[list[TargetMember], int]:
     """Return the records of an assignment made for a computation's input, and its moves."""
-    return changed(group.group_id, _roster_of(computation, group.targets), ranges)
+    return changed(group.group_id, prepared(group, computation), ranges)
 
 
 def installed(
