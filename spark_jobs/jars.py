@@ -5,7 +5,7 @@ poms without jars. Here Ivy, which pyspark brings, runs once with settings of ou
 alone, a cache of our own); what it fetched is checked against `jars.lock`. This module needs
 neither pyspark imported nor a JVM while the jars are there.
 
-`python -m spark_jobs.jars` resolves them and links them into this environment's Spark.
+`python -m spark_jobs.jars` resolves them and copies them into this environment's Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARTIFACT = ("io.delta", "delta-spark_4.1_2.13", "4.3.1")
 _RESOLVE_SECONDS = 900
 
 
-class JarsMissingError(RuntimeError):
+class JarsMissingError(FileNotFoundError):
     """Delta's jars are not here and cannot be fetched; the message says what to do."""
 
 
@@ -83,13 +83,13 @@ def delta_jars() -> list[Path]:
 
 
 def install() -> None:
-    """Link the jars into this environment's Spark, so that every start of it has Delta."""
+    """Copy the jars into this environment's Spark, so that every start of it has Delta."""
     target = spark_jars()
     for jar in delta_jars():
-        place = target / jar.name
-        if not place.exists():
-            place.unlink(missing_ok=True)  # a dangling link of a cache that was cleaned
-            shutil.copy2(jar, place)
+        if not (target / jar.name).exists():
+            part = target / f"{jar.name}.part"  # half a jar under its own name would be used
+            shutil.copy2(jar, part)
+            part.replace(target / jar.name)
 
 
 def _resolve(folder: Path) -> None:
@@ -114,14 +114,7 @@ def _resolve(folder: Path) -> None:
         except subprocess.TimeoutExpired:
             raise JarsMissingError(_unreachable("no answer in 15 minutes")) from None
         if any(not Path(fetched, name).exists() for name in locked()):
-            reason = [
-                line.strip()
-                for line in done.stdout.splitlines()
-                if "WARN" in line or "ERROR" in line
-            ]
-            raise JarsMissingError(
-                _unreachable(reason[0] if reason else f"exit code {done.returncode}")
-            )
+            raise JarsMissingError(_unreachable(_complaint(done)))
         for name, digest in locked().items():
             found = hashlib.sha256(Path(fetched, name).read_bytes()).hexdigest()
             if found != digest:
@@ -131,6 +124,15 @@ def _resolve(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for name in locked():
             Path(fetched, name).replace(folder / name)
+
+
+def _complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the first thing that Ivy complains of: errors before warnings."""
+    for head in (":::: ERRORS", ":::: WARNINGS"):
+        said = done.stdout.partition(head)[2].strip()
+        if said:
+            return said.splitlines()[0]
+    return f"exit code {done.returncode}"
 
 
 def _unreachable(reason: str) -> str:

@@ -1,0 +1,135 @@
+"""Sessions start whatever the state of the user's folders, and say in one line what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from spark_jobs import jars
+
+CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
+
+SESSION = """
+import sys
+from spark_jobs import jars
+from spark_jobs.session import spark_session
+jars.in_spark = lambda: False  # as in an environment that `make setup` did not make
+spark = spark_session("session", "local[1]", {"spark.driver.memory": "512m"})
+spark.range(3).write.format("delta").save(sys.argv[1])
+print(spark.read.format("delta").load(sys.argv[1]).count())
+"""
+
+
+def run(*words, **env):
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=os.environ | env, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def listing(folder):
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def broken_home(tmp_path):
+    """~/.m2 with a pom but no jar, ~/.ivy2 with settings that nobody can read."""
+    home = tmp_path / "home"
+    group, name, version = jars.ARTIFACT
+    module = home.joinpath(".m2", "repository", *group.split("."), name, version)
+    module.mkdir(parents=True)
+    (module / f"{name}-{version}.pom").write_text("<project>")
+    for ivy in (".ivy2", ".ivy2.5.2"):
+        (home / ivy).mkdir()
+        (home / ivy / "ivysettings.xml").write_text("<ivysettings>")
+        (home / ivy / "cache").write_text("a file where a folder should be")
+    return home
+
+
+@pytest.fixture
+def filled_cache(tmp_path):
+    """What Ivy fetched at set-up, but no jars yet: they are resolved anew, without a network."""
+    fetched = jars.cache_folder() / "ivy"
+    if not fetched.is_dir():
+        pytest.skip("Ivy's cache is not here: make setup fills it")
+    cache = tmp_path / "cache"
+    (cache / "ivy").mkdir(parents=True)
+    for module in fetched.iterdir():
+        if module.is_dir():
+            (cache / "ivy" / module.name).symlink_to(module)
+    return cache
+
+
+@pytest.mark.spark
+def test_a_half_filled_home_does_not_matter(broken_home, filled_cache, tmp_path):
+    before = listing(broken_home)
+    options = f"-Duser.home={broken_home} -Dhttps.proxyHost={CLOSED}"
+    env = {"HOME": str(broken_home), "MUSTER_CACHE": str(filled_cache)}
+    done = run("-c", SESSION, tmp_path / "table", JAVA_TOOL_OPTIONS=options, **env)
+    assert done.stdout == "3\n", done.stderr
+    assert (tmp_path / "table" / "_delta_log").is_dir()
+    assert listing(broken_home) == before
+    found = {path.name for path in (filled_cache / "jars").rglob("*.jar")}
+    assert found == set(jars.locked())
+
+
+@pytest.mark.spark
+def test_offline_and_nothing_cached(tmp_path):
+    env = {"MUSTER_CACHE": str(tmp_path), "JAVA_TOOL_OPTIONS": f"-Dhttps.proxyHost={CLOSED}"}
+    done = run("-m", "spark_jobs.jars", "--print", **env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"muster: Delta's jars are not cached in {tmp_path}")
+    assert "Connection refused" in done.stderr
+    assert "run once with a network" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.rglob("*.jar"))
+
+
+@pytest.fixture
+def central(tmp_path, monkeypatch):
+    """A stand-in for Ivy and Maven Central: fetches files with the right names."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[sys.argv.index('-retrieve') + 1]).parent\n"
+        f"for name in {sorted(jars.locked())}:\n"
+        "    (folder / name).write_bytes(name.encode())\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    monkeypatch.setenv("MUSTER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_jar_with_another_checksum_is_refused(central):
+    with pytest.raises(jars.JarsMissingError, match=r"has sha256 .*, jars.lock says .*: not used"):
+        jars.delta_jars()
+    assert not list(central.rglob("*.jar"))
+
+
+def test_jars_are_fetched_once(central, monkeypatch):
+    from hashlib import sha256
+
+    digests = {name: sha256(name.encode()).hexdigest() for name in jars.locked()}
+    monkeypatch.setattr(jars, "locked", lambda: digests)
+    found = jars.delta_jars()
+    assert [path.name for path in found] == list(digests)
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", "")
+    assert jars.delta_jars() == found  # neither Java nor a network now
+
+
+def test_no_java(tmp_path):
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"topics": {}, "members": {}}))
+    done = run("-m", "coordinator", "assign", spec, "--engine", "spark", PATH="", JAVA_HOME="")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "muster: Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless\n"
+    )
