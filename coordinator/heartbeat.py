@@ -338,10 +338,10 @@ def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> boo
     """Whether the target is computed off the heartbeat path: by the group's setting, or by size."""
     if settings.get("consumer.assignor.engine") == "spark":
         return True
-    members = draft.group.members
-    if 2 * len(members) > config.engine.step_rows_max:
+    members = len(draft.group.members) + 1
+    if members > config.engine.step_rows_max:
         return True
-    rows = len(members) + sum(map(len, draft.group.targets.values()))
+    rows = members + sum(map(len, draft.group.targets.values()))
     return rows > config.engine.step_rows_max
 
 
