@@ -162,17 +162,20 @@ def _one_joins(
 ) -> Iterator[Figure]:
     """Until the group's target for the newcomer is durable; others beat one by one meanwhile."""
     waits: list[float] = []
+    epochs = dict.fromkeys(ids, 2)
     over = threading.Event()
 
     def beat() -> None:
         at = 0
         while not over.is_set():
+            member_id = ids[at % len(ids)]
             began = time.perf_counter()
             answer = coordinator.consumer_group_heartbeat(
-                group_id=GROUP, member_id=ids[at % len(ids)], member_epoch=2
+                group_id=GROUP, member_id=member_id, member_epoch=epochs[member_id]
             )
-            assert answer.error_code == 0, answer
             waits.append((time.perf_counter() - began) * 1000)
+            assert answer.error_code == 0, answer
+            epochs[member_id] = answer.member_epoch
             at += 1
             time.sleep(0.001)
 
