@@ -139,13 +139,17 @@ class GroupConfigured(Record, frozen=True, gc=False):
 
 
 class TopicChanged(Record, frozen=True, gc=False):
-    """A topic as the coordinator last saw it; racks[p] are those of partition p, () is unknown."""
+    """A topic as the coordinator last saw it; racks[p] are those of partition p, () is unknown.
+
+    `version` is of the change that brought the topic; 0 is that of this very record.
+    """
 
     kind: ClassVar[str] = "topic"
     topic: str
     topic_id: str
     partitions: int
     racks: tuple[tuple[str, ...], ...] = ()
+    version: int = 0
 
 
 class ComputationPrepared(Record, frozen=True, gc=False):

@@ -147,6 +147,8 @@ def _regex(record: RegexResolved, state: State) -> None:
     old = group.regexes.get(record.regex)
     _count_names(state, group, old.topics if old else (), record.topics)
     group.regexes[record.regex] = record
+    # A snapshot does not tell every change of topics, but no count may be given twice.
+    state.topics_version = max(state.topics_version, record.version)
 
 
 @_replay.register
@@ -161,24 +163,19 @@ def _settings(record: GroupConfigured, state: State) -> None:
 
 @_replay.register
 def _topic(record: TopicChanged, state: State) -> None:
-    _set_topic(
-        state,
-        record.topic,
-        Topic.of(record.topic, record.topic_id, record.partitions, record.racks),
-    )
+    old = state.topics.get(record.topic)
+    version = record.version or (old.version if old else state.topics_version + 1)
+    topic = Topic.of(record.topic, record.topic_id, record.partitions, record.racks, version)
+    _set_topic(state, record.topic, topic)
+    state.topics_version = max(state.topics_version, version)
+    state.new_topics_version = max(state.new_topics_version, version)
 
 
 @_replay.register
 def _computation(record: ComputationPrepared, state: State) -> None:
     group = state.groups.get(record.group_id)
-    if group is None:
-        return
-    group.computation = Computation(
-        record,
-        {member_id: member.meta for member_id, member in group.members.items()},
-        [state.topics[name] for name in sorted(group.names) if name in state.topics],
-        {regex: found.topics for regex, found in group.regexes.items()},
-    )
+    if group is not None:
+        group.computation = Computation.of(record, group, state.topics)
 
 
 @_replay.register
@@ -333,10 +330,8 @@ def _set_topic(state: State, name: str, topic: Topic | None) -> None:
     state.topics_version += 1
     if topic is None:
         state.topics.pop(name, None)
-        return
-    if old is None:
-        state.new_topics_version = state.topics_version
-    state.topics[name] = topic
+    else:
+        state.topics[name] = topic
 
 
 def _add_hash(group: Group, change: int) -> None:

@@ -49,15 +49,22 @@ class Topic:
     partitions: int
     racks: tuple[tuple[str, ...], ...]
     hash: int
+    version: int = 0
+    """`State.topics_version` when it came, for regexes that were resolved before (G-83)."""
 
     @classmethod
     def of(
-        cls, name: str, topic_id: str, partitions: int, racks: tuple[tuple[str, ...], ...]
+        cls,
+        name: str,
+        topic_id: str,
+        partitions: int,
+        racks: tuple[tuple[str, ...], ...],
+        version: int = 0,
     ) -> Topic:
         """Return the topic with its hash over id, name, count and sorted racks (G-148)."""
         text = repr((0, topic_id, name, partitions, [sorted(r) for r in racks]))
         digest = hashlib.blake2b(text.encode(), digest_size=HASH_BITS // 8).digest()
-        return cls(TopicKey(name, topic_id), partitions, racks, int.from_bytes(digest))
+        return cls(TopicKey(name, topic_id), partitions, racks, int.from_bytes(digest), version)
 
 
 class NameList:
@@ -115,6 +122,16 @@ class Computation:
     topics: list[Topic]
     """The subscribed topics by name, when it was prepared."""
     regexes: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, record: ComputationPrepared, group: Group, topics: dict[str, Topic]) -> Computation:
+        """Return a computation that is prepared now."""
+        return cls(
+            record,
+            {member_id: member.meta for member_id, member in group.members.items()},
+            [topics[name] for name in sorted(group.names) if name in topics],
+            {regex: found.topics for regex, found in group.regexes.items()},
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +236,7 @@ class State:
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     topics_version: int = 0
-    """How often topics changed."""
+    """How often topics changed; versions of regexes are of this count (G-82)."""
     new_topics_version: int = 0
     """The version that last brought a topic that was not there (G-83)."""
 
