@@ -84,15 +84,19 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
             f"Received member epoch {event.member_epoch} is newer than current member epoch "
             f"{member.epoch}."
         )
-    _check_given(member, event)
+    _check_given(state, member, event)
 
 
-def _check_given(member: Member, event: OffsetCommit) -> None:
-    """Take an older epoch for partitions that the member was given no later (G-122)."""
+def _check_given(state: State, member: Member, event: OffsetCommit) -> None:
+    """Take an older epoch for partitions that the member was given no later (G-122).
+
+    Of the topic that has the name now: offsets of one that is gone mean nothing in its successor.
+    """
     held = member.current.assigned + member.current.pending
     for topic, partitions in event.offsets.items():
+        key = state.topics[topic].key if topic in state.topics else None
         for partition in partitions:
-            given = epoch_of(held, topic, partition)
+            given = None if key is None else epoch_of(held, key, partition)
             if given is None:
                 raise _stale(
                     f"Partition {topic}-{partition} is not assigned or pending revocation for "
@@ -119,22 +123,22 @@ def _stale(message: str) -> GroupError:
 def fetch(state: State, event: OffsetFetch) -> Result:
     """Return {topic: {partition: OffsetCommitted or None}} (G-125).
 
+    A group that is not there has committed nothing; that is no error.
+
     Raises
     ------
     GroupError
         UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH when the epoch is not exactly the member's.
     """
     group = state.groups.get(event.group_id)
-    checked = event.member_id is not None or event.member_epoch >= 0
-    if checked and group is not None and (group.members or event.member_epoch >= 0):
+    of_a_member = event.member_id is not None or event.member_epoch >= 0
+    if group is not None and of_a_member:
         member = _member(group, event.member_id or "")
         if member.epoch != event.member_epoch:
             raise _stale(
                 f"Received member epoch {event.member_epoch}, the current member epoch is "
                 f"{member.epoch}."
             )
-    elif checked and group is None and event.member_epoch >= 0:
-        raise not_found(event.group_id)
     offsets = state.offsets.get(event.group_id, {})
     found: dict[str, dict[int, OffsetCommitted | None]] = {}
     if event.topics is None:

@@ -140,10 +140,10 @@ def within(spans: Spans, holding: Holding) -> bool:
     return not minus(spans, holding)
 
 
-def epoch_of(holding: Holding, topic: str, partition: int) -> int | None:
-    """Return the assignment epoch of one partition, None when it is not there; by topic name."""
+def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
+    """Return the assignment epoch of one partition, None when it is not there."""
     for key, first, end, epoch in holding:
-        if key.name == topic and first <= partition < end:
+        if key == topic and first <= partition < end:
             return epoch
     return None
 
