@@ -83,7 +83,7 @@ REFUSALS = {
     ),
     Status.FAILED: (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "The coordinator cannot read its log: try again.",
+        "The coordinator cannot read or write its log: try again.",
     ),
     Status.FENCED: (
         ErrorCode.NOT_COORDINATOR,
@@ -139,6 +139,7 @@ class Runner:
         self.topics = TopicView()
         self._topics_version = 0
         self._seen_ms = 0
+        self._loading = False
 
     # Loading -------------------------------------------------------------------------------------
 
@@ -150,6 +151,13 @@ class Runner:
         OSError, LogError
             The log cannot be read; the runner refuses requests until it can.
         """
+        self._loading = True
+        try:
+            self._load()
+        finally:
+            self._loading = False
+
+    def _load(self) -> None:
         self.status = Status.LOADING
         began = self.clock()
         try:
@@ -352,6 +360,11 @@ class Runner:
 
     def reload(self) -> None:
         """Drop memory and replay; while that fails, requests are refused."""
+        if self._loading:
+            # The first records after a load were not written: to replay at once would go on for
+            # ever.
+            self.status = Status.FAILED
+            return
         try:
             self.load()
         except Exception:
