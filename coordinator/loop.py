@@ -131,7 +131,7 @@ class Loop:
         items = self._take()
         events = [event for item in items for event in item.events]
         if events:
-            self._answer(items, self.runner.run(events))
+            self._answer(items, self.runner.confirmed(self.runner.run(events)))
             ended = time.monotonic()
             total = self._idle_s + ended - began
             waited = (began - items[0].since) * 1000

@@ -339,9 +339,8 @@ class Runner:
                 self.position = self.log.append(records, now)
                 self._seen_ms = self.clock()
                 self.metrics.committed(records, self._seen_ms - now)
-            elif now - self._seen_ms > self.config.lease.check_ms or now < self._seen_ms:
-                self.log.look()
-                self._seen_ms = now
+            else:
+                self._look(now)
         except Fenced as error:
             self.fence(str(error))
             return False
@@ -352,6 +351,23 @@ class Runner:
             logger.exception("not acknowledged, memory is dropped")
             return self._doubt()
         return True
+
+    def _look(self, now: int) -> None:
+        """See that the log is ours, if that was not seen within the last check_ms."""
+        if now < self._seen_ms or now - self._seen_ms > self.config.lease.check_ms:
+            self.log.look()
+            self._seen_ms = now
+
+    def confirmed(self, answers: list[Answer]) -> list[Answer]:
+        """Return answers that may leave now.
+
+        The process may have been stopped since they were decided: whoever hands them out asks this
+        last, so that a woken zombie looks before its first answer.
+        """
+        if self.status is Status.ACTIVE and not self._commit([]):
+            refused = self.refusal() if self.status is not Status.ACTIVE else _retry()
+            return [refused] * len(answers)
+        return answers
 
     def _doubt(self) -> bool:
         self.metrics.commit_failed()
