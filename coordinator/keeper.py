@@ -9,10 +9,8 @@ from collections.abc import Callable
 from coordinator.lease import Lease
 from coordinator.log import LogError, RecordLog
 from coordinator.loop import Loop
-from coordinator.replay import replay
-from coordinator.runner import Status
+from coordinator.runner import Status, replayed
 from coordinator.snapshot import records_of
-from coordinator.state import State
 
 CARE_S = 0.25
 logger = logging.getLogger("muster.coordinator")
@@ -42,7 +40,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin."""
-        self._snapshot_at = self._loop.runner.position
+        self._snapshot_at = self._loop.runner.loaded_from
         for thread in self._threads:
             thread.start()
 
@@ -94,10 +92,6 @@ def write_snapshot(log: RecordLog, at_ms: int) -> int:
 
     The live state is not touched: a snapshot of a million members takes seconds.
     """
-    state, position = State(), 0
-    for batch in log.replay():
-        for record in batch.records:
-            replay(state, record)
-        position = batch.position
+    state, _, position = replayed(log)
     log.snapshot(records_of(state), position, at_ms)
     return position

@@ -112,6 +112,8 @@ class Runner:
         ACTIVE: it answers. Everything else refuses (G-150).
     position
         Of the last record that is durable.
+    loaded_from
+        Of the snapshot that the last load began with; about the log's beginning without one.
     topics
         Those that are durable, for readers in other threads.
     """
@@ -132,6 +134,7 @@ class Runner:
         self.state = State()
         self.status = Status.LOADING
         self.position = 0
+        self.loaded_from = 0
         self.timers: Deadlines[TimerKey] = Deadlines()
         self.tasks: list[Task] = []
         self.failures: dict[str, int] = {}
@@ -161,7 +164,7 @@ class Runner:
         self.status = Status.LOADING
         began = self.clock()
         try:
-            state, position = replayed(self.log)
+            state, self.loaded_from, position = replayed(self.log)
         except Fenced:
             self.fence("while it replayed the log")
             return
@@ -465,25 +468,26 @@ class Runner:
         return Job(task, prepared(group, found), task.assignor, settings)
 
 
-def replayed(log: RecordLog) -> tuple[State, int]:
-    """Return the state that a log says, and its position.
+def replayed(log: RecordLog) -> tuple[State, int, int]:
+    """Return the state that a log says, where reading began, and where it ended.
 
     A million members are millions of objects without a cycle among them: the garbage collector
     would look at all of them again and again while they come, and ever after.
     """
-    state, position = State(), 0
+    state, began, position = State(), 0, 0
     collecting = gc.isenabled()
     gc.disable()
     try:
         for batch in log.replay():
             for record in batch.records:
                 replay(state, record)
+            began = began or batch.position
             position = batch.position
         gc.freeze()
     finally:
         if collecting:
             gc.enable()
-    return state, position
+    return state, began, position
 
 
 def _our_fault() -> GroupError:
