@@ -5,8 +5,10 @@ Commits go through delta-rs (delta_table.py), data files are ours (parts.py), ro
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Self
 
 import pyarrow as pa
@@ -17,10 +19,10 @@ from coordinator.config import LogConfig
 from coordinator.delta_table import Lost, Table, Transact, load, transact
 from coordinator.disk import Disk
 from coordinator.housekeeping import Housekeeper
-from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, merged
+from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, LogError, NoLog, merged
 from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, write_part
 from coordinator.records import Record
-from coordinator.repair import damaged
+from coordinator.repair import damaged, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
 
@@ -28,6 +30,9 @@ TRIES = 20
 """How often a version that another writer took is tried for again."""
 CLAIM_TRIES = 200
 """The same for a claim, which races with every commit of a coordinator that is alive."""
+
+
+logger = logging.getLogger("muster.coordinator")
 
 
 class DeltaLog:
@@ -79,6 +84,8 @@ class DeltaLog:
             try:
                 os.makedirs(table.path, exist_ok=True)
                 table.open(SCHEMA)
+                if self.config.fsync:
+                    set_aside_torn(self._disk, self._snapshots.path)
             except OSError as error:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
@@ -144,8 +151,9 @@ class DeltaLog:
         try:
             self._known = self._table.commit([part], epoch)
         except CommitFailed:
-            if not self._table.unsure:  # nobody will ever name the file
-                self._disk.remove(os.path.join(self._table.path, part.path))
+            with suppress(OSError):
+                if not self._table.unsure:  # nobody will ever name the file
+                    self._disk.remove(os.path.join(self._table.path, part.path))
             raise
         self.position += len(rows)
 
@@ -165,11 +173,23 @@ class DeltaLog:
             self._settle()
             parts, until = parts_of(self._table.handle), self.position
         seen, after = Seen(), 0
-        for batch in read_snapshot(self._opened_snapshots(), until, seen):
+        for batch in self._from_snapshot(until, seen):
             yield batch
             after = batch.position
         for rows in _rows(self._disk, self._table.path, parts, after):
             yield from batches(rows, seen)
+
+    def _from_snapshot(self, until: int, seen: Seen) -> Iterator[Batch]:
+        """Whatever is wrong with the snapshots, the log has everything."""
+        table = Table(self._snapshots.path, self._disk, transact, sync=False)
+        try:
+            table.refresh()
+        except NoLog:
+            return
+        except LogError as error:
+            logger.warning("snapshots are passed over: %s", error)
+            return
+        yield from read_snapshot(table, until, seen)
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""

@@ -8,6 +8,7 @@ else is written, because the number alone does not keep an old writer from appen
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ PROPERTIES = {
 }
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
+
+DECORATION = re.compile(r"\x1b\[\d+m|↳")
+STACK_TRACE = re.compile(r"\s*\d+: ")
 
 Action: TypeAlias = AddAction | RemoveAction
 Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
@@ -266,5 +270,10 @@ class Table:
 
 
 def one_line(error: Exception) -> str:
-    """Return the first line of a message; delta-rs adds stack traces."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return a message without delta-rs's colours, arrows, lines and stack traces."""
+    lines = []
+    for line in DECORATION.sub("", str(error)).splitlines():
+        if STACK_TRACE.match(line):
+            break
+        lines.append(line.strip())
+    return ": ".join(filter(None, lines)) or type(error).__name__

@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -84,7 +85,8 @@ def write_part(
             disk.sync(path)
             disk.sync(folder)
     except OSError as error:
-        disk.remove(path)
+        with suppress(OSError):  # a disk that cannot be written to
+            disk.remove(path)
         raise CommitFailed(f"nothing was written to {folder}: {error}") from None
     values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
     stats = json.dumps(_statistics(rows))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from coordinator.columns import SCHEMA, encode
 from coordinator.delta_table import Action, Table
@@ -44,7 +45,8 @@ def write_snapshot(
     position
         What the log's rows up to there come to.
     """
-    there = _by_position(table)
+    with table.lock:
+        there = _by_position(table.handle)
     if position in there:
         return
     actions: list[Action] = []
@@ -63,7 +65,8 @@ def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
 
     It is read whole before the first batch leaves: half of one is worse than none.
     """
-    there = _by_position(table)
+    with table.lock:
+        there = _by_position(table.handle)
     for position in sorted(there, reverse=True):
         if position > until:
             logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
@@ -80,9 +83,8 @@ def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
         return
 
 
-def _by_position(table: Table) -> dict[int, list[Part]]:
+def _by_position(table: DeltaTable) -> dict[int, list[Part]]:
     found: dict[int, list[Part]] = {}
-    with table.lock:
-        for part in parts_of(table.handle):
-            found.setdefault(part.snapshot, []).append(part)
+    for part in parts_of(table):
+        found.setdefault(part.snapshot, []).append(part)
     return found

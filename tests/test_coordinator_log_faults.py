@@ -1,0 +1,408 @@
+"""What goes wrong with disks, commits and files: nothing is lost, and the message names it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from log_records import life
+
+from coordinator import delta_table, housekeeping
+from coordinator.config import LogConfig
+from coordinator.delta_log import DeltaLog, read
+from coordinator.delta_table import transact
+from coordinator.disk import Disk
+from coordinator.log import CommitFailed, CorruptLog, Fenced, NewerLog
+from coordinator.repair import commit_file
+
+
+def replayed(log):
+    return [record for batch in log.replay() for record in batch.records]
+
+
+def claimed(store, **more):
+    log = DeltaLog(store, **more)
+    log.claim("me", "", 1)
+    return log
+
+
+# Commits ------------------------------------------------------------------------------------------
+
+
+class Commits:
+    """Commits that fail before, or after they landed."""
+
+    def __init__(self):
+        self.fail = None
+
+    def __call__(self, table, actions, epoch, commit_id):
+        if self.fail == "before":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        transact(table, actions, epoch, commit_id)
+        if self.fail == "after":
+            raise OSError(errno.ETIMEDOUT, "the answer was lost")
+
+
+@pytest.fixture
+def commits():
+    return Commits()
+
+
+def test_a_commit_that_did_not_land_may_be_tried_again(tmp_path, commits):
+    log = claimed(tmp_path, transact=commits)
+    log.append(life(1), 2)
+    commits.fail = "before"
+    with pytest.raises(CommitFailed, match=r"nothing was written to .*No space left"):
+        log.append(life(2), 3)
+    commits.fail = None
+    assert replayed(log) == life(1)
+    assert log.append(life(3), 4) == 23
+    assert replayed(log) == life(1) + life(3)
+    files = {name for name in os.listdir(tmp_path / "log") if name.endswith(".parquet")}
+    assert len(files) == 3  # the file of the failed commit is gone
+
+
+def test_a_commit_that_landed_unheard_is_found_and_not_written_twice(tmp_path, commits):
+    log = claimed(tmp_path, transact=commits)
+    commits.fail = "after"
+    assert log.append(life(1), 2) == 12
+    assert log.append(life(2), 3) == 23
+    assert replayed(log) == life(1) + life(2)
+
+
+def test_a_claim_that_landed_unheard_is_ours(tmp_path, commits):
+    commits.fail = "after"
+    assert claimed(tmp_path, transact=commits).epoch == 1
+    assert claimed(tmp_path, transact=commits).epoch == 2
+
+
+@pytest.mark.parametrize("landed", ["before", "after"])
+def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeypatch, landed):
+    log = claimed(tmp_path, transact=commits)
+    commits.fail = landed
+
+    def unreadable(*_):
+        raise CorruptLog("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_table, "load", unreadable)
+        with pytest.raises(
+            CommitFailed, match="whether it landed cannot be seen: the disk is away"
+        ):
+            log.append(life(1), 2)
+    commits.fail = None
+    there = life(1) if landed == "after" else []
+    assert replayed(log) == there
+    assert log.append(life(2), 3) == 1 + len(there) + 11
+    assert replayed(log) == there + life(2)
+
+
+def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
+    """A job that sets a property, say; it takes the version that we wanted."""
+    log = claimed(tmp_path)
+    for epoch in (1, 2):
+        DeltaTable(tmp_path / "log").alter.set_table_properties(
+            {"delta.logRetentionDuration": "interval 9 days"}
+        )
+        log.look()
+        log.append(life(epoch), 2)
+        DeltaTable(tmp_path / "log").alter.set_table_properties(
+            {"delta.logRetentionDuration": "interval 8 days"}
+        )
+    assert replayed(log) == life(1) + life(2)
+
+
+@pytest.mark.parametrize("asked", ["look", "append"])
+def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, monkeypatch, asked):
+    """The file that would tell it of its successor is long gone."""
+    monkeypatch.setattr(housekeeping, "COMMITS_KEPT_S", 0.0)
+    zombie = claimed(tmp_path)
+    zombie.append(life(1), 2)
+    config = LogConfig(reopen_commits=5, pack_commits=10_000)
+    successor = claimed(tmp_path, config=config)
+    for epoch in range(2, 20):
+        successor.append(life(epoch), epoch)
+        if successor.housekeeping_due():
+            successor.housekeep()
+    for version in (1, 2, 3):
+        assert not os.path.exists(commit_file(str(tmp_path / "log"), version))
+    with pytest.raises(Fenced, match="with epoch 2"):
+        zombie.look() if asked == "look" else zombie.append(life(99), 99)
+    successor.append(life(20), 20)
+    assert [r for r in replayed(successor) if r == life(99)[0]] == []
+    assert len(replayed(successor)) == 20 * 11
+
+
+# Disks --------------------------------------------------------------------------------------------
+
+
+class BrokenDisk(Disk):
+    """Fails as told: `fail` gets the name of the call and the path, and may raise."""
+
+    def __init__(self):
+        self.calls = []
+        self.fail = lambda *_: None
+
+    def sync(self, path):
+        self.calls.append(path)
+        self.fail("sync", path)
+        super().sync(path)
+
+    def write_rows(self, path, rows):
+        self.fail("write", path)
+        return super().write_rows(path, rows)
+
+    def exists(self, path):
+        self.fail("exists", path)
+        return super().exists(path)
+
+
+@pytest.fixture
+def disk():
+    return BrokenDisk()
+
+
+def failing(call, ending, code):
+    def fail(called, path):
+        if called == call and path.endswith(ending):
+            raise OSError(code, os.strerror(code), path)
+
+    return fail
+
+
+def test_an_append_waits_for_the_disk_and_in_order(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk)
+    disk.calls.clear()
+    commit = commit_file(log.store + "/log", 2)
+
+    def fail(call, path):
+        if call == "sync" and path.endswith(".parquet"):
+            assert not os.path.exists(commit)  # nobody can see the commit yet
+
+    disk.fail = fail
+    log.append(life(1), 2)
+    part, folder, *rest = disk.calls
+    assert part.endswith(".parquet")
+    assert [folder, *rest] == [f"{log.store}/log", commit, f"{log.store}/log/_delta_log"]
+
+
+def test_without_fsync_nothing_waits(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk, config=LogConfig(fsync=False))
+    log.append(life(1), 2)
+    assert disk.calls == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_data_file_that_cannot_be_written_costs_nothing_else(tmp_path, disk, call, code):
+    log = claimed(tmp_path, disk=disk)
+    log.append(life(1), 2)
+    disk.fail = failing(call, ".parquet", code)
+    with pytest.raises(CommitFailed, match=f"nothing was written to .*{os.strerror(code)}"):
+        log.append(life(2), 3)
+    disk.fail = lambda *_: None
+    assert replayed(log) == life(1)
+    log.append(life(3), 4)
+    assert replayed(log) == life(1) + life(3)
+
+
+def test_nothing_is_built_on_a_commit_that_the_disk_did_not_confirm(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk)
+    disk.fail = failing("sync", ".json", errno.EIO)
+    for _ in range(2):
+        with pytest.raises(CommitFailed, match=r"did not confirm .*2\.json.*see to the disk"):
+            log.append(life(1), 2)
+        disk.fail = lambda *_: None
+    again = claimed(tmp_path)
+    again.append(life(2), 3)
+    assert replayed(again) == life(1) + life(2)
+
+
+def test_a_look_that_fails_is_not_a_yes(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk)
+    disk.fail = failing("exists", ".json", errno.EIO)
+    with pytest.raises(CommitFailed, match="is ours cannot be seen"):
+        log.look()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of half a megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing_wherever_it_fills_up(small_disk):
+    log = claimed(small_disk)
+    log.append(life(1), 2)
+    kept = life(1)
+    page = 4096
+    for room in range(0, 9 * page, page):  # the data file is about two pages, the commit one
+        log.append(life(2), 2)
+        kept += life(2)
+        free = shutil.disk_usage(small_disk).free
+        (small_disk / "ballast").write_bytes(b"x" * max(0, free - room))
+        try:
+            log.append(life(3), 3)
+            kept += life(3)
+        except CommitFailed as error:
+            assert "No space left" in str(error)  # noqa: PT017 - with enough room it does not fail
+        (small_disk / "ballast").unlink()
+        assert replayed(log) == kept
+    assert replayed(claimed(small_disk)) == kept
+
+
+def test_a_read_only_disk_refuses_and_goes_on_when_it_can(small_disk):
+    log = claimed(small_disk)
+    log.append(life(1), 2)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(CommitFailed, match="Read-only file system"):
+        log.append(life(2), 3)
+    with pytest.raises(CommitFailed, match="Read-only file system"):
+        claimed(small_disk)
+    assert replayed(log) == life(1)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    log.append(life(3), 4)
+    assert replayed(log) == life(1) + life(3)
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def written(store, **more):
+    log = claimed(store, **more)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    return commit_file(log.store + "/log", 4)
+
+
+def cut(path, keep):
+    with open(path, "rb+") as file:
+        file.truncate(int(os.path.getsize(path) * keep))
+
+
+TEARS = {
+    "empty": lambda path: cut(path, 0),
+    "half": lambda path: cut(path, 0.5),
+    "zeros": lambda path: Path(path).write_bytes(b"\0" * 512),
+    "one line": lambda path: _keep_lines(path, 1),
+    "two lines": lambda path: _keep_lines(path, 2),
+}
+
+
+def _keep_lines(path, count):
+    with open(path) as file:
+        lines = file.readlines()[:count]
+    with open(path, "w") as file:
+        file.writelines(lines)
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_a_torn_newest_commit_is_set_aside(tmp_path, caplog, tear):
+    newest = written(tmp_path)
+    TEARS[tear](newest)
+    log = claimed(tmp_path)
+    assert f"{newest} was torn by a crash and is set aside as" in caplog.text
+    assert replayed(log) == life(1) + life(2)
+    log.append(life(4), 9)
+    assert replayed(log) == life(1) + life(2) + life(4)
+    assert [batch.position for batch in read(tmp_path)] == [1, 12, 23, 24, 35]
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_without_fsync_a_torn_newest_commit_is_refused(tmp_path, tear):
+    config = LogConfig(fsync=False)
+    newest = written(tmp_path, config=config)
+    TEARS[tear](newest)
+    with pytest.raises(CorruptLog, match=f"{newest} is damaged: restore it"):
+        claimed(tmp_path, config=config)
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_an_older_torn_commit_is_refused_by_name(tmp_path, tear):
+    written(tmp_path)
+    older = commit_file(str(tmp_path / "log"), 3)
+    TEARS[tear](older)
+    with pytest.raises(CorruptLog, match=f"{older} is damaged"):
+        claimed(tmp_path)
+    if tear != "two lines":  # the rows are in the second one
+        with pytest.raises(CorruptLog, match=f"{older} is damaged"):
+            list(read(tmp_path))
+
+
+def test_a_missing_commit_is_refused_by_name(tmp_path):
+    written(tmp_path)
+    older = commit_file(str(tmp_path / "log"), 3)
+    os.unlink(older)
+    with pytest.raises(CorruptLog, match=f"{older} is missing"):
+        claimed(tmp_path)
+
+
+def newest_part(store):
+    parts = (store / "log").glob("*.parquet")
+    return max(parts, key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_a_damaged_data_file_is_refused_by_name(tmp_path):
+    written(tmp_path)
+    log = claimed(tmp_path)
+    log.append(life(4, members=400), 9)
+    part = newest_part(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[len(data) // 4] ^= 0x40
+    for damage in (bytes(data), bytes(data[: len(data) // 2]), b""):
+        part.write_bytes(damage)
+        with pytest.raises(CorruptLog, match=f"{part} cannot be read"):
+            replayed(log)
+    part.unlink()
+    with pytest.raises(CorruptLog, match=f"{part} cannot be read.*No such file"):
+        replayed(log)
+
+
+def test_a_torn_checkpoint_costs_nothing(tmp_path, caplog):
+    config = LogConfig(reopen_commits=3)
+    written(tmp_path)
+    log = claimed(tmp_path, config=config)
+    log.housekeep()
+    (checkpoint,) = (tmp_path / "log" / "_delta_log").glob("*.checkpoint.parquet")
+    cut(checkpoint, 0.5)
+    log = claimed(tmp_path)
+    assert f"{checkpoint} was torn" in caplog.text
+    assert replayed(log) == life(1) + life(2) + life(3)
+
+
+def test_a_log_of_a_newer_version_is_refused(tmp_path):
+    written(tmp_path)
+    DeltaTable(tmp_path / "log").alter.set_table_properties(
+        {"muster.format": "2"}, raise_if_not_exists=False
+    )
+    for opened in (claimed, lambda store: list(read(store))):
+        with pytest.raises(
+            NewerLog, match=r"has format 2, this version of Muster knows .* up to 1"
+        ):
+            opened(tmp_path)
+
+
+def test_another_delta_table_is_not_taken_for_a_log(tmp_path):
+    write_deltalake(tmp_path / "log", pa.table({"a": [1]}))
+    with pytest.raises(CorruptLog, match="not of a coordinator: it has no property"):
+        claimed(tmp_path)
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "store").write_text("")
+    with pytest.raises(
+        CommitFailed, match=r"store .*/store cannot be opened: .*Not a directory|File exists"
+    ):
+        claimed(tmp_path / "store")
