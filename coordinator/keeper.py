@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 
 from coordinator.lease import Lease
+from coordinator.loading import replayed
 from coordinator.log import LogError, RecordLog
 from coordinator.loop import Loop
-from coordinator.runner import Status, replayed
 from coordinator.snapshot import records_of
+from coordinator.status import Status
 
 CARE_S = 0.25
 logger = logging.getLogger("muster.coordinator")

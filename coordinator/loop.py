@@ -20,7 +20,8 @@ from typing import TypeVar
 from coordinator.engine import Engine, LocalEngine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import ComputeTarget, Event, ResolveRegexes, TargetComputed, TargetFailed
-from coordinator.runner import Answer, Runner, Status
+from coordinator.runner import Answer, Runner
+from coordinator.status import Status
 
 ENTRY_POINTS = "muster.engines"
 TICK_S = 0.05

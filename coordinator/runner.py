@@ -8,11 +8,9 @@ within the last `lease.check_ms`. On any doubt memory is dropped and the log rep
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from time import perf_counter
 from typing import TypeAlias
 
@@ -41,12 +39,14 @@ from coordinator.events import (
 )
 from coordinator.heartbeat import ENGINE_PREFIX
 from coordinator.kafka_config import group_value
+from coordinator.loading import replayed
 from coordinator.log import Fenced, LogError, RecordLog
 from coordinator.machine import steady_heartbeat, step
 from coordinator.metrics import Metrics
 from coordinator.records import MemberState, Record, TargetMetadata
 from coordinator.replay import replay
 from coordinator.state import State, TopicView
+from coordinator.status import Status, our_fault, refusal, retry
 from coordinator.target import prepared
 from coordinator.timers import Deadlines, Due
 from coordinator.topics import TopicCatalog
@@ -64,33 +64,6 @@ FENCES = {
 }
 EXPIRE = "expire-group-metadata"
 logger = logging.getLogger("muster.coordinator")
-
-
-class Status(StrEnum):
-    """What a coordinator is doing with its store."""
-
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    FENCED = "fenced"
-    CLOSED = "closed"
-
-
-REFUSALS = {
-    Status.LOADING: (
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        "The coordinator replays its log: try again.",
-    ),
-    Status.FAILED: (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "The coordinator cannot read or write its log: try again.",
-    ),
-    Status.FENCED: (
-        ErrorCode.NOT_COORDINATOR,
-        "Another coordinator has taken the store over: find it and ask there.",
-    ),
-    Status.CLOSED: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down."),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +220,7 @@ class Runner:
             One answer an event, in order: its Result, or the error that refuses it.
         """
         if self.status is not Status.ACTIVE:
-            return [self.refusal()] * len(events)
+            return [refusal(self.status)] * len(events)
         answers, records, broken = self._decide(events)
         if broken is not None:
             # The state contradicts a record: our bug. Nothing of the batch is kept; the others of
@@ -256,7 +229,9 @@ class Runner:
             others = self.run([event for at, event in enumerate(events) if at != broken])
             return [*others[:broken], answers[broken], *others[broken:]]
         if not self._commit(records):
-            return [self.refusal() if self.status is not Status.ACTIVE else _retry()] * len(events)
+            return [refusal(self.status) if self.status is not Status.ACTIVE else retry()] * len(
+                events
+            )
         if self.state.topics_version != self._topics_version:
             self._show_topics()
         for answer in answers:
@@ -289,14 +264,14 @@ class Runner:
                 continue
             except Exception:
                 logger.exception("no answer to %r", event)
-                answers.append(_our_fault())
+                answers.append(our_fault())
                 continue
             try:
                 for record in result.records:
                     replay(self.state, record)
             except Exception:
                 logger.exception("the records of %r contradict the state", event)
-                answers.append(_our_fault())
+                answers.append(our_fault())
                 return answers, [], at
             records += result.records
             answers.append(result)
@@ -368,7 +343,7 @@ class Runner:
         last, so that a woken zombie looks before its first answer.
         """
         if self.status is Status.ACTIVE and not self._commit([]):
-            refused = self.refusal() if self.status is not Status.ACTIVE else _retry()
+            refused = refusal(self.status) if self.status is not Status.ACTIVE else retry()
             return [refused] * len(answers)
         return answers
 
@@ -396,10 +371,6 @@ class Runner:
         self.state = State()
         self.timers = Deadlines()
         self.metrics.fenced()
-
-    def refusal(self) -> GroupError:
-        """Return what every request is told while the runner is not active."""
-        return GroupError(*REFUSALS[self.status])
 
     def _after(self, result: Result) -> None:
         """Start the timers and keep the tasks of a step that is durable."""
@@ -466,37 +437,3 @@ class Runner:
             return None
         settings = dict(self.state.settings.get(task.group_id, {}))
         return Job(task, prepared(group, found), task.assignor, settings)
-
-
-def replayed(log: RecordLog) -> tuple[State, int, int]:
-    """Return the state that a log says, where reading began, and where it ended.
-
-    A million members are millions of objects without a cycle among them: the garbage collector
-    would look at all of them again and again while they come, and ever after.
-    """
-    state, began, position = State(), 0, 0
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for batch in log.replay():
-            for record in batch.records:
-                replay(state, record)
-            began = began or batch.position
-            position = batch.position
-        gc.freeze()
-    finally:
-        if collecting:
-            gc.enable()
-    return state, began, position
-
-
-def _our_fault() -> GroupError:
-    return GroupError(
-        ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; its log says where and why."
-    )
-
-
-def _retry() -> GroupError:
-    return GroupError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, "Nothing was written; the log failed: try again."
-    )

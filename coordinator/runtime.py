@@ -46,8 +46,9 @@ from coordinator.lease import Lease
 from coordinator.log import Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
-from coordinator.runner import Answer, Clock, Runner, Status
+from coordinator.runner import Answer, Clock, Runner
 from coordinator.state import TopicView
+from coordinator.status import Status
 from coordinator.topics import DictCatalog, TopicCatalog
 
 T = TypeVar("T")
