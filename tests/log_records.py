@@ -1,4 +1,4 @@
-"""Records for tests of the log: random ones of every kind, and a small life of a group."""
+"""Random records of every kind, for tests of the log."""
 
 from __future__ import annotations
 
@@ -98,19 +98,3 @@ RECORDS = {
     ),
 }
 anything = st.lists(st.one_of(*RECORDS.values()), min_size=1, max_size=12)
-
-FOO = TopicKey("foo", "id-foo")
-
-
-def life(epoch, members=3):
-    """Return the records of one epoch of a group: different from epoch to epoch."""
-    records = [GroupMetadata("g", epoch, 2**63 + epoch, "member joined", f"m{epoch}")]
-    for at in range(members):
-        name = f"m{at}"
-        span = (FOO, 10 * at, 10 * at + epoch)
-        records += [
-            MemberMetadata("g", name, subscribed_topic_names=("bar", "foo")),
-            TargetMember("g", name, (span,)),
-            CurrentMember("g", name, epoch, epoch - 1, MemberState.STABLE, ((*span, epoch),)),
-        ]
-    return [*records, TargetMetadata("g", epoch, 0, "uniform")]

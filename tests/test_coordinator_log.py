@@ -7,7 +7,8 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from log_records import RECORDS, anything, life
+from lives import life
+from log_records import RECORDS, anything
 
 from coordinator.columns import SCHEMA, encode
 from coordinator.delta_log import DeltaLog, read, table

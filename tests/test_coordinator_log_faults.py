@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from log_records import life
+from lives import life
 
 from coordinator import delta_table, housekeeping
 from coordinator.config import LogConfig

@@ -1,0 +1,29 @@
+"""A small life of a group, as records, for tests of the log."""
+
+from __future__ import annotations
+
+from coordinator.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    MemberState,
+    TargetMember,
+    TargetMetadata,
+)
+from coordinator.spans import TopicKey
+
+FOO = TopicKey("foo", "id-foo")
+
+
+def life(epoch, members=3):
+    """Return the records of one epoch of a group: different from epoch to epoch."""
+    records = [GroupMetadata("g", epoch, 2**63 + epoch, "member joined", f"m{epoch}")]
+    for at in range(members):
+        name = f"m{at}"
+        span = (FOO, 10 * at, 10 * at + epoch)
+        records += [
+            MemberMetadata("g", name, subscribed_topic_names=("bar", "foo")),
+            TargetMember("g", name, (span,)),
+            CurrentMember("g", name, epoch, epoch - 1, MemberState.STABLE, ((*span, epoch),)),
+        ]
+    return [*records, TargetMetadata("g", epoch, 0, "uniform")]
