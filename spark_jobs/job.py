@@ -7,6 +7,7 @@ leaves the old content.
 
 from __future__ import annotations
 
+import os
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -188,6 +189,14 @@ def _engine(job: Job, config: Config) -> str:
     return "local" if rows <= config.engine.local_rows_max else "spark"
 
 
+def _refuse_to_replace_parquet(output: str | None) -> None:
+    if output is not None and not is_delta_output(output) and Path(output).exists():
+        raise SpecError(
+            f"output {output!r} is there: Spark cannot replace Parquet in one step; write a "
+            "Delta table, or remove it first"
+        )
+
+
 def _run_local(job: Job, config: Config, run_id: str) -> Done:
     members, topics = job.members.read("members"), job.topics.read("topics")
     owned, forgotten = job.owned.read("owned") if job.owned else None, 0
@@ -234,6 +243,7 @@ def _run_spark(job: Job, config: Config, run_id: str) -> Done:
 
     from spark_jobs.session import spark_session  # noqa: PLC0415
 
+    _refuse_to_replace_parquet(job.output)
     started = SparkSession.getActiveSession() is None
     spark = spark_session()
     try:
@@ -293,10 +303,11 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
 
 
 def _frame(spark: Any, table: TableRef) -> DataFrame:  # noqa: ANN401
+    path = os.path.abspath(table.path)  # the JVM may be at work in another folder
     if not table.delta:
-        frame: DataFrame = spark.read.parquet(table.path)
+        frame: DataFrame = spark.read.parquet(path)
         return frame
-    frame = spark.read.format("delta").option("versionAsOf", table.version).load(table.path)
+    frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
     return frame
 
 
@@ -325,16 +336,11 @@ def _write(assigned: Assigned, output: str, run_id: str) -> int | None:
     """Write the rows, sorted by member within each file, in one commit."""
     rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
     if not is_delta_output(output):
-        if Path(output).exists():
-            raise SpecError(
-                f"output {output!r} is there: Spark cannot replace Parquet in one step; write a "
-                "Delta table, or remove it first"
-            )
-        rows.write.parquet(output)
+        rows.write.parquet(os.path.abspath(output))
         return None
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer = writer.option("txnAppId", run_id).option("txnVersion", str(RUN_VERSION))
-    writer.save(output)
+    writer.save(os.path.abspath(output))
     return TableRef(output, None, delta=True).pinned().version
 
 
