@@ -24,7 +24,7 @@ ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
     MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
     MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
     MemberState.UNRELEASED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
-    MemberState.UNKNOWN: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNKNOWN: frozenset({MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS}),
 }
 """From which state a member may come to which (G-67, G-68); docs/coordinator.md draws it."""
 
@@ -81,7 +81,10 @@ def reconcile(
                 "The member must abandon all its partitions and rejoin.",
             )
         new = _next(state, group, meta, current, serial, aim)
-    return None if new == current else new
+    if new == current:
+        return None
+    assert new.state in ALLOWED_MOVES[current.state], f"{current} may not become {new}"
+    return new
 
 
 def _next(

@@ -41,6 +41,19 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
+GROUP_MOVES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.ASSIGNING, GroupState.STABLE, GroupState.DEAD}),
+    GroupState.ASSIGNING: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.RECONCILING: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.STABLE: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.DEAD: frozenset(),
+}
+"""From which state a group may come to which by one event; docs/coordinator.md draws it.
+
+A group is Dead once it is deleted, or expired: then it is not there.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic that exists."""

@@ -12,7 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from coordinator_core import group
 from hypothesis import HealthCheck, settings
+
+__all__ = ["group"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"

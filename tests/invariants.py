@@ -1,0 +1,131 @@
+"""What must hold of the coordinator's state after every step, whatever happened before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from coordinator import snapshot
+from coordinator.replay import replay
+from coordinator.state import FREE, HASH_BITS, Computation, State, fingerprint
+
+
+def check(state):
+    """Every group: one owner a partition, epochs in order, derived values as counted anew."""
+    for group in state.groups.values():
+        held = holders(group)
+        doubles = {partition: who for partition, who in held.items() if len(who) > 1}
+        assert not doubles, f"partitions with several owners: {doubles}"
+        assert owners(group) == {partition: who[0] for partition, who in held.items()}
+        _check_epochs(group)
+        _check_targets(group)
+        _check_derived(state, group)
+
+
+def holders(group):
+    """{(topic, partition): members}, assigned and pending, counted partition by partition."""
+    held = {}
+    for member_id, member in group.members.items():
+        for key, first, end, _ in member.current.assigned + member.current.pending:
+            for partition in range(first, end):
+                held.setdefault((key, partition), []).append(member_id)
+    return held
+
+
+def owners(group):
+    """{(topic, partition): member} as the ownership arrays say."""
+    serials = {member.serial: member_id for member_id, member in group.members.items()}
+    return {
+        (key, int(partition)): serials[int(array[partition])]
+        for key, array in group.owners.items()
+        for partition in np.flatnonzero(array != FREE)
+    }
+
+
+def _check_epochs(group):
+    assert group.assignment_epoch <= group.epoch
+    for member in group.members.values():
+        assert member.epoch <= group.assignment_epoch, f"{member.member_id} is ahead"
+        for span in member.current.assigned + member.current.pending:
+            assert span[3] <= group.assignment_epoch
+    assert set(group.targets) <= set(group.members)
+
+
+def _check_targets(group):
+    targets = [
+        (key, partition)
+        for spans in group.targets.values()
+        for key, first, end in spans
+        for partition in range(first, end)
+    ]
+    assert len(targets) == len(set(targets)), "a target assignment gives a partition twice"
+
+
+def _check_derived(state, group):
+    metas = [member.meta for member in group.members.values()]
+    lists = Counter(meta.subscribed_topic_names for meta in metas)
+    names = Counter(name for names in lists for name in names)
+    names.update(name for regex in group.regexes.values() for name in regex.topics)
+    assert {names: listed.members for names, listed in group.lists.items()} == lists
+    assert group.names == names
+    assert group.regex_members == Counter(
+        m.subscribed_topic_regex for m in metas if m.subscribed_topic_regex
+    )
+    assert group.wishes == Counter(m.server_assignor for m in metas if m.server_assignor)
+    assert group.instances == {m.instance_id: m.member_id for m in metas if m.instance_id}
+    stable = Counter(m.epoch for m in group.members.values() if m.stable)
+    assert group.stable_at == stable
+    hashes = sum(state.topics[name].hash for name in names if name in state.topics)
+    assert group.topics_hash == hashes % (1 << HASH_BITS)
+    for meta in metas:
+        assert meta.subscribed_topic_names is group.lists[meta.subscribed_topic_names].names
+
+
+def epochs(state):
+    """What may never fall: {key: epoch} of each group and each of its members."""
+    found = {}
+    for group_id, group in state.groups.items():
+        found[group_id, "group epoch"] = group.epoch
+        found[group_id, "assignment epoch"] = group.assignment_epoch
+        for member_id, member in group.members.items():
+            if member.epoch > 0:
+                # The serial tells a member from its next incarnation under the same id.
+                found[group_id, member_id, member.serial] = member.epoch
+    return found
+
+
+def check_rising(before, after):
+    """No epoch of a group or member that is still there has fallen."""
+    fallen = {
+        key: (before[key], after[key])
+        for key in before.keys() & after.keys()
+        if after[key] < before[key]
+    }
+    assert not fallen, f"epochs fell: {fallen}"
+
+
+def check_replays(state, records):
+    """All records from zero, and a snapshot, both make the same state again."""
+    assert fingerprint(replayed(records)) == fingerprint(state)
+    restored = replayed(snapshot.records_of(state))
+    assert fingerprint(restored) == _as_kept(state)
+
+
+def replayed(records):
+    """A new state from records."""
+    state = State()
+    for record in records:
+        replay(state, record)
+    check(state)
+    return state
+
+
+def _as_kept(state):
+    """A snapshot leaves out a computation whose input has changed."""
+    kept = fingerprint(state)
+    for group_id, group in state.groups.items():
+        found = group.computation
+        if found is not None and found != Computation.of(found.record, group, state.topics):
+            kept["groups"][group_id]["computation"] = None
+    return kept
