@@ -55,6 +55,8 @@ def write_snapshot(
         rows = encode(some, row, at_ms, epoch)
         row += len(some)
         actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
+    if not actions:
+        return
     for old in sorted(there)[: max(0, len(there) + 1 - KEPT)]:
         actions += [removed(part) for part in there[old]]
     table.commit(actions, epoch)
