@@ -156,6 +156,12 @@ def _existing(state: State, group: Group, event: Heartbeat) -> Member | None:
             f"Static member {event.member_id} with instance id {event.instance_id} cannot join "
             f"the group because the instance id is owned by {member.member_id} member.",
         )
+    if event.member_id in group.members and event.member_id != member.member_id:
+        # Its own partitions would be lost with nobody to notice.
+        raise _invalid(
+            f"Member {event.member_id} cannot take over instance id {event.instance_id} while it "
+            "is in the group itself: leave first, or join under another member id."
+        )
     return member
 
 
