@@ -1,0 +1,208 @@
+"""Timers: when members are given up, and the array that keeps all deadlines."""
+
+from __future__ import annotations
+
+import pytest
+from coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.config import Config
+from coordinator.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
+from coordinator.log import MemoryLog, Storage
+from coordinator.records import GroupMetadata, Tombstone
+from coordinator.runner import EXPIRE, Runner, Status
+from coordinator.timers import Deadlines
+from coordinator.topics import DictCatalog
+
+
+def reasons(records):
+    return [record.reason for record in records if isinstance(record, GroupMetadata)]
+
+
+@pytest.mark.behaviour("G-70", "S-20")
+def test_a_silent_member_is_removed_and_its_partitions_go_to_who_waits(group):
+    group.join("m1", "a")
+    group.join("m2", "a")
+    group.advance(SESSION_MS - 1)
+    group.acknowledge("m2")
+    assert group.current("m2")[1:3] == (UNRELEASED, {})
+    fired = group.advance(1)
+    assert reasons(fired[SESSION, "m1"]) == ["session timeout"]
+    assert [r.member_id for r in fired[SESSION, "m1"] if isinstance(r, Tombstone)] == ["m1"] * 3
+    group.settle()
+    assert group.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.behaviour("G-70", "G-143")
+def test_a_group_has_its_own_session_timeout(group):
+    group.run(ConfigureGroup("g", {"consumer.session.timeout.ms": "50000"}))
+    group.join("m1", "a")
+    assert group.runs(SESSION, "m1") == 50_000
+
+
+@pytest.fixture
+def revoking(group):
+    """m1 is to give up half of topic a, has 5 s for it, and says nothing."""
+    group.join("m1", "a", rebalance_timeout_ms=5_000)
+    group.join("m2", "a")
+    group.beat("m1")
+    assert group.current("m1")[1:] == (UNREVOKED, {"a": [0, 1, 2]}, {"a": [3, 4, 5]})
+    return group
+
+
+@pytest.mark.behaviour("G-71", "G-65", "S-19")
+def test_a_member_that_does_not_revoke_in_time_is_removed(revoking):
+    assert revoking.runs(REBALANCE, "m1") == 5_000
+    assert revoking.runs(REBALANCE, "m2") is None
+    revoking.advance(4_999)
+    revoking.beat("m1")  # alive, but it does not acknowledge: the timer runs on
+    fired = revoking.advance(1)
+    assert reasons(fired[REBALANCE, "m1"]) == ["rebalance timeout"]
+    revoking.settle()
+    assert revoking.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.behaviour("G-71")
+def test_the_rebalance_timer_ends_with_the_revocation(revoking):
+    revoking.acknowledge("m1")
+    assert revoking.runs(REBALANCE, "m1") is None
+
+
+@pytest.mark.behaviour("G-71")
+def test_the_rebalance_timer_is_bound_to_the_member_epoch(revoking):
+    epoch = revoking.member("m1").epoch
+    revoking.acknowledge("m1")
+    late = TimerFired(REBALANCE, "g", "m1", epoch)
+    assert revoking.member("m1").epoch != epoch
+    assert revoking.run(late).records == []
+    assert "m1" in revoking.group.members
+
+
+@pytest.mark.behaviour("G-71", "G-67")
+def test_a_newer_target_that_takes_more_starts_the_rebalance_timer_again(revoking):
+    revoking.advance(3_000)
+    revoking.join("m3", "a")
+    revoking.beat("m1", owned={"a": [0, 1, 2]})  # acknowledges; m3's part is to go next
+    assert revoking.member("m1").current.state is UNREVOKED
+    assert revoking.runs(REBALANCE, "m1") == 5_000
+
+
+@pytest.mark.behaviour("G-70")
+@pytest.mark.parametrize(("group_id", "member_id"), [("none", "m1"), ("g", "m9")])
+def test_a_timer_of_who_is_gone_means_nothing(group, group_id, member_id):
+    group.join("m1", "a")
+    assert group.run(TimerFired(SESSION, group_id, member_id)).records == []
+
+
+# After a load ------------------------------------------------------------------------------------
+
+
+class Shell:
+    """A runner on a virtual clock; `reload` is a fail-over to another one."""
+
+    def __init__(self, **topics):
+        self.now = 1_000_000
+        self.storage = Storage()
+        self.catalog = DictCatalog(topics)
+        self.reload()
+
+    def reload(self):
+        log = MemoryLog(self.storage)
+        log.claim("test", "", self.now)
+        self.runner = Runner(log, Config(), lambda: self.now, self.catalog)
+        self.runner.load()
+
+    def advance(self, ms):
+        end = self.now + ms
+        fired = []
+        while (at := self.runner.timers.next_at()) is not None and at <= end:
+            self.now = at
+            fired += [one.due.key[:1] + one.due.key[2:] for one in self.runner.tick()]
+        self.now = end
+        return fired
+
+    def beat(self, member, epoch, owned=None, **fields):
+        (answer,) = self.runner.run(
+            [Heartbeat("g", member, epoch, topic_partitions=owned, **fields)]
+        )
+        return answer.response
+
+
+JOIN = {"owned": {}, "rebalance_timeout_ms": 100_000, "subscribed_topic_names": ["a"]}
+
+
+@pytest.mark.behaviour("G-73", "K-13", "S-9")
+def test_after_a_load_everybody_has_a_full_session_and_who_revokes_a_full_rebalance_timeout():
+    shell = Shell(a=6)
+    first = shell.beat("m1", 0, **JOIN).member_epoch
+    shell.now += 1_000
+    shell.beat("m2", 0, **JOIN)
+    shell.beat("m1", first)
+    assert shell.runner.state.groups["g"].members["m1"].current.state is UNREVOKED
+    shell.now += 30_000
+    shell.reload()
+    left = {due.key: (due.at_ms - shell.now, due.epoch) for due in shell.runner.timers.all()}
+    assert left == {
+        (SESSION, "g", "m1"): (SESSION_MS, 0),
+        (SESSION, "g", "m2"): (SESSION_MS, 0),
+        (REBALANCE, "g", "m1"): (100_000, first),
+        (EXPIRE, "", ""): (600_000, 0),
+    }
+    assert shell.advance(SESSION_MS) == [(SESSION, "m1"), (SESSION, "m2")]
+
+
+@pytest.mark.behaviour("G-77")
+def test_offsets_are_looked_at_every_ten_minutes():
+    shell = Shell()
+    assert shell.advance(1_200_000) == [(EXPIRE, "")] * 2
+
+
+@pytest.mark.behaviour("G-77")
+def test_timers_rest_while_another_coordinator_has_the_store():
+    shell = Shell(a=1)
+    shell.beat("m1", 0, **JOIN)
+    old = shell.runner
+    shell.reload()
+    old.run([ExpireOffsets()])
+    shell.now += 1_000
+    assert old.run([ExpireOffsets()])[0].code.name == "NOT_COORDINATOR"
+    assert old.status is Status.FENCED
+    shell.now += 10_000_000
+    assert old.tick() == []
+
+
+# The array ---------------------------------------------------------------------------------------
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.integers(0, 80), st.integers(0, 100)),
+        st.tuples(st.just("cancel"), st.integers(0, 80), st.just(0)),
+        st.tuples(st.just("pop"), st.just(0), st.integers(0, 110)),
+    ),
+    max_size=200,
+)
+
+
+@given(operations)
+def test_deadlines_are_a_sorted_list(done):
+    """The obvious twin: a dict, sorted by deadline and then by when it was set."""
+    deadlines, twin = Deadlines(), {}
+    for count, (operation, key, at) in enumerate(done):
+        if operation == "set":
+            deadlines.set(key, at, epoch=count)
+            twin[key] = (at, count)
+        elif operation == "cancel":
+            deadlines.cancel(key)
+            twin.pop(key, None)
+        else:
+            due = sorted((when, key) for key, when in twin.items() if when[0] <= at)
+            found = deadlines.pop_due(at)
+            assert [(one.at_ms, one.epoch, one.key) for one in found] == [
+                (*when, key) for when, key in due
+            ]
+            for _, fired in due:
+                del twin[fired]
+        assert len(deadlines) == len(twin)
+        assert deadlines.next_at() == min((when for when, _ in twin.values()), default=None)
+    assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
