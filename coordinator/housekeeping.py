@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Sequence
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
-from coordinator.delta_table import Table, load
+from coordinator.delta_table import Table, load, one_line
 from coordinator.disk import Disk
+from coordinator.log import LogError
 from coordinator.parts import Part, parts_of, read_parts, removed, write_part
 from coordinator.repair import CHECKPOINT_FILE, COMMIT_FILE, LAST_CHECKPOINT, log_folder
 
@@ -49,16 +51,25 @@ class Housekeeper:
         )
 
     def run(self, epoch: int) -> None:
-        """Pack if it is time to, checkpoint, reopen, clean up."""
+        """Pack if it is time to, checkpoint, reopen, clean up.
+
+        Raises
+        ------
+        LogError
+            Something could not be done; what was done is whole, and the next run tries again.
+        """
         version = self._table.version
-        if version - self._packed >= self._config.pack_commits:
-            self._pack(epoch)
-            self._packed = version
-        self._checkpoint()
-        self._checkpointed = version
-        self._table.reopen()
-        self._clean_commits()
-        self._sweep()
+        try:
+            if version - self._packed >= self._config.pack_commits:
+                self._pack(epoch)
+                self._packed = version
+            self._checkpoint()
+            self._checkpointed = version
+            self._table.reopen()
+            self._clean_commits()
+            self._sweep()
+        except (DeltaError, OSError) as error:
+            raise LogError(f"{self._table.path} was not cared for: {one_line(error)}") from None
 
     def _checkpoint(self) -> None:
         table = load(self._disk, self._table.path)
