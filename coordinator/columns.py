@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from coordinator.log import CLAIM
 from coordinator.records import (
+    IN_MEMORY,
     KINDS,
     ComputationPrepared,
     OffsetCommitted,
@@ -66,6 +67,10 @@ SCHEMA = pa.schema(
         ("moved", pa.int64()),
         ("partial", pa.bool_()),
         ("target", _RANGES),
+        ("targets_version", pa.int64()),
+        ("digest", pa.int64()),
+        ("members", pa.int64()),
+        ("ranges", pa.int64()),
         # Members.
         ("member_epoch", pa.int32()),
         ("previous_member_epoch", pa.int32()),
@@ -113,12 +118,17 @@ NAME_COLUMN = {
     ComputationPrepared.kind: "computation_id",
 }
 """Where the key that a Tombstone calls `name` is kept, by the kind that it ends."""
-COLUMNS = {
-    kind: ["target" if field == "spans" else field for field in record.__struct_fields__]
+FIELDS = {
+    kind: [field for field in record.__struct_fields__ if field != IN_MEMORY]
     for kind, record in KINDS.items()
     if record is not Tombstone
 }
-"""The columns that hold the fields of a kind of record, in their order."""
+"""The fields of a kind of record that are written, in their order."""
+COLUMNS = {
+    kind: ["target" if field == "spans" else field for field in fields]
+    for kind, fields in FIELDS.items()
+}
+"""The columns that hold them."""
 Columns: TypeAlias = dict[str, pa.Array]
 
 
@@ -159,8 +169,8 @@ def _numbered(rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch
 
 def _fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
     columns = {"kind": _always(record_type.kind, len(records)), **_marked(False, len(records))}
-    names = COLUMNS[record_type.kind]
-    for name, field in zip(names, record_type.__struct_fields__, strict=True):
+    kind = record_type.kind
+    for name, field in zip(COLUMNS[kind], FIELDS[kind], strict=True):
         values = [getattr(record, field) for record in records]
         encoder = _ENCODERS.get(name)
         columns[name] = encoder(values) if encoder else pa.array(values, _TYPES[name])

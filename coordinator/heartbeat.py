@@ -341,7 +341,7 @@ def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> boo
     members = len(draft.group.members) + 1
     if members > config.engine.step_rows_max:
         return True
-    rows = members + sum(map(len, draft.group.targets.values()))
+    rows = members + draft.group.targets.rows()
     return rows > config.engine.step_rows_max
 
 

@@ -207,7 +207,7 @@ class Loop:
         job = self.runner.job(task)
         if job is None:
             return
-        rows = len(job.roster.metas) + sum(len(t) for t in job.roster.targets.values() if t)
+        rows = len(job.roster.metas) + job.roster.targets.rows()
         engine = self._engine(task.group_id, job.settings, rows)
         began = time.monotonic()
         future = engine.submit(job)

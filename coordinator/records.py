@@ -14,6 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from coordinator.spans import Holding, Spans
+from coordinator.targets import WholeTarget
 
 
 class MemberState(IntEnum):
@@ -63,6 +64,10 @@ class TargetMetadata(Record, frozen=True, gc=False):
 
     `assignor`, `moved` and `partial` are ours: which assignor made it, how many owned partitions
     change hands, whether `max_moves` cut it short.
+
+    A target that a job computed is a whole one, in the table `targets`: this record is all that the
+    log has of it, and the moment at which it exists. TargetMember records before it mean nothing
+    any more; those after it win over it.
     """
 
     kind: ClassVar[str] = "target_assignment_metadata"
@@ -72,6 +77,17 @@ class TargetMetadata(Record, frozen=True, gc=False):
     assignor: str = ""
     moved: int = 0
     partial: bool = False
+    computation_id: str | None = None
+    """Of the computation whose rows of the table are the target; None is no whole one."""
+    targets_version: int | None = None
+    """A version of the table that has these rows."""
+    digest: int | None = None
+    """Of these rows (digest.py)."""
+    members: int | None = None
+    ranges: int | None = None
+    """How many members it was computed for, and how many rows it has."""
+    whole: WholeTarget | None = None
+    """The rows themselves, in memory only; None as the record comes from the log."""
 
 
 class TargetMember(Record, frozen=True, gc=False):
@@ -173,6 +189,9 @@ class Tombstone(Record, frozen=True, gc=False):
     """The regex, the topic, or the computation."""
     partition: int | None = None
 
+
+IN_MEMORY = "whole"
+"""The field that is not written to the log."""
 
 PARTITION_METADATA = "partition_metadata"
 """Kafka before 4.1 kept partition counts under this kind; their tombstone is still written."""

@@ -41,6 +41,7 @@ from coordinator.state import (
     State,
     Topic,
 )
+from coordinator.targets import NOT_READ, Targets, WholeTarget
 
 K = TypeVar("K")
 
@@ -54,6 +55,15 @@ def replay(state: State, record: Record) -> None:
         The record contradicts the state: two owners of a partition (G-66), an epoch that falls.
     """
     _replay(record, state)
+
+
+def read(group: Group, whole: WholeTarget) -> None:
+    """Give a group the whole target that its last record names, read from the table of targets.
+
+    No news: a log has the names of such targets only, and all but the last of them are history.
+    """
+    assert group.targets.whole is NOT_READ, "a whole target is installed by its record"
+    group.targets.whole = whole
 
 
 @singledispatch
@@ -98,6 +108,8 @@ def _target_metadata(record: TargetMetadata, state: State) -> None:
     group.assignor = record.assignor
     group.partial = record.partial
     group.computation = None
+    if record.targets_version is not None:
+        group.targets, group.installed = Targets(record.whole or NOT_READ), record
 
 
 @_replay.register
@@ -208,7 +220,7 @@ def _end_member(state: State, record: Tombstone) -> None:
 def _end_target(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
-        group.targets.pop(record.member_id or "", None)
+        group.targets.end(record.member_id or "")
 
 
 def _end_current(state: State, record: Tombstone) -> None:
@@ -220,6 +232,7 @@ def _end_target_metadata(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         group.assignment_epoch, group.assignment_timestamp = -1, 0
+        group.targets, group.installed = Targets(), None
 
 
 def _end_regex(state: State, record: Tombstone) -> None:

@@ -11,6 +11,7 @@ from coordinator.records import (
     Record,
     TargetMember,
     TargetMetadata,
+    Tombstone,
     TopicChanged,
 )
 from coordinator.state import Computation, Group, State
@@ -34,8 +35,13 @@ def _of_group(state: State, group: Group) -> Iterator[Record]:
         yield member.meta
     yield from group.regexes.values()
     yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash)
-    for member_id, spans in group.targets.items():
-        yield TargetMember(group.group_id, member_id, spans)
+    if group.installed is not None:
+        yield group.installed
+    for member_id, spans in group.targets.own():
+        if spans is None:
+            yield Tombstone(TargetMember.kind, group.group_id, member_id)
+        else:
+            yield TargetMember(group.group_id, member_id, spans)
     yield TargetMetadata(
         group.group_id,
         group.assignment_epoch,

@@ -23,8 +23,10 @@ from coordinator.records import (
     MemberState,
     OffsetCommitted,
     RegexResolved,
+    TargetMetadata,
 )
-from coordinator.spans import Spans, TopicKey, kafka_id
+from coordinator.spans import TopicKey, kafka_id
+from coordinator.targets import Targets
 
 FREE = -1
 LEFT_FOR_A_WHILE = -2
@@ -160,8 +162,10 @@ class Group:
     partial: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
-    targets: dict[str, Spans] = field(default_factory=dict)
+    targets: Targets = field(default_factory=Targets)
     """The target assignment of each member that has one."""
+    installed: TargetMetadata | None = None
+    """The record of the whole target among them, if there is one."""
     regexes: dict[str, RegexResolved] = field(default_factory=dict)
     computation: Computation | None = None
     # Below: derived by `replay`, so that a heartbeat never looks at all members.

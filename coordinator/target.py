@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
 from assignors.quality import problems
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.records import MemberMetadata, TargetMember
-from coordinator.spans import Spans, TopicKey, minus, size
+from coordinator.spans import Spans, minus, size
 from coordinator.state import Computation, Group, State, Topic
+from coordinator.targets import Ranges, Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Roster:
     """Members with their subscriptions and previous targets, and the topics they subscribe to."""
 
     metas: dict[str, MemberMetadata]
-    targets: dict[str, Spans]
+    targets: Targets
     topics: list[Topic]
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -43,13 +45,10 @@ class Roster:
         """Return the group that an assignor gets; dead topics and their owners are dropped."""
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
-        index = {topic.key: number for number, topic in enumerate(self.topics)}
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
-        owner, topic, first, end = self._owned(index)
-        number = np.array(topic, dtype=np.int64)
-        start = np.array(first, dtype=np.int64)
-        stop = np.minimum(np.array(end, dtype=np.int64), np.append(partitions, 0)[number])
-        alive = (number >= 0) & (stop > start)
+        had, number = self.owned()
+        stop = np.minimum(had.end, np.append(partitions, 0)[number])
+        alive = (number >= 0) & (stop > had.first)
         return GroupSpec.from_columns(
             member_id=pa.array(self.metas, pa.string()),
             instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
@@ -59,10 +58,10 @@ class Roster:
             list_topics=flat,
             topics=pa.array([topic.key.name for topic in self.topics], pa.string()),
             partitions=partitions,
-            owner=pa.array(owner, pa.string()).filter(pa.array(alive)),
+            owner=had.owner.filter(pa.array(alive)),
             owned_topic=number[alive].astype(np.int32),
-            owned_first=start[alive],
-            owned_count=(stop - start)[alive],
+            owned_first=had.first[alive],
+            owned_count=(stop - had.first)[alive],
         )
 
     def _subscriptions(self) -> Longs:
@@ -92,21 +91,20 @@ class Roster:
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
         return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
 
-    def _owned(
-        self, index: dict[TopicKey, int]
-    ) -> tuple[list[str], list[int], list[int], list[int]]:
-        """Return previous targets as columns; topic −1 is dead."""
-        had = [(member_id, spans) for member_id, spans in self.targets.items() if spans]
-        owner = [member_id for member_id, spans in had for _ in spans]
-        flat = [span for _, spans in had for span in spans]
-        topic = [index.get(span[0], -1) for span in flat]
-        return owner, topic, [span[1] for span in flat], [span[2] for span in flat]
+    def owned(self) -> tuple[Ranges, Longs]:
+        """Return previous targets, and the number of each one's topic; −1 is dead."""
+        had = self.targets.ranges()
+        index = {topic.key: number for number, topic in enumerate(self.topics)}
+        numbers = np.array([index.get(key, -1) for key in had.keys] or [-1], dtype=np.int64)
+        return had, numbers[had.topic]
 
 
 def roster(state: State, group: Group, change: Change) -> Roster:
     """Return the group as it will be after this step's change."""
     metas = {i: m.meta for i, m in group.members.items() if i not in change.removed}
-    targets = {i: s for i, s in group.targets.items() if i not in change.removed}
+    targets = group.targets.copy()
+    for member_id in change.removed:
+        targets.end(member_id)
     names = set(group.names)
     if change.meta is not None:
         member_id = change.meta.member_id
@@ -167,38 +165,23 @@ def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[T
 
 def _differs(old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs) -> Bools:
     """Return which members' ranges are not their old target, comparing whole columns."""
-    index = {topic.key: number for number, topic in enumerate(old.topics)}
-    before = [old.targets.get(member_id) for member_id in ids]
-    had = np.array([-1 if spans is None else len(spans) for spans in before], dtype=np.int64)
-    has = np.diff(bounds)
-    differs: Bools = had != has
-    alike = ~differs
-    flat = [
-        span
-        for spans, same in zip(before, alike.tolist(), strict=True)
-        if same and spans
-        for span in spans
-    ]
-    if not flat:
-        return differs
-    was = np.column_stack(
-        [
-            np.array([index.get(span[0], -1) for span in flat], dtype=np.int64),
-            np.array([span[1] for span in flat], dtype=np.int64),
-            np.array([span[2] for span in flat], dtype=np.int64),
-        ]
+    had, number = old.owned()
+    owner = pc.index_in(had.owner, value_set=ranges.member_ids)
+    member = owner.fill_null(-1).to_numpy().astype(np.int64)
+    order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
+    had_count = np.bincount(member[order], minlength=len(ids))
+    has_count = np.diff(bounds)
+    differs: Bools = had_count != has_count
+    for row in np.flatnonzero((had_count == 0) & (has_count == 0)).tolist():
+        differs[row] = ids[row] not in old.targets
+    was = order[~differs[member[order]]]
+    now = np.flatnonzero(~differs[ranges.member])
+    other = (
+        (number[was] != ranges.topic[now])
+        | (had.first[was] != ranges.first[now])
+        | (had.end[was] != ranges.first[now].astype(np.int64) + ranges.count[now])
     )
-    row_member = np.repeat(np.arange(len(ids)), has)
-    now = np.flatnonzero(alike[row_member])
-    is_now = np.column_stack(
-        [
-            ranges.topic[now],
-            ranges.first[now],
-            ranges.first[now].astype(np.int64) + ranges.count[now],
-        ]
-    )
-    different = (was != is_now).any(axis=1)
-    differs[row_member[now][different]] = True
+    differs[ranges.member[now[other]]] = True
     return differs
 
 
@@ -211,7 +194,7 @@ def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
         INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
         member, or of a topic to which the member does not subscribe; or not such a table.
     """
-    spec = Roster(computation.metas, {}, computation.topics, computation.regexes).spec()
+    spec = Roster(computation.metas, Targets(), computation.topics, computation.regexes).spec()
     try:
         found = _read(spec, ranges)
         wrong = problems(spec, found)
@@ -252,10 +235,10 @@ def prepared(group: Group, computation: Computation) -> Roster:
 
     A target is the same since, but for that of a static member, which its successor has now.
     """
-    targets = dict(group.targets)
+    targets = group.targets.copy()
     for member_id in computation.metas.keys() - group.members.keys():
         successor = _now(group, computation, member_id)
-        if successor in targets:
+        if successor is not None and successor in targets:
             targets[member_id] = targets[successor]
     return Roster(computation.metas, targets, computation.topics, computation.regexes)
 

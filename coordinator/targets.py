@@ -1,0 +1,262 @@
+"""targets: the target assignment of a group: a whole one in columns, and what wins over it.
+
+A whole target of a million members is a dozen arrays, of which a heartbeat gets its member's slice;
+beside it are the targets of single members that came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Ints, Longs
+from coordinator.spans import Spans, TopicKey
+
+CHUNK = 10_000
+"""Members that are listed at once: heartbeats are answered in between."""
+
+
+class Ranges(NamedTuple):
+    """Targets in columns, one entry a range; `keys` are the topics that `topic` counts."""
+
+    owner: pa.StringArray
+    keys: list[TopicKey]
+    topic: Longs
+    first: Longs
+    end: Longs
+
+
+class WholeTarget:
+    """The target of a whole group as a job computed it; never changed.
+
+    A member without a row here has an empty target.
+
+    Attributes
+    ----------
+    member_ids
+        Members that have a range, sorted.
+    bounds
+        Where the rows of each of them begin, and where all end.
+    keys
+        The topics that `topic` counts.
+    topic, first, end
+        One entry a range.
+    """
+
+    __slots__ = ("_place", "bounds", "end", "first", "keys", "member_ids", "topic")
+
+    def __init__(
+        self,
+        member_ids: pa.StringArray,
+        bounds: Longs,
+        keys: list[TopicKey],
+        topic: Ints,
+        first: Ints,
+        end: Ints,
+    ) -> None:
+        self.member_ids = member_ids
+        self.bounds = bounds
+        self.keys = keys
+        self.topic = topic
+        self.first = first
+        self.end = end
+        self._place: dict[str, int] = {}
+        for at in range(0, len(member_ids), CHUNK):
+            ids = member_ids.slice(at, CHUNK).to_pylist()
+            self._place.update(zip(ids, range(at, at + len(ids)), strict=True))
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> WholeTarget:
+        """Return a target from its rows: member_id, topic, topic_id, first_partition, …_count."""
+        keys, topic = _keys(rows)
+        columns = {
+            "member_id": _whole(rows["member_id"]),
+            "topic": pa.array(topic),
+            "first": _whole(rows["first_partition"]).cast(pa.int32()),
+            "count": _whole(rows["partition_count"]).cast(pa.int32()),
+        }
+        table = pa.table(columns)
+        starts = _starts(table)
+        if starts is None:
+            order = [(name, "ascending") for name in ("member_id", "topic", "first")]
+            table = table.sort_by(order).combine_chunks()
+            starts = _starts(table)
+            assert starts is not None
+        first = table["first"].to_numpy()
+        return cls(
+            _whole(table["member_id"].take(pa.array(starts))),
+            np.append(starts, len(table)),
+            keys,
+            table["topic"].to_numpy(),
+            first,
+            first + table["count"].to_numpy(),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self.topic)
+
+    def spans(self, member_id: str) -> Spans:
+        """Return the target of one member."""
+        place = self._place.get(member_id)
+        if place is None:
+            return ()
+        return tuple(
+            (self.keys[self.topic[row]], int(self.first[row]), int(self.end[row]))
+            for row in range(self.bounds[place], self.bounds[place + 1])
+        )
+
+    def ranges(self, without: Iterable[str] = ()) -> Ranges:
+        """Return all ranges but those of some members, who may be unknown here."""
+        stays = np.ones(len(self.member_ids), dtype=np.bool_)
+        stays[[self._place[member_id] for member_id in without if member_id in self._place]] = False
+        place = np.repeat(np.arange(len(self.member_ids)), np.diff(self.bounds))
+        rows = np.flatnonzero(stays[place])
+        owner = self.member_ids.take(pa.array(place[rows]))
+        columns = (self.topic[rows], self.first[rows], self.end[rows])
+        return Ranges(owner, self.keys, *(column.astype(np.int64) for column in columns))
+
+
+def _keys(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
+    """Return the topics in order, and the place of each row's."""
+    names = _whole(rows["topic"]).dictionary_encode()
+    ids = _whole(rows["topic_id"]).dictionary_encode()
+    if not len(rows):
+        return [], np.array([], dtype=np.int32)
+    width = len(ids.dictionary)
+    pairs, codes = np.unique(
+        names.indices.to_numpy().astype(np.int64) * width + ids.indices.to_numpy(),
+        return_inverse=True,
+    )
+    found = [
+        TopicKey(names.dictionary[int(p) // width].as_py(), ids.dictionary[int(p) % width].as_py())
+        for p in pairs
+    ]
+    order = sorted(range(len(found)), key=found.__getitem__)
+    rank = np.empty(len(found), dtype=np.int32)
+    rank[order] = np.arange(len(found), dtype=np.int32)
+    return [found[at] for at in order], rank[codes]
+
+
+def _starts(table: pa.Table) -> Longs | None:
+    """Return where each member's rows begin; None when the rows are not in order."""
+    rows = len(table)
+    if rows == 0:
+        return np.array([], dtype=np.int64)
+    ids = _whole(table["member_id"])
+    before, after = ids.slice(0, rows - 1), ids.slice(1)
+    other = pc.not_equal(before, after).to_numpy(zero_copy_only=False)
+    greater = pc.greater(after, before).to_numpy(zero_copy_only=False)
+    topic, first = table["topic"].to_numpy(), table["first"].to_numpy()
+    later = (topic[1:] > topic[:-1]) | ((topic[1:] == topic[:-1]) & (first[1:] >= first[:-1]))
+    if not np.where(other, greater, later).all():
+        return None
+    starts: Longs = np.concatenate([[0], np.flatnonzero(other) + 1])
+    return starts
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+_NOTHING = pa.table(
+    {
+        "member_id": pa.array([], pa.string()),
+        "topic": pa.array([], pa.string()),
+        "topic_id": pa.array([], pa.string()),
+        "first_partition": pa.array([], pa.int32()),
+        "partition_count": pa.array([], pa.int32()),
+    }
+)
+NOT_READ = WholeTarget.of(_NOTHING)
+"""Stands for a whole target that a record names, until it is read from the table of targets."""
+
+
+class Targets:
+    """The target assignment of each member that has one: a mapping, changed by `replay` only.
+
+    Attributes
+    ----------
+    whole
+        What a job computed, None when none did. It says of every member what it is to own.
+    """
+
+    __slots__ = ("_own", "whole")
+
+    def __init__(self, whole: WholeTarget | None = None) -> None:
+        self.whole = whole
+        self._own: dict[str, Spans | None] = {}
+        """Members whose target is another one than the whole says; None is no target."""
+
+    def __getitem__(self, member_id: str) -> Spans:
+        spans = self.get(member_id)
+        if spans is None:
+            raise KeyError(member_id)
+        return spans
+
+    def __setitem__(self, member_id: str, spans: Spans) -> None:
+        self._own[member_id] = spans
+
+    def __contains__(self, member_id: object) -> bool:
+        return isinstance(member_id, str) and self.get(member_id) is not None
+
+    @overload
+    def get(self, member_id: str) -> Spans | None: ...
+    @overload
+    def get(self, member_id: str, default: Spans) -> Spans: ...
+    def get(self, member_id: str, default: Spans | None = None) -> Spans | None:
+        """Return the target of a member, or the default when it has none."""
+        if self.whole is None or member_id in self._own:
+            spans = self._own.get(member_id)
+            return default if spans is None else spans
+        return self.whole.spans(member_id)
+
+    def end(self, member_id: str) -> None:
+        """Let a member have no target."""
+        if self.whole is None:
+            self._own.pop(member_id, None)
+        else:
+            self._own[member_id] = None
+
+    def own(self) -> Iterator[tuple[str, Spans | None]]:
+        """Yield what is another one than the whole says; None is no target."""
+        return iter(self._own.items())
+
+    def ranges(self) -> Ranges:
+        """Return all targets in columns, each member's in order."""
+        had = [(member_id, spans) for member_id, spans in self._own.items() if spans]
+        flat = [span for _, spans in had for span in spans]
+        known: dict[TopicKey, int] = {}
+        topic = [known.setdefault(span[0], len(known)) for span in flat]
+        own = Ranges(
+            pa.array([member_id for member_id, spans in had for _ in spans], pa.string()),
+            list(known),
+            np.array(topic, dtype=np.int64),
+            np.array([span[1] for span in flat], dtype=np.int64),
+            np.array([span[2] for span in flat], dtype=np.int64),
+        )
+        if self.whole is None:
+            return own
+        rest = self.whole.ranges(self._own)
+        return Ranges(
+            pa.concat_arrays([own.owner, rest.owner]),
+            own.keys + rest.keys,
+            np.concatenate([own.topic, rest.topic + len(own.keys)]),
+            np.concatenate([own.first, rest.first]),
+            np.concatenate([own.end, rest.end]),
+        )
+
+    def rows(self) -> int:
+        """Return about how many ranges there are."""
+        own = sum(map(len, filter(None, self._own.values())))
+        return own + (0 if self.whole is None else len(self.whole))
+
+    def copy(self) -> Targets:
+        """Return a copy that no later change reaches."""
+        other = Targets(self.whole)
+        other._own = dict(self._own)
+        return other
