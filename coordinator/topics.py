@@ -119,6 +119,9 @@ class FileCatalog:
             It is not such a file.
         """
         text = self._path.read_text(encoding="utf-8")
+        if not text.strip():
+            # Whoever writes it anew empties it first. No topics at all are written as {}.
+            raise ConfigError(f"{self._path} is empty: give topics, or replace it as a whole")
         try:
             tree: Any = json.loads(text) if self._path.suffix == ".json" else tomllib.loads(text)
         except ValueError as error:

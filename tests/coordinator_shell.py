@@ -1,0 +1,68 @@
+"""A runner over a log in memory, on a virtual clock: what is around the pure core, with no thread."""
+
+from __future__ import annotations
+
+from coordinator.config import Config
+from coordinator.errors import GroupError
+from coordinator.events import Heartbeat
+from coordinator.kafka_config import kafka_config
+from coordinator.log import MemoryLog, Storage
+from coordinator.runner import Runner
+from coordinator.topics import DictCatalog
+
+
+class Shell:
+    """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
+
+    def __init__(self, *, interval_ms=0, **topics):
+        self.now = 1_000_000
+        self.storage = Storage()
+        self.catalog = DictCatalog(topics)
+        self.config = Config(
+            kafka=kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
+        )
+        self.fault = None  # an error, or a function of "before" and "after" that raises one
+        self.reload()
+
+    def reload(self):
+        """Fail over: another coordinator claims the store and replays its log."""
+        log = MemoryLog(self.storage, self._fault)
+        log.claim("test", "", self.now)
+        self.runner = Runner(log, self.config, lambda: self.now, self.catalog)
+        self.runner.load()
+
+    def advance(self, ms):
+        """Move the clock; timers fire each at its instant. Returns (kind, member) of each."""
+        end = self.now + ms
+        fired = []
+        while (at := self.runner.timers.next_at()) is not None and at <= end:
+            self.now = max(self.now, at)
+            fired += [(one.due.key[0], one.due.key[2]) for one in self.runner.tick()]
+        self.now = end
+        return fired
+
+    def ask(self, event):
+        """One event's response; a GroupError is raised."""
+        (answer,) = self.runner.run([event])
+        if isinstance(answer, GroupError):
+            raise answer
+        return answer.response
+
+    def beat(self, member, epoch, owned=None, **fields):
+        """One heartbeat's response."""
+        return self.ask(Heartbeat("g", member, epoch, topic_partitions=owned, **fields))
+
+    def join(self, member, *names, **fields):
+        """Join with these topics."""
+        fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": names, **fields}
+        return self.beat(member, 0, {}, **fields)
+
+    def member(self, member):
+        """One member as the state has it."""
+        return self.runner.state.groups["g"].members[member]
+
+    def _fault(self, when):
+        if callable(self.fault):
+            self.fault(when)
+        elif self.fault is not None and when == "before":
+            raise self.fault
