@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.disk import Disk
 from coordinator.log import CommitFailed, CorruptLog, Fenced, NewerLog, NoLog
-from coordinator.repair import ACTIONS, commit_file, damaged, log_folder, set_aside_torn
+from coordinator.repair import ACTIONS, RESTORE, commit_file, damaged, log_folder, set_aside_torn
 
 FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
@@ -83,8 +83,8 @@ def load(disk: Disk, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
-        reason = damaged(disk, path) or f"{path} cannot be read: {one_line(error)}"
-        raise CorruptLog(f"{reason}: restore it from a copy of the store") from None
+        reason = damaged(disk, path) or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
+        raise CorruptLog(reason) from None
     if found is None or not found.isdigit():
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
@@ -136,7 +136,7 @@ class Table:
                 self.refresh()
             # delta-rs reads an empty commit as one that did nothing.
             if reason := damaged(self._disk, self.path):
-                raise CorruptLog(f"{reason}: restore it from a copy of the store")
+                raise CorruptLog(reason)
             # Whoever wrote it may have died before it was synced, and we are about to build on it.
             if self._disk.exists(commit_file(self.path, self.version)):
                 self._persist(self.version)

@@ -23,6 +23,7 @@ CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.parquet$")
 LAST_CHECKPOINT = "_last_checkpoint"
 ACTIONS = "muster.actions"
 """In the first line of a commit file: how many lines follow; fewer are a torn file."""
+RESTORE = "restore it from a copy of the store"
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -82,16 +83,18 @@ def torn(disk: Disk, table: str) -> list[str]:
 
 
 def damaged(disk: Disk, table: str) -> str | None:
-    """Return what is wrong with the table's commits, by file; None when nothing is seen."""
+    """Return what is wrong with the table's commits and the remedy; None when nothing is seen."""
     names = disk.names(log_folder(table))
     checkpoints = [int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))]
     versions = commits(disk, table)
     expected = max(checkpoints, default=-1) + 1
     for version in [version for version in versions if version >= expected]:
         if version != expected:
-            return f"{commit_file(table, expected)} is missing"
+            return f"{commit_file(table, expected)} is missing: {RESTORE}"
         if not _whole(disk, commit_file(table, version)):
-            return f"{commit_file(table, version)} is damaged"
+            newest = f"a coordinator with log.fsync on sets it aside, else {RESTORE}"
+            remedy = newest if version == versions[-1] else RESTORE
+            return f"{commit_file(table, version)} is damaged: {remedy}"
         expected += 1
     return None
 

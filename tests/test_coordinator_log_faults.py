@@ -325,7 +325,9 @@ def test_without_fsync_a_torn_newest_commit_is_refused(tmp_path, tear):
     config = LogConfig(fsync=False)
     newest = written(tmp_path, config=config)
     TEARS[tear](newest)
-    with pytest.raises(CorruptLog, match=f"{newest} is damaged: restore it"):
+    with pytest.raises(
+        CorruptLog, match=f"{newest} is damaged: a coordinator with log.fsync on sets it aside"
+    ):
         claimed(tmp_path, config=config)
 
 
@@ -334,7 +336,7 @@ def test_an_older_torn_commit_is_refused_by_name(tmp_path, tear):
     written(tmp_path)
     older = commit_file(str(tmp_path / "log"), 3)
     TEARS[tear](older)
-    with pytest.raises(CorruptLog, match=f"{older} is damaged"):
+    with pytest.raises(CorruptLog, match=f"{older} is damaged: restore it"):
         claimed(tmp_path)
     if tear != "two lines":  # the rows are in the second one
         with pytest.raises(CorruptLog, match=f"{older} is damaged"):
