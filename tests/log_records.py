@@ -29,6 +29,7 @@ some_text = st.text(min_size=1, max_size=6)
 maybe_text = st.none() | texts
 epochs = st.integers(-2, 2**31 - 1)
 longs = st.integers(-(2**63), 2**63 - 1)
+maybe_long = st.none() | longs
 partitions = st.integers(0, 2**30)
 names = st.lists(texts, max_size=3).map(tuple)
 keys = st.builds(TopicKey, st.sampled_from(["a", "b", ""]), st.sampled_from(["id1", "id2"]))
@@ -66,7 +67,20 @@ RECORDS = {
         longs,
         maybe_text,
     ),
-    TargetMetadata: st.builds(TargetMetadata, texts, epochs, longs, texts, longs, st.booleans()),
+    TargetMetadata: st.builds(
+        TargetMetadata,
+        texts,
+        epochs,
+        longs,
+        texts,
+        longs,
+        st.booleans(),
+        maybe_text,
+        maybe_long,
+        maybe_long,
+        maybe_long,
+        maybe_long,
+    ),
     TargetMember: st.builds(TargetMember, texts, texts, spans()),
     CurrentMember: st.builds(
         CurrentMember,

@@ -36,7 +36,7 @@ def test_every_kind_has_a_strategy():
 
 
 @given(anything)
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_rows_say_all_that_records_say(records):
     rows = encode(records, 5, 77, 3)
     assert decode(rows, Seen()) == records
