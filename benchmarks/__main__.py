@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -50,8 +51,8 @@ def main(
     bench = Bench(sort, smoke, ranges, lambda words: progress.print(f"{words} …", style="dim"))
     sections = report.load(folder / "benchmarks.json") if folder else {}
     for name in names:
-        found = SECTIONS[name](bench)
-        sections[name] = report.Measured(found, sort, about())
+        where = about()
+        sections[name] = report.Measured(SECTIONS[name](bench), sort, where)
         report.show(console, sections[name])
         if folder:  # after each section: an interrupted run keeps what it measured
             in_order = {known: sections[known] for known in SECTIONS if known in sections}
@@ -68,6 +69,7 @@ def about() -> dict[str, str]:
     return {
         "measured": datetime.now(UTC).date().isoformat(),
         "on": f"{machine}, {len(models)} cores, {memory_gib:.0f} GiB",
+        "load when it began": f"{os.getloadavg()[0]:.1f}",
         "Python": platform.python_version(),
     } | {name: version(name) for name in PACKAGES}
 

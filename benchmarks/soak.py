@@ -41,10 +41,11 @@ Churn = Callable[[int, int, np.random.Generator], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What was seen of a group: ranges a member and the most of one member, where looked at."""
+    """What was seen of a group: ranges a member, mean, most and median, where looked at."""
 
     mean: list[float]
     most: list[int]
+    half: list[float]
     cpu_ms: list[float]
 
 
@@ -65,8 +66,10 @@ def run(bench: Bench) -> Section:
         figures.append(Figure.of(f"one assignment, {name}", life.cpu_ms))
         seen = [f"{number(a)} ({b})" for a, b in zip(life.mean, life.most, strict=True)]
         ms = figures[-1].median
-        rows.append([name, *seen, number(ms), number(ms / bench.sort.unit_ms)])
-    head = ["group", *[f"after {at}" for at in epochs], "CPU ms an epoch", "sorts"]
+        cost = [number(ms), number(ms / bench.sort.unit_ms)]
+        rows.append([name, *seen, number(life.half[-1]), *cost])
+    looked = [f"after {at}" for at in epochs]
+    head = ["group", *looked, "median at the end", "CPU ms an epoch", "sorts"]
     return Section(TITLE, _text(sizes), figures, [Table("", head, rows)])
 
 
@@ -75,7 +78,7 @@ def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
     assignor, rng = get_assignor("uniform"), np.random.default_rng(1)
     members = groups.spread_over(sizes.members, len(topics.subscriptions))
     past = Past(members, assignor.assign(groups.group_of(topics, members)))
-    life = Life([], [], [])
+    life = Life([], [], [], [])
     for epoch in range(1, sizes.epochs[-1] + 1):
         leave, join = churn(len(past.members), sizes.members, rng)
         now = past.members.churned(leave, join, rng)
@@ -86,6 +89,7 @@ def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
             ranges = np.bincount(target.member, minlength=len(now))
             life.mean.append(float(ranges.mean()))
             life.most.append(int(ranges.max()))
+            life.half.append(float(np.median(ranges)))
     return life
 
 
@@ -116,5 +120,14 @@ def _text(sizes: Sizes) -> str:
     return f"""\
 Uniform, {sizes.members:,} members, {sizes.members * sizes.each:,} partitions. In each group epoch
 1 % of the members leave, and others join: as many; or each of it by chance; or so many that the
-group is 1 % larger than usual, as usual or 1 % smaller. Ranges a member, mean (most of one member):
+group is 1 % larger than usual, as usual or 1 % smaller. Ranges a member, mean (most of one member).
+
+As many join: they take over whole what the others left, and ranges stay as they were. Where the
+size of the group changes, fair loads move {sizes.each} partitions a member more or less, one by
+one: each joiner beyond the leavers lives on single partitions that everybody gave up, or everybody
+gets a single one of what was left. In classes the size of every class changes, too. Tried when this
+was written, with 5,000 members: pieces first back to their neighbours, one whole piece for each
+joiner before the rest is dealt out, and dropping short ranges first change the mean by between 20 %
+less and 15 % more, so they are not done. `sticky` with an imbalance of 5 % takes a third off for
+classes and nothing for equal subscriptions, because what leavers leave is still dealt out evenly.
 """

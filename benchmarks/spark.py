@@ -37,6 +37,10 @@ subscriptions to 10 topics, 1 % churn. Both read Parquet and write Parquet: `sti
 writes rows sorted by member within each file, *sort and write* sorts the previous rows by (member,
 topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM and
 says what a busy machine hides.
+
+Profile at 1,000,000 rows, when this was written: of 23 s of CPU the tasks took 10, in some 50
+stages of which the last, which writes, took 2.9; planning, generating code and compiling it took
+the others. They are there for small groups, too: 8 s at 10,000 rows.
 """
 
 
