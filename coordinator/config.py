@@ -72,6 +72,29 @@ class TopicsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """How clients on the wire reach the coordinator, and what each may use up."""
+
+    listen: str = "127.0.0.1:9092"
+    advertised: str = ""
+    node_id: int = 1
+    cluster_id: str = "muster"
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    sasl_mechanisms: tuple[str, ...] = ()
+    sasl_users: str = ""
+    insecure: bool = False
+    http_listen: str = ""
+    connections_max: int = 20_000
+    in_flight_max: int = 64
+    request_bytes_max: int = 1 << 20
+    buffer_bytes_max: int = 1 << 28
+    request_ms: int = 30_000
+    idle_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings."""
 
@@ -81,6 +104,7 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 
@@ -104,7 +128,8 @@ def parse(text: str, where: str) -> Config:
         raise ConfigError(f"{where}: {error}") from None
     for section, settings in msgspec.to_builtins(config).items():
         for name, value in settings.items():
-            if section != "kafka" and value < 0 and name != "linger_ms":
+            number = isinstance(value, int) and section != "kafka" and name != "linger_ms"
+            if number and value < 0:
                 raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
     try:
         return replace(config, kafka=kafka_config(kafka))

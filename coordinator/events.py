@@ -109,6 +109,7 @@ class AlterConfig:
 
     group_id: str
     changes: Mapping[str, str | None]
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,8 @@ def alter(state: State, config: Config, event: AlterConfig) -> Result:
             settings.pop(name, None)
         else:
             settings[name] = value
-    return configure(state, config, ConfigureGroup(event.group_id, settings))
+    decided = configure(state, config, ConfigureGroup(event.group_id, settings))
+    return Result() if event.validate_only else decided
 
 
 def described_config(state: State, config: Config, event: DescribeConfig) -> Result:

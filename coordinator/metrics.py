@@ -6,7 +6,7 @@ partitions, load spread, fences by cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -56,6 +56,11 @@ class Metrics:
         )
         self._lost = Gauge("fenced", "1 when another has the store.", registry=self.registry)
         self._load_max = 0.0
+        self._requests = self._counter("wire_requests", "Requests on the wire.", ("api",))
+        self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
+        self._connections = Gauge(
+            "wire_connections", "Connections of clients.", registry=self.registry
+        )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -109,6 +114,19 @@ class Metrics:
     def commit_failed(self) -> None:
         """Count a batch that could not be made durable."""
         self._failed.inc()
+
+    def served(self, requests: Mapping[str, int]) -> None:
+        """Count requests of clients on the wire, by API."""
+        for api, count in requests.items():
+            self._requests.labels(api).inc(count)
+
+    def connected(self, more: int) -> None:
+        """Count a client on the wire that came, or went (−1)."""
+        self._connections.inc(more)
+
+    def closed(self, reason: str) -> None:
+        """Count a connection that we closed."""
+        self._closed.labels(reason).inc()
 
     def catalog_failed(self) -> None:
         """Count a time when topics could not be read."""

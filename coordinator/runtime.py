@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -50,6 +50,9 @@ from coordinator.runner import Answer, Clock, Runner
 from coordinator.state import TopicView
 from coordinator.status import Status
 from coordinator.topics import DictCatalog, TopicCatalog
+
+if TYPE_CHECKING:
+    from coordinator.wire.serving import Serving
 
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
@@ -168,6 +171,28 @@ class Coordinator:
     def topics(self) -> TopicView:
         """The topics that the coordinator knows now; never changed, replaced by a new view."""
         return self._runner.topics
+
+    def serve(self, listen: str | None = None, *, insecure: bool = False) -> Serving:
+        """Let Kafka clients join over the wire, beside the callers in this process.
+
+        Parameters
+        ----------
+        listen
+            host:port, instead of the configured one; port 0 takes any that is free. The result's
+            `address` is what clients connect to; closing it ends their connections.
+        insecure
+            Listen beyond this machine even without TLS and login.
+
+        Raises
+        ------
+        ConfigError
+            Something configured cannot be used, or the address is not safe to open.
+        OSError
+            The address is taken.
+        """
+        from coordinator.wire.serving import serve  # noqa: PLC0415 - the codec takes its time
+
+        return serve(self, listen, insecure=insecure)
 
     def refresh_topics(self) -> None:
         """Ask the catalog now, instead of at its next turn."""

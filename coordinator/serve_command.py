@@ -1,0 +1,173 @@
+"""`muster serve`: a coordinator that Kafka clients join over the wire; `muster user`: its users."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import signal
+import sys
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli import load_config
+from coordinator.config import Config, ConfigError
+from coordinator.tables import BusyError
+
+if TYPE_CHECKING:
+    from coordinator.runtime import Coordinator
+    from coordinator.topics import TopicCatalog
+
+# What serves is imported where it is used: every other command would wait for it.
+
+TAKEOVERS = ("wait", "refuse", "force")
+LOOK_S = 0.2
+KAFKA = "kafka://"
+"""How a Kafka cluster is named as the source of topics."""
+
+
+def serve(
+    store: Annotated[
+        str | None, typer.Option(help="Root path of the tables; without it nothing is kept.")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
+    advertised: Annotated[
+        str | None, typer.Option(help="host:port that clients are told, if another.")
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(help="A .toml or .json file, a Delta table, or kafka://bootstrap servers."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="name=partitions; may be given again and again.")
+    ] = None,
+    takeover: Annotated[
+        str, typer.Option(help="While another has the store: wait, refuse, or force.")
+    ] = "wait",
+    http: Annotated[
+        str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+) -> None:
+    """Serve groups to Kafka clients (group.protocol=consumer) until SIGTERM or Ctrl-C."""
+    from coordinator.wire.serving import check  # noqa: PLC0415
+
+    if takeover not in TAKEOVERS:
+        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+    settings = load_config(config)
+    server = settings.server
+    server = replace(
+        server,
+        listen=listen or server.listen,
+        advertised=advertised or server.advertised,
+        http_listen=http or server.http_listen,
+        insecure=insecure or server.insecure,
+    )
+    settings = replace(settings, server=server)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    catalog = _catalog(topics, topic or [])
+    check(server)  # before it takes the store from anybody
+    _serve(settings, store, catalog, takeover)
+
+
+def user(
+    name: Annotated[str, typer.Argument(help="Who may log in.")],
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="SCRAM-SHA-256, SCRAM-SHA-512; both by default.")
+    ] = None,
+) -> None:
+    """Print the line of a user for server.sasl_users; asks for the password, or reads a line."""
+    from coordinator.wire.sasl import HASHES, Verifier  # noqa: PLC0415
+
+    wanted = mechanism or list(HASHES)
+    for one in wanted:
+        if one not in HASHES:
+            raise ConfigError(f"--mechanism is {one!r}: give {' or '.join(HASHES)}")
+    asked = getpass.getpass if sys.stdin.isatty() else lambda _: sys.stdin.readline().rstrip("\n")
+    password = asked("Password: ")
+    if not password:
+        raise ConfigError("the password is empty: give one")
+    verifiers = [str(Verifier.of(one, password)) for one in wanted]
+    typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
+
+
+def _serve(
+    settings: Config, store: str | None, catalog: TopicCatalog | None, takeover: str
+) -> None:
+    """Stand by until the store is ours, then serve until we are stopped or fenced."""
+    from coordinator.runtime import Coordinator  # noqa: PLC0415
+    from coordinator.wire.http import LOST, Pages  # noqa: PLC0415
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    server = settings.server
+    pages = Pages(server.http_listen) if server.http_listen else None
+    opening: Future[Coordinator] = Future()
+
+    def open_store() -> None:
+        address = server.advertised or server.listen
+        try:
+            opening.set_result(
+                Coordinator.open(
+                    store, config=settings, topics=catalog, takeover=takeover, address=address
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            opening.set_exception(error)
+
+    # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
+    threading.Thread(target=open_store, daemon=True).start()
+    while not opening.done():
+        if stop.wait(LOOK_S):
+            return
+    with opening.result() as coordinator, coordinator.serve() as serving:
+        if pages is not None:
+            pages.registry = coordinator.metrics.registry
+            pages.status = lambda: coordinator.status
+        kept = f"store {store}" if store else "nothing is kept: no --store"
+        typer.echo(f"muster serves groups at {serving.address} ({kept})")
+        while not stop.wait(LOOK_S):
+            if coordinator.status in LOST:
+                raise BusyError(
+                    f"another coordinator has taken {store} over: start again to stand by for it"
+                )
+
+
+def _catalog(source: str | None, single: list[str]) -> TopicCatalog | None:
+    """Return where topics come from; of none, the store's stay as they are."""
+    from coordinator.topics import (  # noqa: PLC0415
+        DeltaCatalog,
+        DictCatalog,
+        FileCatalog,
+        KafkaCatalog,
+    )
+
+    if source and single:
+        raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
+    if source is None:
+        return DictCatalog(dict(_topic(text) for text in single)) if single else None
+    if source.startswith(KAFKA):
+        return KafkaCatalog({"bootstrap.servers": source.removeprefix(KAFKA)})
+    is_file = source.endswith((".toml", ".json"))
+    catalog: TopicCatalog = FileCatalog(source) if is_file else DeltaCatalog(source)
+    try:
+        catalog.topics()  # later a source may be away for a while; at the start it is a mistake
+    except OSError as error:
+        raise ConfigError(f"--topics {source} cannot be read: {error.strerror or error}") from None
+    return catalog
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, equals, count = text.rpartition("=")
+    if not equals or not name or not (count.isascii() and count.isdigit()):
+        raise ConfigError(f"--topic is {text!r}: give name=partitions, as in clicks=12")
+    return name, int(count)

@@ -1,0 +1,200 @@
+"""cluster: what clients ask a node before, and beside, the group's own requests.
+
+Muster is the one node of a small cluster. Its topics are those of the catalog, with their ids; it
+holds no records, so every partition is led here, begins and ends at offset 0, and a Fetch waits
+and brings nothing: that keeps clients quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import lru_cache
+
+from kio.schema.errors import ErrorCode
+
+from coordinator.state import Topic
+from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
+from coordinator.wire.codec import VERSIONS, Api, Request, Values
+
+SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+GROUP_KEY, BROKERS = 0, 1
+NOBODY = {"node_id": -1, "host": "", "port": -1}
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def api_versions(request: Request, cluster: Cluster) -> Call:
+    """Say which APIs and versions are served."""
+    served = [
+        {"api_key": api, "min_version": least, "max_version": most}
+        for api, (least, most) in VERSIONS.items()
+        if cluster.with_login or api not in SASL
+    ]
+    known = request.body is not None
+    code = ErrorCode.none if known else ErrorCode.unsupported_version
+    return ready({"error_code": code, "api_keys": served})
+
+
+def metadata(request: Request, cluster: Cluster) -> Call:
+    """Describe this node and topics: all, or those asked for; none is ever created."""
+    asked = request.body.topics
+    every = asked is None or (request.version == 0 and not asked)
+    view = cluster.topics()
+    topics = (
+        [_topic(topic, cluster.node_id) for topic in view.by_name.values()]
+        if every
+        else [_asked_topic(one, request.version, cluster) for one in asked]
+    )
+    return ready(
+        {
+            "brokers": [_node(cluster)],
+            "cluster_id": cluster.cluster_id,
+            "controller_id": cluster.node_id,
+            "topics": topics,
+            "error_code": ErrorCode.none,
+            "cluster_authorized_operations": -(2**31),
+        }
+    )
+
+
+def _node(cluster: Cluster) -> dict[str, object]:
+    return {"node_id": cluster.node_id, "host": cluster.host, "port": cluster.port}
+
+
+def _asked_topic(one: object, version: int, cluster: Cluster) -> Values:
+    name = getattr(one, "name", None)
+    view = cluster.topics()
+    if version >= 10 and name is None:  # noqa: PLR2004 - topics may be named by id since
+        topic_id = getattr(one, "topic_id", None)
+        topic, code = view.by_id.get(id_of(topic_id)), ErrorCode.unknown_topic_id
+    else:
+        topic_id = None
+        topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
+    if topic is not None:
+        return _topic(topic, cluster.node_id)
+    return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": ()}
+
+
+def _topic(topic: Topic, node_id: int) -> Values:
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.key.name,
+        "topic_id": uuid_of(topic.key.topic_id),
+        "partitions": _partitions(topic.partitions, node_id),
+    }
+
+
+@lru_cache(maxsize=256)
+def _partitions(count: int, node_id: int) -> list[Values]:
+    here = (node_id,)
+    return [
+        {
+            "error_code": ErrorCode.none,
+            "partition_index": partition,
+            "leader_id": node_id,
+            "leader_epoch": 0,
+            "replica_nodes": here,
+            "isr_nodes": here,
+        }
+        for partition in range(count)
+    ]
+
+
+def describe_cluster(request: Request, cluster: Cluster) -> Call:
+    """Describe the cluster of this one node."""
+    brokers = getattr(request.body, "endpoint_type", BROKERS) == BROKERS
+    return ready(
+        {
+            "error_code": ErrorCode.none if brokers else ErrorCode.unsupported_endpoint_type,
+            "error_message": None if brokers else "There are no controllers here: ask for brokers.",
+            "cluster_id": cluster.cluster_id,
+            "controller_id": cluster.node_id,
+            "brokers": [_node(cluster) | {"broker_id": cluster.node_id, "is_fenced": False}]
+            if brokers
+            else [],
+        }
+    )
+
+
+def find_coordinator(request: Request, cluster: Cluster) -> Call:
+    """Name this node, the coordinator of every group; there are no transactions here."""
+    asked = request.body
+    is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
+    if not is_group:
+        code, message = ErrorCode.invalid_request, "Only consumer groups have a coordinator here."
+    elif not cluster.serves():
+        code, message = ErrorCode.coordinator_not_available, "Another has taken the store over."
+    else:
+        code, message = ErrorCode.none, None
+    place = _node(cluster) if code is ErrorCode.none else NOBODY
+    answer = {"error_code": code, "error_message": message, **place}
+    keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
+    return ready(answer | {"coordinators": [answer | {"key": key} for key in keys]})
+
+
+def list_offsets(request: Request, cluster: Cluster) -> Call:
+    """Say that every partition begins and ends at 0: its data is elsewhere."""
+    view = cluster.topics()
+    topics = []
+    for asked in request.body.topics:
+        known = view.by_name.get(asked.name)
+        count = known.partitions if known else 0
+        partitions = [
+            {"partition_index": p, "error_code": ErrorCode.none, "offset": 0, "leader_epoch": 0}
+            if 0 <= p < count
+            else {"partition_index": p, "error_code": ErrorCode.unknown_topic_or_partition}
+            for p in (one.partition_index for one in asked.partitions)
+        ]
+        topics.append({"name": asked.name, "partitions": partitions})
+    return ready({"topics": topics})
+
+
+def fetch(request: Request, _cluster: Cluster) -> Call:
+    """Bring nothing, once the client's patience is over.
+
+    Any offset is taken to be the end: one that was committed here must not be out of range.
+    """
+    asked = request.body
+    topics = [
+        {
+            "topic": getattr(topic, "topic", ""),
+            "topic_id": getattr(topic, "topic_id", None),
+            "partitions": [
+                {
+                    "partition_index": one.partition,
+                    "error_code": ErrorCode.none,
+                    "high_watermark": one.fetch_offset,
+                    "last_stable_offset": one.fetch_offset,
+                    "log_start_offset": 0,
+                    "aborted_transactions": None,
+                    "records": b"",
+                }
+                for one in topic.partitions
+            ],
+        }
+        for topic in asked.topics
+    ]
+    wait_ms = max(asked.max_wait // MILLISECOND, 0)
+    return ready({"error_code": ErrorCode.none, "responses": topics}, wait_ms)
+
+
+def no_login(request: Request, _cluster: Cluster) -> Call:
+    """Refuse a login where none is asked for, or after it."""
+    code, message = ErrorCode.illegal_sasl_state, "No login is expected now."
+    return ready(
+        {"error_code": code, "error_message": message, "auth_bytes": b"", "mechanisms": ()}
+        if request.api is Api.SASL_AUTHENTICATE
+        else {"error_code": code, "mechanisms": ()}
+    )
+
+
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
+    Api.API_VERSIONS: api_versions,
+    Api.METADATA: metadata,
+    Api.DESCRIBE_CLUSTER: describe_cluster,
+    Api.FIND_COORDINATOR: find_coordinator,
+    Api.LIST_OFFSETS: list_offsets,
+    Api.FETCH: fetch,
+    Api.SASL_HANDSHAKE: no_login,
+    Api.SASL_AUTHENTICATE: no_login,
+}

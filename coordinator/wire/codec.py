@@ -1,0 +1,224 @@
+"""codec: requests from frames and frames from responses, for every API and version we serve.
+
+Messages are kio's; nothing here says what one means. A response is given as its fields by name, in
+the words of its newest version: `filled` takes those that the asked version has, so that nobody
+else needs a class per version.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import timedelta
+from enum import IntEnum
+from functools import cache
+from typing import Any, TypeAlias, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from coordinator.events import Heartbeat, HeartbeatResponse
+from coordinator.wire.reading import Reader, WireError, entity_reader, read_whole
+
+HEAD = struct.Struct(">hhi")
+"""What every request begins with: API, version, correlation id."""
+LENGTH = struct.Struct(">i")
+STEADY_HEAD = struct.Struct(">iibihbB")
+"""Length, correlation id, tags, throttle time, error, its message, length of the member id."""
+STEADY_TAIL = struct.Struct(">iibb")
+"""Member epoch, heartbeat interval, no assignment, tags."""
+ONE_BYTE_LENGTH = 127
+
+Values: TypeAlias = Mapping[str, object]
+"""A message, or a part of one, as its fields by name."""
+
+
+class Api(IntEnum):
+    """The APIs that we serve, with Kafka's keys."""
+
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    DESCRIBE_CONFIGS = 32
+    SASL_AUTHENTICATE = 36
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+
+
+VERSIONS: dict[Api, tuple[int, int]] = {
+    Api.FETCH: (4, 18),
+    Api.LIST_OFFSETS: (1, 10),
+    Api.METADATA: (0, 13),  # below 12 as the highest, librdkafka aborts its process
+    Api.OFFSET_COMMIT: (2, 10),
+    Api.OFFSET_FETCH: (1, 10),
+    Api.FIND_COORDINATOR: (0, 6),
+    Api.LIST_GROUPS: (0, 5),
+    Api.SASL_HANDSHAKE: (1, 1),  # after version 0 come bytes without any frame
+    Api.API_VERSIONS: (0, 4),
+    Api.DESCRIBE_CONFIGS: (1, 4),
+    Api.SASL_AUTHENTICATE: (0, 2),
+    Api.DELETE_GROUPS: (0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    Api.OFFSET_DELETE: (0, 0),
+    Api.DESCRIBE_CLUSTER: (0, 2),
+    Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
+}
+"""The lowest and highest version of each API."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as it came.
+
+    Attributes
+    ----------
+    body
+        kio's message; None for an unknown version of ApiVersions.
+    event
+        What a heartbeat means, kept for the next one: it most often is the same.
+    """
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str = ""
+    body: Any = None
+    client_host: str = ""
+    event: Heartbeat | None = None
+
+    def again(self, correlation_id: int) -> Request:
+        """Return the same request, asked once more."""
+        return Request(
+            self.api,
+            self.version,
+            correlation_id,
+            self.client_id,
+            self.body,
+            self.client_host,
+            self.event,
+        )
+
+
+def decode(frame: bytes) -> Request:
+    """Read a request; an ApiVersions of a version that is not ours has no body.
+
+    Raises
+    ------
+    WireError
+        An API or a version that we do not serve, or bytes that are no request.
+    """
+    if len(frame) < HEAD.size:
+        raise WireError(f"a request of {len(frame)} bytes is cut short")
+    key, version, correlation_id = HEAD.unpack_from(frame)
+    if key not in VERSIONS:
+        raise WireError(f"API {key} is not served here")
+    api = Api(key)
+    least, most = VERSIONS[api]
+    if not least <= version <= most:
+        if api is Api.API_VERSIONS:
+            return Request(api, version, correlation_id)
+        raise WireError(f"{api.name} version {version} is not served here: {least} to {most} are")
+    read_header, read_body = _readers(api, version)
+    header, at = read_whole(read_header, frame)
+    body, _ = read_whole(read_body, frame, at)
+    return Request(api, version, correlation_id, header.client_id or "", body)
+
+
+def encode(request: Request, values: Values) -> bytes:
+    """Return the frame of a response."""
+    version = request.version
+    if request.api is Api.API_VERSIONS and request.body is None:
+        version = 0  # all that an older or newer client is sure to read
+    fill, write_header, write_body, header = _writers(request.api, version)
+    out = io.BytesIO()
+    out.write(LENGTH.pack(0))
+    write_header(out, header(correlation_id=request.correlation_id))
+    write_body(out, fill(values))
+    frame = out.getbuffer()
+    LENGTH.pack_into(frame, 0, len(frame) - LENGTH.size)
+    return bytes(frame)
+
+
+def steady_frame(correlation_id: int, response: HeartbeatResponse) -> bytes | None:
+    """Return the frame of a heartbeat's response that brings no assignment; None for another.
+
+    The one message written by hand, exactly as kio does, because it is most of all messages.
+    """
+    member_id = (response.member_id or "").encode()
+    size = len(member_id)
+    if response.assignment is not None or not 0 < size < ONE_BYTE_LENGTH:
+        return None
+    length = STEADY_HEAD.size + size + STEADY_TAIL.size - LENGTH.size
+    head = STEADY_HEAD.pack(length, correlation_id, 0, 0, 0, 0, size + 1)
+    tail = STEADY_TAIL.pack(response.member_epoch, response.heartbeat_interval_ms, -1, 0)
+    return head + member_id + tail
+
+
+@cache
+def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
+    message: Any = load_request_schema(api, version)
+    return entity_reader(message.__header_schema__), entity_reader(message)
+
+
+@cache
+def _writers(api: Api, version: int) -> tuple[Any, Any, Any, Any]:
+    message: Any = load_response_schema(api, version)
+    header = message.__header_schema__
+    return filling(message), entity_writer(header), entity_writer(message), header
+
+
+@cache
+def filling(entity: type[Any]) -> Callable[[Values], Any]:
+    """Return what makes a kio entity of a message's fields, those it has not left out."""
+    converted: list[tuple[str, Callable[[Any], Any], object]] = []
+    for field in fields(entity):
+        kind = field.type
+        parts = get_args(kind)
+        one = next((p for p in (kind, *parts) if is_dataclass(p)), None)
+        make = _plain(field.metadata.get("kafka_type", "")) if one is None else filling(one)  # type: ignore[arg-type]
+        if get_origin(kind) is tuple or any(get_origin(part) is tuple for part in parts):
+            make = _tuple_of(make)
+        default = field.default
+        if field.metadata.get("kafka_type") == "timedelta_i32" and default is MISSING:
+            default = timedelta(0)  # throttling, of which there is none
+        converted.append((field.name, make, default))
+
+    def fill(values: Values) -> Any:  # noqa: ANN401 - one of kio's classes
+        found = {}
+        for name, make, default in converted:
+            if name in values:
+                value = values[name]
+                found[name] = None if value is None else make(value)
+            elif default is MISSING:
+                raise KeyError(f"{entity.__qualname__} of {entity.__module__} needs {name}")
+        return entity(
+            **{name: default for name, _, default in converted if name not in found} | found
+        )
+
+    return fill
+
+
+def _plain(kafka_type: str) -> Callable[[Any], Any]:
+    if kafka_type == "error_code":
+        return ErrorCode
+    if kafka_type.startswith("timedelta"):
+        return lambda ms: timedelta(milliseconds=ms)
+    return lambda value: value
+
+
+def _tuple_of(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple([make(value) for value in values])

@@ -1,0 +1,155 @@
+"""connection: one client's conversation, without any I/O.
+
+Bytes go in, requests come out; answers go in, whenever they are ready, and bytes come out in the
+order of the requests. It knows no socket, no clock and no coordinator. What it holds is bounded:
+one incomplete request of a bounded size, and so many requests that wait for their answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from coordinator.wire.codec import HEAD, LENGTH, Api, Request, decode, encode
+from coordinator.wire.reading import WireError
+from coordinator.wire.sasl import Login
+
+BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+ID_END = HEAD.size
+WORDS_MAX = 512
+"""Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
+KEPT_BYTES = 1 << 16
+"""Bytes of answered requests that may stay in the buffer before it is moved together."""
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A request, and its answer once there is one."""
+
+    request: Request
+    frame: bytes | None = None
+
+
+class Connection:
+    """One client's conversation.
+
+    Parameters
+    ----------
+    client_host
+        Where the client is, as the coordinator records it.
+    request_bytes_max, in_flight_max
+        How large a request may be, and how many may wait for their answers.
+    login
+        What clients must do before anything else; None lets everybody in.
+    """
+
+    def __init__(
+        self,
+        client_host: str,
+        request_bytes_max: int,
+        in_flight_max: int,
+        login: Login | None = None,
+    ) -> None:
+        self._client_host = client_host
+        self._request_bytes_max = request_bytes_max
+        self._in_flight_max = in_flight_max
+        self._login = login
+        self._buffer = bytearray()
+        self._at = 0
+        self._asked: deque[Asked] = deque()
+        self._last: Request | None = None
+        self._last_words = b""
+
+    @property
+    def held(self) -> int:
+        """How many bytes came that are no whole request yet, or not taken yet."""
+        return len(self._buffer) - self._at
+
+    @property
+    def full(self) -> bool:
+        """Whether so many requests wait for their answers that no other is taken."""
+        return len(self._asked) >= self._in_flight_max
+
+    @property
+    def known(self) -> bool:
+        """Whether the client has shown who it is, where that is asked for."""
+        return self._login is None or self._login.done
+
+    @property
+    def refused(self) -> bool:
+        """Whether the client failed to show who it is: send what there is, then close."""
+        return self._login is not None and self._login.failed
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes as they come, in pieces of any size."""
+        self._buffer += data
+
+    def next_request(self) -> Asked | None:
+        """Return the next request that is to be answered; None until more bytes or answers come.
+
+        Raises
+        ------
+        WireError
+            What came is no request that we serve; nothing after it can be understood.
+        """
+        while not self.full and not self.refused:
+            frame = self._frame()
+            if frame is None:
+                return None
+            request = self._request(frame)
+            asked = Asked(request)
+            self._asked.append(asked)
+            if self._login is not None and not self._login.done:
+                if request.api not in BEFORE_LOGIN:
+                    raise WireError(f"{request.api.name} before the client has logged in")
+                if request.api is not Api.API_VERSIONS:
+                    asked.frame = encode(request, self._login.answer(request))
+                    continue
+            return asked
+        return None
+
+    def answers(self) -> bytes:
+        """Return what may be sent now: the answers up to the first that is not ready."""
+        asked = self._asked
+        if not asked or asked[0].frame is None:
+            return b""
+        first = asked.popleft().frame
+        if not asked or asked[0].frame is None:
+            return first  # type: ignore[return-value] # looked at above
+        frames = [first]
+        while asked and asked[0].frame is not None:
+            frames.append(asked.popleft().frame)
+        return b"".join(frames)  # type: ignore[arg-type] # none of them is None
+
+    def _request(self, frame: bytes) -> Request:
+        """Return what a frame says; a heartbeat most often says what the last one said."""
+        if self._last is not None and frame[ID_END:] == self._last_words:
+            api, version, correlation_id = HEAD.unpack_from(frame)
+            if (api, version) == (self._last.api, self._last.version):
+                return self._last.again(correlation_id)
+        request = decode(frame)
+        request.client_host = self._client_host
+        if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
+            self._last, self._last_words = request, frame[ID_END:]
+        return request
+
+    def _frame(self) -> bytes | None:
+        """Take the next whole request out of the buffer."""
+        start = self._at + LENGTH.size
+        if len(self._buffer) < start:
+            return None
+        (length,) = LENGTH.unpack_from(self._buffer, self._at)
+        if not 0 <= length <= self._request_bytes_max:
+            raise WireError(
+                f"a request of {length} bytes: at most {self._request_bytes_max} are taken "
+                "(server.request_bytes_max)"
+            )
+        end = start + length
+        if len(self._buffer) < end:
+            return None
+        frame = bytes(memoryview(self._buffer)[start:end])
+        self._at = end
+        if end == len(self._buffer) or end > KEPT_BYTES:
+            del self._buffer[:end]
+            self._at = 0
+        return frame

@@ -1,0 +1,463 @@
+"""requests: the requests of groups as events, and the coordinator's answers as responses.
+
+Pure: a request in, a call out. Nothing is decided here; what a request means is the coordinator's
+business, how it looks on the wire is the codec's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode as Code
+
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import (
+    JOIN,
+    AlterConfig,
+    DeleteGroup,
+    Describe,
+    DescribeConfig,
+    Heartbeat,
+    HeartbeatResponse,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Result,
+)
+from coordinator.records import OffsetCommitted
+from coordinator.runner import Answer
+from coordinator.spans import Spans, TopicKey
+from coordinator.wire import cluster as node
+from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
+from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
+
+MILLISECOND = timedelta(milliseconds=1)
+GROUP_RESOURCE = 32
+DEFAULT_SOURCE, GROUP_SOURCE = 5, 8
+SET, DELETE = 0, 1
+EPOCHS_SINCE, IDS_SINCE = 9, 10
+"""Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
+
+
+def call_of(request: Request, cluster: Cluster) -> Call:
+    """Return what is to be done for a request."""
+    return HANDLERS[request.api](request, cluster)
+
+
+def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
+    """Return the frame of a response, once the coordinator has answered."""
+    if request.api is Api.CONSUMER_GROUP_HEARTBEAT:
+        (answer,) = answers
+        if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
+            frame = steady_frame(request.correlation_id, answer.response)
+            if frame is not None:
+                return frame
+    return encode(request, call.respond(answers))
+
+
+# Heartbeats --------------------------------------------------------------------------------------
+
+
+def heartbeat(request: Request, _cluster: Cluster) -> Call:
+    """ConsumerGroupHeartbeat."""
+    event = request.event
+    if event is None:
+        event = _heartbeat(request)
+        if request.body.member_id:  # who has none gets another one each time
+            request.event = event
+    return Call(lambda answers: _heartbeat_values(answers[0]), (event,))
+
+
+def _heartbeat(request: Request) -> Heartbeat:
+    asked = request.body
+    member_id = asked.member_id
+    if request.version == 0 and asked.member_epoch == JOIN and member_id == "":
+        member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
+    return Heartbeat(
+        group_id=asked.group_id,
+        member_id=member_id,
+        member_epoch=asked.member_epoch,
+        instance_id=asked.instance_id,
+        rack_id=asked.rack_id,
+        rebalance_timeout_ms=asked.rebalance_timeout // MILLISECOND,
+        subscribed_topic_names=asked.subscribed_topic_names,
+        subscribed_topic_regex=getattr(asked, "subscribed_topic_regex", None),
+        server_assignor=asked.server_assignor,
+        topic_partitions=_owned(asked.topic_partitions),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        by_topic_id=True,
+    )
+
+
+def _owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | None:
+    if topics is None:
+        return None
+    owned: dict[str, list[int]] = {}
+    for topic in topics:
+        owned.setdefault(id_of(topic.topic_id), []).extend(topic.partitions)
+    return owned
+
+
+def _heartbeat_values(answer: Answer) -> Values:
+    if isinstance(answer, GroupError):
+        return {
+            "error_code": answer.code,
+            "error_message": answer.message,
+            "member_epoch": 0,
+            "heartbeat_interval": 0,
+        }
+    response = answer.response
+    assert isinstance(response, HeartbeatResponse)
+    return {
+        "error_code": Code.none,
+        "member_id": response.member_id,
+        "member_epoch": response.member_epoch,
+        "heartbeat_interval": response.heartbeat_interval_ms,
+        "assignment": None if response.assignment is None else _assignment(response.assignment),
+    }
+
+
+def _assignment(spans: Spans) -> Values:
+    found: dict[TopicKey, list[int]] = {}
+    for key, first, end in spans:
+        found.setdefault(key, []).extend(range(first, end))
+    return {
+        "topic_partitions": [
+            {"topic_id": uuid_of(key.topic_id), "partitions": partitions}
+            for key, partitions in found.items()
+        ]
+    }
+
+
+# Groups ------------------------------------------------------------------------------------------
+
+
+def describe(request: Request, _cluster: Cluster) -> Call:
+    """ConsumerGroupDescribe."""
+    group_ids = request.body.group_ids
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        pairs = zip(group_ids, answers, strict=True)
+        return {"groups": [_described(group_id, answer) for group_id, answer in pairs]}
+
+    return Call(respond, [Describe(group_id) for group_id in group_ids])
+
+
+def _described(group_id: str, answer: Answer) -> Values:
+    if isinstance(answer, GroupError):
+        return {
+            "error_code": answer.code,
+            "error_message": answer.message,
+            "group_id": group_id,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": (),
+        }
+    group: Any = answer.response
+    return group | {"members": [_described_member(member) for member in group["members"]]}  # type: ignore[no-any-return]
+
+
+def _described_member(member: dict[str, Any]) -> Values:
+    names = ("assignment", "target_assignment")
+    return member | {name: _with_uuids(member[name]["topic_partitions"]) for name in names}
+
+
+def _with_uuids(topics: Iterable[dict[str, Any]]) -> Values:
+    return {
+        "topic_partitions": [topic | {"topic_id": uuid_of(topic["topic_id"])} for topic in topics]
+    }
+
+
+def list_groups(request: Request, _cluster: Cluster) -> Call:
+    """ListGroups."""
+    asked = request.body
+    states = frozenset(getattr(asked, "states_filter", ()))
+    types = frozenset(getattr(asked, "types_filter", ()))
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        answer = answers[0]
+        if isinstance(answer, GroupError):
+            return {"error_code": answer.code, "groups": ()}
+        return {"error_code": Code.none, "groups": answer.response}
+
+    return Call(respond, [ListGroups(states, types)])
+
+
+def delete_groups(request: Request, _cluster: Cluster) -> Call:
+    """DeleteGroups."""
+    group_ids = request.body.groups_names
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        pairs = zip(group_ids, answers, strict=True)
+        return {"results": [{"group_id": g, "error_code": _code(answer)} for g, answer in pairs]}
+
+    return Call(respond, [DeleteGroup(group_id) for group_id in group_ids])
+
+
+def _code(answer: Answer) -> int:
+    return answer.code if isinstance(answer, GroupError) else ErrorCode.NONE
+
+
+# Offsets -----------------------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
+    """A topic as a request names it, by name or by id; an id that nothing has gives no name."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+    partitions: Sequence[Any]
+
+
+def _named(topics: Iterable[Any], version: int, cluster: Cluster) -> list[Named]:
+    """Return the topics of a request with their names, and with what it says of partitions."""
+    found = []
+    for topic in topics:
+        fetched = hasattr(topic, "partition_indexes")
+        partitions = topic.partition_indexes if fetched else topic.partitions
+        if version < IDS_SINCE:
+            found.append(Named(topic.name, None, partitions))
+        else:
+            known = cluster.topics().by_id.get(id_of(topic.topic_id))
+            found.append(Named(known.key.name if known else None, topic.topic_id, partitions))
+    return found
+
+
+def offset_commit(request: Request, cluster: Cluster) -> Call:
+    """OffsetCommit; an error of the whole request is that of each partition."""
+    asked = request.body
+    topics = _named(asked.topics, request.version, cluster)
+    epoch = asked.generation_id_or_member_epoch
+    if request.version < EPOCHS_SINCE and epoch >= 0:  # of members that we do not have (G-120)
+        return ready(_outcomes(topics, Code.unsupported_version))
+    event = OffsetCommit(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        member_epoch=epoch,
+        offsets={
+            topic.name: {
+                one.partition_index: (one.committed_offset, one.committed_metadata or "")
+                for one in topic.partitions
+            }
+            for topic in topics
+            if topic.name is not None
+        },
+        instance_id=getattr(asked, "group_instance_id", None),
+    )
+    return Call(lambda answers: _outcomes(topics, answers[0]), [event])
+
+
+def offset_delete(request: Request, cluster: Cluster) -> Call:
+    """OffsetDelete."""
+    topics = _named(request.body.topics, request.version, cluster)
+    wanted = {topic.name or "": _indexes(topic) for topic in topics}
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        if isinstance(answers[0], GroupError):
+            return {"error_code": answers[0].code, "topics": ()}
+        return {"error_code": Code.none} | _outcomes(topics, answers[0])
+
+    return Call(respond, [OffsetDelete(request.body.group_id, wanted)])
+
+
+def _indexes(topic: Named) -> list[int]:
+    return [getattr(one, "partition_index", one) for one in topic.partitions]
+
+
+def _outcomes(topics: Iterable[Named], answer: Answer | Code) -> dict[str, object]:
+    """Return the outcome of each partition."""
+
+    def code(name: str | None, partition: int) -> int:
+        if name is None:
+            return Code.unknown_topic_id
+        if isinstance(answer, GroupError):
+            return answer.code
+        if isinstance(answer, Code):
+            return answer
+        found: Any = answer.response
+        return int(found[name][partition])
+
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {"partition_index": p, "error_code": code(topic.name, p)}
+                    for p in _indexes(topic)
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+def offset_fetch(request: Request, cluster: Cluster) -> Call:
+    """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
+    groups = getattr(request.body, "groups", None) or [request.body]
+    topics = [
+        None if group.topics is None else _named(group.topics, request.version, cluster)
+        for group in groups
+    ]
+    events = [
+        OffsetFetch(
+            group.group_id,
+            None if asked is None else {t.name: _indexes(t) for t in asked if t.name is not None},
+            getattr(group, "member_id", None),
+            getattr(group, "member_epoch", -1),
+        )
+        for group, asked in zip(groups, topics, strict=True)
+    ]
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        found = [
+            {"group_id": group.group_id} | _fetched(asked, answer, request.version, cluster)
+            for group, asked, answer in zip(groups, topics, answers, strict=True)
+        ]
+        return found[0] | {"groups": found}
+
+    return Call(respond, events)
+
+
+def _fetched(
+    topics: Sequence[Named] | None, answer: Answer, version: int, cluster: Cluster
+) -> dict[str, object]:
+    """Return a group's offsets; those of all topics are named as the request's version does."""
+    code = _code(answer)
+    found: Any = {} if isinstance(answer, GroupError) else answer.response
+    if topics is None:
+        known = cluster.topics().by_name
+        topics = [
+            Named(name, uuid_of(known[name].key.topic_id) if name in known else None, list(of_one))
+            for name, of_one in found.items()
+            if version < IDS_SINCE or name in known
+        ]
+    return {
+        "error_code": code,
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    _offset(p, found.get(topic.name, {}).get(p))
+                    | {"error_code": code if topic.name is not None else Code.unknown_topic_id}
+                    for p in _indexes(topic)
+                ],
+            }
+            for topic in topics
+        ],
+    }
+
+
+def _offset(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
+    """Return a committed offset; −1 where there is none."""
+    return {
+        "partition_index": partition,
+        "committed_offset": -1 if record is None else record.offset,
+        "committed_leader_epoch": -1 if record is None else record.leader_epoch,
+        "metadata": "" if record is None else record.metadata,
+    }
+
+
+# Settings of groups ------------------------------------------------------------------------------
+
+
+def describe_configs(request: Request, _cluster: Cluster) -> Call:
+    """DescribeConfigs, of groups."""
+    asked = request.body.resources
+    ours = [one for one in asked if one.resource_type == GROUP_RESOURCE]
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        found = iter(answers)
+        return {
+            "results": [
+                _resource(one)
+                | (_config(one, next(found)) if one in ours else _not_ours() | {"configs": ()})
+                for one in asked
+            ]
+        }
+
+    return Call(respond, [DescribeConfig(one.resource_name) for one in ours])
+
+
+def _config(asked: Any, answer: Answer) -> dict[str, object]:  # noqa: ANN401 - one of kio's classes
+    if isinstance(answer, GroupError):
+        return _error(answer) | {"configs": ()}
+    values: Any = answer.response
+    return _error(None) | {
+        "configs": [
+            {
+                "name": name,
+                "value": value,
+                "read_only": False,
+                "config_source": GROUP_SOURCE if own else DEFAULT_SOURCE,
+                "is_sensitive": False,
+                "synonyms": (),
+                "documentation": None,
+            }
+            for name, (value, own) in values.items()
+            if not asked.configuration_keys or name in asked.configuration_keys
+        ]
+    }
+
+
+def alter_configs(request: Request, _cluster: Cluster) -> Call:
+    """IncrementalAlterConfigs, of groups."""
+    asked = request.body
+    wanted = [_alteration(one, request.body.validate_only) for one in asked.resources]
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        found = iter(answers)
+        outcomes = [one if isinstance(one, dict) else _error(next(found)) for one in wanted]
+        pairs = zip(asked.resources, outcomes, strict=True)
+        return {"responses": [_resource(one) | outcome for one, outcome in pairs]}
+
+    return Call(respond, [one for one in wanted if isinstance(one, AlterConfig)])
+
+
+def _alteration(asked: Any, validate_only: bool) -> AlterConfig | dict[str, object]:  # noqa: ANN401, FBT001
+    """Return what is to be altered, or the error that refuses it."""
+    if asked.resource_type != GROUP_RESOURCE:
+        return _not_ours()
+    changes: dict[str, str | None] = {}
+    for one in asked.configs:
+        if one.config_operation not in {SET, DELETE} or one.name in changes:
+            message = f"{one.name}: set it or delete it, once; it is no list to append to."
+            return {"error_code": Code.invalid_request, "error_message": message}
+        changes[one.name] = None if one.config_operation == DELETE else one.value or ""
+    return AlterConfig(asked.resource_name, changes, validate_only)
+
+
+def _resource(asked: Any) -> dict[str, object]:  # noqa: ANN401 - one of kio's classes
+    return {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+
+
+def _not_ours() -> dict[str, object]:
+    message = "Only groups have settings here (resource type 32)."
+    return {"error_code": Code.invalid_request, "error_message": message}
+
+
+def _error(answer: Answer | None) -> dict[str, object]:
+    if isinstance(answer, GroupError):
+        return {"error_code": answer.code, "error_message": answer.message}
+    return {"error_code": Code.none, "error_message": None}
+
+
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = node.HANDLERS | {
+    Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
+    Api.CONSUMER_GROUP_DESCRIBE: describe,
+    Api.LIST_GROUPS: list_groups,
+    Api.DELETE_GROUPS: delete_groups,
+    Api.OFFSET_COMMIT: offset_commit,
+    Api.OFFSET_FETCH: offset_fetch,
+    Api.OFFSET_DELETE: offset_delete,
+    Api.DESCRIBE_CONFIGS: describe_configs,
+    Api.INCREMENTAL_ALTER_CONFIGS: alter_configs,
+}

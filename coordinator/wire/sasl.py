@@ -1,0 +1,281 @@
+"""sasl: how clients show who they are: PLAIN, and SCRAM (RFC 5802), before anything else is served.
+
+Users are in a file, by name: a password, or better what SCRAM needs to check one (`muster user`
+makes it), from which nobody can log in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kio.schema.errors import ErrorCode
+
+from coordinator.config import ConfigError
+from coordinator.wire.codec import Api, Request, Values
+
+PLAIN = "PLAIN"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS = (PLAIN, *HASHES)
+ITERATIONS, ITERATIONS_MAX = 8_192, 1_000_000
+SALT_BYTES, NONCE_BYTES = 18, 24
+
+
+class LoginError(Exception):
+    """The client is not who it says, or does not speak the mechanism."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What SCRAM needs to check a password; written `SCRAM-SHA-256$iterations:salt$stored:server`.
+
+    Attributes
+    ----------
+    stored_key, server_key
+        As in RFC 5802: the first checks the client, the second shows that we know it.
+    """
+
+    mechanism: str
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(
+        cls, mechanism: str, password: str, salt: bytes = b"", iterations: int = ITERATIONS
+    ) -> Verifier:
+        """Make the verifier of a password."""
+        name = HASHES[mechanism]
+        salt = salt or os.urandom(SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+        stored = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
+        return cls(mechanism, iterations, salt, stored, hmac.digest(salted, b"Server Key", name))
+
+    @classmethod
+    def parse(cls, text: str) -> Verifier:
+        """Read what `str` writes.
+
+        Raises
+        ------
+        ConfigError
+            It is no verifier.
+        """
+        try:
+            mechanism, middle, keys = text.split("$")
+            iterations, salt = middle.split(":")
+            stored, server = keys.split(":")
+            found = cls(mechanism, int(iterations), *map(_decoded, (salt, stored, server)))
+            size = hashlib.new(HASHES[mechanism]).digest_size
+        except (ValueError, KeyError, LoginError):
+            raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user") from None
+        if not 1 <= found.iterations <= ITERATIONS_MAX or len(found.stored_key) != size:
+            raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user")
+        return found
+
+    def __str__(self) -> str:
+        salt, stored, server = map(_encoded, (self.salt, self.stored_key, self.server_key))
+        return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
+
+    def matches(self, password: str) -> bool:
+        """Whether this is the password."""
+        other = Verifier.of(self.mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(other.stored_key, self.stored_key)
+
+
+class Users:
+    """Who may log in.
+
+    Parameters
+    ----------
+    verifiers
+        By user and mechanism.
+    """
+
+    def __init__(self, verifiers: Mapping[str, Mapping[str, Verifier]]) -> None:
+        self._verifiers = verifiers
+        self._secret = os.urandom(SALT_BYTES)
+        self._right: dict[str, bytes] = {}
+
+    @classmethod
+    def read(cls, path: str) -> Users:
+        """Read the users' file: {name: password, verifier, or list of verifiers}.
+
+        Raises
+        ------
+        ConfigError
+            It cannot be read, or is no such file.
+        """
+        try:
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"server.sasl_users {path} cannot be read: {error}") from None
+        users = tree.get("users")
+        if not isinstance(users, dict) or not users:
+            raise ConfigError(f"{path} has no table [users]: give names with passwords")
+        try:
+            return cls({name: _verifiers(value) for name, value in users.items()})
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    def verifier(self, name: str, mechanism: str) -> Verifier:
+        """Return a user's verifier; of nobody one that no password matches, so as not to tell."""
+        found = self._verifiers.get(name, {}).get(mechanism)
+        if found is not None:
+            return found
+        salt = hmac.digest(self._secret, name.encode(), "sha256")[:SALT_BYTES]
+        size = hashlib.new(HASHES[mechanism]).digest_size
+        return Verifier(mechanism, ITERATIONS, salt, os.urandom(size), os.urandom(size))
+
+    def is_right(self, name: str, password: str) -> bool:
+        """Whether a user has this password; found right once, it is right at once."""
+        seen = hmac.digest(self._secret, password.encode(), "sha256")
+        if hmac.compare_digest(self._right.get(name, b""), seen):
+            return True
+        known = self._verifiers.get(name)
+        verifier = next(iter(known.values())) if known else self.verifier(name, "SCRAM-SHA-256")
+        if not verifier.matches(password):
+            return False
+        self._right[name] = seen
+        return True
+
+
+def _verifiers(value: object) -> dict[str, Verifier]:
+    """Return verifiers by mechanism; those of a password are made now."""
+    if isinstance(value, str) and not value.startswith("SCRAM-SHA-"):
+        return {mechanism: Verifier.of(mechanism, value) for mechanism in HASHES}
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not texts:
+        raise ConfigError(f"{value!r}: give a password, a verifier, or a list of verifiers")
+    found = [Verifier.parse(text) for text in texts]
+    return {verifier.mechanism: verifier for verifier in found}
+
+
+@dataclass(slots=True)
+class Login:
+    """One connection's way to be known: handshake, then authenticate once or twice.
+
+    Attributes
+    ----------
+    done, failed
+        Neither while it is under way.
+    """
+
+    users: Users
+    mechanisms: Sequence[str]
+    done: bool = False
+    failed: bool = False
+    _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
+    """What is to be called with the client's next messages."""
+
+    def answer(self, request: Request) -> Values:
+        """Answer a SaslHandshake or a SaslAuthenticate."""
+        if request.api is Api.SASL_HANDSHAKE:
+            return self._handshake(request.body.mechanism)
+        step = self._steps.pop(0) if self._steps else _too_early
+        try:
+            said = step(request.body.auth_bytes)
+        except (LoginError, UnicodeDecodeError) as error:
+            self.failed = True
+            message = str(error) if isinstance(error, LoginError) else "not UTF-8"
+            return {
+                "error_code": ErrorCode.sasl_authentication_failed,
+                "error_message": f"Authentication failed: {message}.",
+                "auth_bytes": b"",
+            }
+        self.done = not self._steps
+        return {"error_code": 0, "error_message": None, "auth_bytes": said}
+
+    def _handshake(self, mechanism: str) -> Values:
+        served = mechanism in self.mechanisms
+        self.failed = not served
+        if mechanism == PLAIN:
+            self._steps = [self._plain]
+        elif served:
+            scram = Scram(self.users, mechanism)
+            self._steps = [scram.first, scram.final]
+        code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
+        return {"error_code": code, "mechanisms": self.mechanisms}
+
+    def _plain(self, message: bytes) -> bytes:
+        parts = message.decode().split("\0")
+        if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password (RFC 4616)
+            raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
+        acts_as, name, password = parts
+        if acts_as not in {"", name} or not self.users.is_right(name, password):
+            raise LoginError("wrong name or password")
+        return b""
+
+
+def _too_early(_message: bytes) -> bytes:
+    raise LoginError("SaslHandshake comes first")
+
+
+class Scram:
+    """One exchange of SCRAM."""
+
+    def __init__(self, users: Users, mechanism: str) -> None:
+        self._users = users
+        self._mechanism = mechanism
+        self._begun = ""
+        self._nonce = ""
+        self._verifier: Verifier | None = None
+
+    def first(self, message: bytes) -> bytes:
+        """Take the client's first message; say salt and iterations."""
+        text = message.decode()
+        binding, acts_as, bare = ([*text.split(",", 2), "", ""])[:3]
+        fields = _fields(bare)
+        name = fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
+        if binding not in {"n", "y"} or not name or not fields.get("r") or "m" in fields:
+            raise LoginError("the first message is not one of SCRAM without channel binding")
+        if acts_as not in {"", f"a={fields['n']}"}:
+            raise LoginError("nobody may act as somebody else")
+        self._verifier = self._users.verifier(name, self._mechanism)
+        self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)
+        salt, iterations = _encoded(self._verifier.salt), self._verifier.iterations
+        said = f"r={self._nonce},s={salt},i={iterations}"
+        self._bound = _encoded(f"{binding},{acts_as},".encode())
+        self._begun = f"{bare},{said}"
+        return said.encode()
+
+    def final(self, message: bytes) -> bytes:
+        """Take the client's proof; show that we know the user too."""
+        assert self._verifier is not None
+        bare, _, proof = message.decode().rpartition(",p=")
+        fields = _fields(bare)
+        if fields.get("r") != self._nonce or fields.get("c") != self._bound:
+            raise LoginError("the last message does not belong to the first")
+        name, known = HASHES[self._mechanism], self._verifier
+        signed = f"{self._begun},{bare}".encode()
+        signature = hmac.digest(known.stored_key, signed, name)
+        given = _decoded(proof)
+        key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
+        if len(given) != len(signature) or not hmac.compare_digest(
+            hashlib.new(name, key).digest(), known.stored_key
+        ):
+            raise LoginError("wrong name or password")
+        return b"v=" + _encoded(hmac.digest(known.server_key, signed, name)).encode()
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise LoginError("not base64") from None

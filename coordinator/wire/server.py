@@ -1,0 +1,319 @@
+"""server: moves bytes between sockets and conversations; everything else is told apart elsewhere.
+
+All requests that one turn of the event loop brings are asked as one batch. A connection that
+breaks a rule, or takes too long, is closed; no other notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Protocol, cast
+
+from coordinator.config import ServerConfig
+from coordinator.events import Event
+from coordinator.metrics import Metrics
+from coordinator.runner import Answer
+from coordinator.wire.calls import Call, Cluster
+from coordinator.wire.codec import encode
+from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.reading import WireError
+from coordinator.wire.requests import call_of, frame_of
+from coordinator.wire.sasl import Login
+
+BACKLOG = 4096
+PATROL_S = 1.0
+logger = logging.getLogger("muster.wire")
+
+
+class Backend(Protocol):
+    """What the server needs of a coordinator."""
+
+    def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
+        """Ask many things as one batch, without waiting."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where requests and connections are counted."""
+
+
+class Server:
+    """Serves connections in an event loop.
+
+    Parameters
+    ----------
+    login
+        Makes what a client must do before anything else; None lets everybody in.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster: Cluster,
+        config: ServerConfig,
+        login: Callable[[], Login] | None = None,
+    ) -> None:
+        self.config = config
+        self.login = login
+        self.metrics = backend.metrics
+        self.links: set[Link] = set()
+        self.held = 0
+        """Bytes of incomplete requests, of all connections."""
+        self.loop = asyncio.get_running_loop()
+        self._backend = backend
+        self._cluster = cluster
+        self._asked: list[tuple[Link, Asked, Call]] = []
+        self._listening: asyncio.Server | None = None
+        self._patrol = self.loop.create_task(self._watch())
+
+    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take connections of a bound socket."""
+        self._listening = await self.loop.create_server(
+            lambda: Link(self), sock=sock, ssl=tls, backlog=BACKLOG
+        )
+
+    async def close(self) -> None:
+        """Take no more connections, and close those there are."""
+        self._patrol.cancel()
+        if self._listening is not None:
+            self._listening.close()
+        for link in list(self.links):
+            link.close("server", "the server ends")
+        await asyncio.sleep(0)
+
+    def ask(self, link: Link, asked: Asked) -> None:
+        """Have a request answered: at once, after its wait, or by the coordinator."""
+        call = call_of(asked.request, self._cluster)
+        if call.events:
+            if not self._asked:
+                self.loop.call_soon(self._submit)  # after all reads of this turn
+            self._asked.append((link, asked, call))
+        elif call.wait_ms:
+            link.park(asked, call)
+        else:
+            self.metrics.served({asked.request.api.name: 1})
+            asked.frame = encode(asked.request, call.respond(()))
+
+    def _submit(self) -> None:
+        """Ask the coordinator everything that came in this turn, as one batch."""
+        batch, self._asked = self._asked, []
+        events = [event for _, _, call in batch for event in call.events]
+        future = self._backend.submit(events)
+
+        def answered(found: Future[list[Answer]]) -> None:
+            try:
+                self.loop.call_soon_threadsafe(self._deliver, batch, found)
+            except RuntimeError:
+                logger.info("%d answers come after the server's end", len(batch))
+
+        future.add_done_callback(answered)
+
+    def _deliver(self, batch: list[tuple[Link, Asked, Call]], found: Future[list[Answer]]) -> None:
+        """Give each connection its answers, and let it go on."""
+        answers = found.result()
+        at = 0
+        links: dict[Link, None] = {}
+        for link, asked, call in batch:
+            own = answers[at : at + len(call.events)]
+            at += len(own)
+            links[link] = None
+            try:
+                asked.frame = frame_of(asked.request, call, own)
+            except Exception:
+                logger.exception("no answer to %s", asked.request)
+                link.drop("failed")
+        self.metrics.served(Counter(asked.request.api.name for _, asked, _ in batch))
+        for link in links:
+            link.go_on()
+
+    async def _watch(self) -> None:
+        """Close the connections that take too long."""
+        while True:
+            await asyncio.sleep(PATROL_S)
+            now = self.loop.time()
+            for link in list(self.links):
+                reason = link.overdue(now)
+                if reason:
+                    link.drop(reason)
+
+
+class Link(asyncio.Protocol):
+    """One socket, and the conversation over it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._transport: asyncio.Transport | None = None
+        self._parked: list[tuple[Asked, Call]] = []
+        self._wake: asyncio.TimerHandle | None = None
+        self._held = 0
+        self._reading = self._writing = True
+        self._heard = self._loop.time()
+        self._incomplete: float | None = self._heard  # the first request is awaited, too
+        self._unread: float | None = None
+
+    # From the event loop -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, if there is room for another."""
+        server, config = self._server, self._server.config
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.connection = Connection(
+            f"/{peer[0]}" if peer else "/",  # as Kafka writes it
+            config.request_bytes_max,
+            config.in_flight_max,
+            server.login() if server.login else None,
+        )
+        if len(server.links) >= config.connections_max:
+            self.drop("full")
+            return
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        server.links.add(self)
+        server.metrics.connected(1)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes as they come."""
+        self._heard = self._loop.time()
+        self.connection.receive(data)
+        self.go_on()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget it."""
+        self._transport = None
+        self._parked.clear()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._server.held -= self._held
+        self._held = 0
+        if self in self._server.links:
+            self._server.links.remove(self)
+            self._server.metrics.connected(-1)
+
+    def pause_writing(self) -> None:
+        """Take no more requests of a client that does not read its answers."""
+        self._writing = False
+        self._unread = self._loop.time()
+
+    def resume_writing(self) -> None:
+        """Go on: it reads again."""
+        self._writing = True
+        self._unread = None
+        self.go_on()
+
+    # Requests and answers ------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Take what requests there are, send what answers there are, until that ends."""
+        connection = self.connection
+        try:
+            while self._transport is not None:
+                self._take()
+                was_full = connection.full
+                self._send()
+                if not was_full or connection.full or not self._writing:
+                    break
+        except WireError as error:
+            self._send()
+            self.close("refused", str(error))
+            return
+        self._settle()
+
+    def _take(self) -> None:
+        """Have what requests there are answered, as far as the client reads answers."""
+        while self._writing and (asked := self.connection.next_request()) is not None:
+            if self._parked:
+                self._release()
+            self._server.ask(self, asked)
+            if self.connection.known:
+                self._incomplete = None
+
+    def _send(self) -> None:
+        """Send the answers that are next."""
+        if self._transport is None:
+            return
+        frames = self.connection.answers()
+        if frames:
+            self._transport.write(frames)
+        if self.connection.refused:
+            self.close("login", "the login failed")
+
+    def _settle(self) -> None:
+        """Keep account of what is held; read on only where it will be looked at."""
+        if self._transport is None:
+            return
+        connection, server = self.connection, self._server
+        held = connection.held
+        if held != self._held:
+            server.held += held - self._held
+            self._held = held
+            if server.held > server.config.buffer_bytes_max:
+                self.drop("memory", "too much is held for incomplete requests")
+                return
+        reading = self._writing and not connection.full
+        if not reading or (not held and connection.known):
+            self._incomplete = None
+        elif self._incomplete is None:
+            self._incomplete = self._heard
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def park(self, asked: Asked, call: Call) -> None:
+        """Hold an answer back until its wait is over, or another request comes behind it."""
+        self._parked.append((asked, call))
+        self._wake = self._loop.call_later(call.wait_ms / 1000, self._awake)
+
+    def _awake(self) -> None:
+        self._release()
+        self.go_on()
+
+    def _release(self) -> None:
+        """Give the answers that were held back."""
+        if self._wake is not None:
+            self._wake.cancel()
+        for asked, call in self._parked:
+            asked.frame = encode(asked.request, call.respond(()))
+        self._parked.clear()
+
+    # The end -------------------------------------------------------------------------------------
+
+    def overdue(self, now: float) -> str | None:
+        """Return why the client has had its time, None while it has not."""
+        config = self._server.config
+        patience = config.request_ms / 1000
+        if self._unread is not None and now - self._unread > patience:
+            return "does not read"
+        if self._incomplete is not None and now - self._incomplete > patience:
+            return "slow"
+        if now - self._heard > config.idle_ms / 1000:
+            return "idle"
+        return None
+
+    def close(self, reason: str, message: str = "") -> None:
+        """Close once what was written is sent."""
+        if self._transport is not None:
+            self._end(reason, message)
+            self._transport.close()
+
+    def drop(self, reason: str, message: str = "") -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._end(reason, message)
+            self._transport.abort()
+
+    def _end(self, reason: str, message: str) -> None:
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            peer = self._transport.get_extra_info("peername")
+            logger.info("closes %s (%s): %s", peer, reason, message or reason)
+            self._server.metrics.closed(reason)

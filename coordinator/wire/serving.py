@@ -1,0 +1,284 @@
+"""serving: a coordinator's server in a thread of its own, on an address that is safe to open."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Protocol, Self
+
+from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.state import TopicView
+from coordinator.status import Status
+from coordinator.wire import server
+from coordinator.wire.calls import Cluster
+from coordinator.wire.sasl import MECHANISMS, Login, Users
+
+FILES_KEPT = 200
+"""File descriptors for everything but clients."""
+PORT_MAX = 65_535
+logger = logging.getLogger("muster.wire")
+
+
+class Backend(server.Backend, Protocol):
+    """What serving needs of a coordinator."""
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+
+    @property
+    def status(self) -> str:
+        """Whether it answers."""
+
+    @property
+    def topics(self) -> TopicView:
+        """The topics there are."""
+
+
+class Serving:
+    """A server that runs until it is closed; a context manager.
+
+    Attributes
+    ----------
+    address
+        Where clients connect: `bootstrap.servers`.
+    """
+
+    def __init__(self, backend: Backend, config: ServerConfig) -> None:
+        tls, login = check(config)
+        config = replace(config, connections_max=_room(config.connections_max))
+        self._socket = _bound(config.listen)
+        host, port = _advertised(config, self._socket)
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        gone = {Status.FENCED.value, Status.CLOSED.value}
+        self._cluster = Cluster(
+            node_id=config.node_id,
+            host=host,
+            port=port,
+            cluster_id=config.cluster_id,
+            topics=lambda: backend.topics,
+            serves=lambda: backend.status not in gone,
+            with_login=login is not None,
+        )
+        self._stop: Callable[[], object] = lambda: None
+        begun: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: _run(self._main(backend, config, tls, login, begun), begun),
+            name="muster-wire",
+            daemon=True,
+        )
+        self._thread.start()
+        begun.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections, and stop."""
+        self._stop()
+        self._thread.join()
+
+    async def _main(
+        self,
+        backend: Backend,
+        config: ServerConfig,
+        tls: ssl.SSLContext | None,
+        login: Callable[[], Login] | None,
+        begun: Future[None],
+    ) -> None:
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        serving = server.Server(backend, self._cluster, config, login)
+        await serving.listen(self._socket, tls)
+        self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
+        begun.set_result(None)
+        await end.wait()
+        await serving.close()
+
+
+def serve(backend: Backend, listen: str | None = None, *, insecure: bool = False) -> Serving:
+    """Serve a coordinator as its configuration says.
+
+    Parameters
+    ----------
+    listen
+        host:port, instead of the configured one; port 0 takes any that is free.
+    insecure
+        Listen beyond this machine even without TLS and login.
+
+    Raises
+    ------
+    ConfigError
+        An address, file or mechanism that cannot be used, or an address that is not safe to open.
+    OSError
+        The address is taken.
+    """
+    config = backend.config.server
+    return Serving(
+        backend,
+        replace(config, listen=listen or config.listen, insecure=insecure or config.insecure),
+    )
+
+
+def check(config: ServerConfig) -> tuple[ssl.SSLContext | None, Callable[[], Login] | None]:
+    """Return TLS and login as they are configured, once everything is known to be right.
+
+    Raises
+    ------
+    ConfigError
+        As `serve`.
+    """
+    tls, login = _tls(config), _login(config)
+    _refuse_open(config, safe=tls is not None and bool(login or config.tls_client_ca))
+    for name in ("advertised", "http_listen"):
+        if getattr(config, name):
+            parse_address(getattr(config, name), f"server.{name}")
+    host, _ = parse_address(config.listen, "server.listen")
+    if host in {"0.0.0.0", "::"} and not config.advertised:  # noqa: S104 - refused, not bound
+        raise ConfigError(
+            f"server.listen is {config.listen!r}: every address of this machine; say with "
+            "--advertised (server.advertised) which one clients are to use"
+        )
+    return tls, login
+
+
+def parse_address(text: str, name: str) -> tuple[str, int]:
+    """Return the host and port of host:port; an IPv6 address stands in brackets.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ConfigError(f"{name} is {text!r}: give host:port, as in 127.0.0.1:9092")
+    return host, int(port)
+
+
+def _run(main: Coroutine[None, None, None], begun: Future[None]) -> None:
+    """Run the server in an event loop of its own: uvloop's where it is installed."""
+    factory = None
+    if find_spec("uvloop"):
+        import uvloop  # noqa: PLC0415 - optional
+
+        factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main)
+    except BaseException as error:
+        if begun.done():
+            logger.exception("the server ends")
+            raise
+        begun.set_exception(error)
+
+
+def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
+    """Keep what anybody could use from being opened to everybody by accident."""
+    host, _ = parse_address(config.listen, "server.listen")
+    if safe or _is_loopback(host):
+        return
+    what = f"{config.listen} is open beyond this machine"
+    lacks = "TLS and a login (server.tls_certificate, tls_key, sasl_mechanisms, sasl_users)"
+    if not config.insecure:
+        raise ConfigError(
+            f"{what}: configure {lacks}, listen on 127.0.0.1, or say --insecure (server.insecure)"
+        )
+    logger.warning("%s without %s: anybody who reaches it may change every group", what, lacks)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = parse_address(listen, "server.listen")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError(f"server.listen is {listen!r}: no such host: {error.strerror}") from None
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {listen}: {error.strerror}") from None
+    return sock
+
+
+def _advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
+    """Return the address that clients are told."""
+    port = sock.getsockname()[1]
+    if config.advertised:
+        host, told = parse_address(config.advertised, "server.advertised")
+        return host, told or port
+    return parse_address(config.listen, "server.listen")[0], port
+
+
+def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+    if not config.tls_certificate:
+        if config.tls_key or config.tls_client_ca:
+            raise ConfigError("server.tls_certificate is missing: give the PEM file of it")
+        return None
+    try:
+        context = ssl.create_default_context(
+            ssl.Purpose.CLIENT_AUTH, cafile=config.tls_client_ca or None
+        )
+        context.load_cert_chain(config.tls_certificate, config.tls_key or None)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            f"server.tls_certificate, tls_key or tls_client_ca cannot be used: {error}"
+        ) from None
+    if config.tls_client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _login(config: ServerConfig) -> Callable[[], Login] | None:
+    unknown = sorted(set(config.sasl_mechanisms) - set(MECHANISMS))
+    if unknown:
+        raise ConfigError(
+            f"server.sasl_mechanisms has {unknown[0]!r}: the known ones are {', '.join(MECHANISMS)}"
+        )
+    if not config.sasl_mechanisms:
+        if config.sasl_users:
+            raise ConfigError("server.sasl_mechanisms is empty: name one for server.sasl_users")
+        return None
+    if not config.sasl_users:
+        raise ConfigError("server.sasl_users is missing: give the file of users")
+    users = Users.read(config.sasl_users)
+    return lambda: Login(users, config.sasl_mechanisms)
+
+
+def _room(connections_max: int) -> int:
+    """Let this process have as many files as it may; return how many clients that allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard == resource.RLIM_INFINITY or hard - FILES_KEPT >= connections_max:
+        return connections_max
+    most = max(hard - FILES_KEPT, 1)
+    logger.warning(
+        "server.connections_max is %d, but this process may have %d files: %d connections",
+        connections_max,
+        hard,
+        most,
+    )
+    return most
