@@ -115,7 +115,7 @@ def _bump(
     unused = _regexes(state, config, draft, now_ms)
     if reason is None and _regex_reason(draft):
         reason = "subscription changed"
-    if reason is None and _assignor_changed(config, settings, draft):
+    if reason is None and _assignor_changed(config, settings, draft, now_ms):
         reason = "assignor changed"
     metadata_hash = group.topics_hash
     if draft.names_changed or draft.regex_changed:
@@ -227,12 +227,14 @@ def _preferred_after(config: Config, draft: Draft) -> str:
     return preferred(config, wishes)
 
 
-def _assignor_changed(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:
+def _assignor_changed(
+    config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+) -> bool:
     """Whether the group's assignor is another one than before (G-34).
 
     Two members with different wishes would take turns for ever, a new epoch at each heartbeat:
-    where no wish has more than one member, the one that made the present target stays, and one
-    that is still to be made is waited for.
+    where no wish has more than one member, the one that made the present target stays, but for one
+    that makes another target at once.
     """
     group = draft.group
     wish = draft.old.server_assignor if draft.old else None
@@ -244,7 +246,8 @@ def _assignor_changed(config: Config, settings: Mapping[str, str], draft: Draft)
         return False
     if new == preferred(config, _wishes_after(draft)):
         return True
-    return new != group.assignor and group.epoch == group.assignment_epoch
+    reached = group.epoch == group.assignment_epoch
+    return new != group.assignor and reached and _due(config, settings, group, now_ms)
 
 
 def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:

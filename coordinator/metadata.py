@@ -20,7 +20,8 @@ def topics_seen(state: State, event: TopicsSeen) -> Result:
         gone.append(name)
     for name, seen in sorted(event.topics.items()):
         old = state.topics.get(name)
-        new = TopicChanged(name, seen.topic_id, seen.partitions, seen.racks)
+        version = old.version if old else state.topics_version + len(records) + 1
+        new = TopicChanged(name, seen.topic_id, seen.partitions, seen.racks, version)
         if old is not None and old.key.topic_id != seen.topic_id:
             gone.append(name)
         elif old is not None and (old.partitions, old.racks) == (seen.partitions, seen.racks):

@@ -157,7 +157,7 @@ class GroupConfigured(Record, frozen=True, gc=False):
 class TopicChanged(Record, frozen=True, gc=False):
     """A topic as the coordinator last saw it; racks[p] are those of partition p, () is unknown.
 
-    `version` is of the change that brought the topic; 0 is that of this very record.
+    `version` is of the change that brought the topic.
     """
 
     kind: ClassVar[str] = "topic"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.config import Config
+from coordinator.config import Config, EngineConfig
 from coordinator.errors import GroupError
 from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
@@ -14,13 +14,12 @@ from coordinator.topics import DictCatalog
 class Shell:
     """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
 
-    def __init__(self, *, interval_ms=0, **topics):
+    def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
         self.now = 1_000_000
         self.storage = Storage()
         self.catalog = DictCatalog(topics)
-        self.config = Config(
-            kafka=kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
-        )
+        kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
+        self.config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
         self.fault = None  # an error, or a function of "before" and "after" that raises one
         self.reload()
 

@@ -307,13 +307,17 @@ def test_the_groups_assignor_is_the_one_most_members_ask_for(group):
 
 
 @pytest.mark.behaviour("G-36")
-def test_members_with_different_wishes_take_no_turns_for_ever(group):
+@pytest.mark.parametrize("interval_ms", [0, 1_000])
+def test_members_with_different_wishes_take_no_turns_for_ever(group, interval_ms):
+    group.configure(**{"group.consumer.assignment.interval.ms": interval_ms})
     group.join("m1", "a", server_assignor="uniform")
     group.join("m2", "a", server_assignor="range")
-    group.settle()
-    epoch = group.group.epoch
-    group.settle()
-    assert group.group.epoch == epoch
+    epochs = []
+    for _ in range(6):
+        group.advance(1_000)
+        group.settle()
+        epochs.append(group.group.epoch)
+    assert len(set(epochs[-3:])) == 1
 
 
 @pytest.mark.behaviour("G-36")
