@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,10 +27,27 @@ class PlanConfig:
 class EngineConfig:
     """Where assignments are computed."""
 
-    local_rows_max: int = 10_000_000
+    engine: Literal["auto", "local", "spark"] = "auto"
+    local_mib_max: int = 8_192
     step_rows_max: int = 20_000
     timeout_ms: int = 600_000
     max_failures: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CostConfig:
+    """What a computation costs on each engine, a member, a distinct subscription, a range."""
+
+    local_ms: int = 50
+    local_ns_member: int = 3_000
+    local_us_class: int = 200
+    local_ns_range: int = 2_500
+    local_bytes_member: int = 700
+    local_bytes_range: int = 300
+    spark_ms: int = 8_000
+    spark_ns_member: int = 4_000
+    spark_us_class: int = 1_000
+    spark_ns_range: int = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +117,7 @@ class Config:
 
     plan: PlanConfig = field(default_factory=PlanConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    cost: CostConfig = field(default_factory=CostConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
     log: LogConfig = field(default_factory=LogConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)

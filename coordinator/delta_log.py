@@ -14,6 +14,7 @@ from typing import Self
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from coordinator import target_table
 from coordinator.columns import SCHEMA, encode, encode_claim
 from coordinator.config import LogConfig
 from coordinator.delta_table import Lost, Table, Transact, load, transact
@@ -21,10 +22,11 @@ from coordinator.disk import Disk
 from coordinator.housekeeping import Housekeeper
 from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, LogError, NoLog, merged
 from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, write_part
-from coordinator.records import Record
+from coordinator.records import Record, TargetMetadata
 from coordinator.repair import damaged, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
+from coordinator.targets import WholeTarget
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -190,6 +192,10 @@ class DeltaLog:
             logger.warning("snapshots are passed over: %s", error)
             return
         yield from read_snapshot(table, until, seen)
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record of the log names."""
+        return target_table.load(self.store, record)
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""

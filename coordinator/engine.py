@@ -19,19 +19,36 @@ from coordinator.target import Roster
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A target to compute: the task, its input at that instant, and the group's settings."""
+    """A target to compute.
+
+    Attributes
+    ----------
+    roster
+        The input that it was prepared for, in memory.
+    settings
+        The group's.
+    classes
+        How many distinct subscriptions there are, about.
+    store
+        Root path of the tables, where the log has the same input; None when all is in memory.
+    """
 
     task: ComputeTarget
     roster: Roster
     assignor: str
     settings: dict[str, str]
+    classes: int = 1
+    store: str | None = None
 
 
 class Engine(Protocol):
-    """Computes targets; one at a time a group."""
+    """Computes targets; one at a time a group, several groups at once if it can."""
 
     def submit(self, job: Job) -> Future[TargetComputed]:
-        """Begin a computation; its future fails when the computation does."""
+        """Begin a computation; its future fails when the computation does.
+
+        With LostTarget when the group's last target is gone from the table of targets.
+        """
 
     def cancel(self, group_id: str) -> None:
         """Give up what runs for a group, if that is possible."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from coordinator.errors import ErrorCode
 from coordinator.records import Record, TargetMember
 from coordinator.spans import Spans
+from coordinator.targets import WholeTarget
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 
@@ -170,8 +171,23 @@ class RegexesResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A whole target that is in the table of targets, read from there."""
+
+    run_id: str
+    version: int
+    digest: int
+    members: int
+    """How many members it was computed for; those without a range have no row."""
+    whole: WholeTarget
+
+
+@dataclass(frozen=True, slots=True)
 class TargetComputed:
-    """The outcome of a ComputeTarget task, checked against its input: what is another target."""
+    """The outcome of a ComputeTarget task, checked against its input.
+
+    Either records of what is another target, or a whole target that was written to the table.
+    """
 
     group_id: str
     computation_id: str
@@ -180,6 +196,7 @@ class TargetComputed:
     assignor: str
     moved: int = 0
     partial: bool = False
+    written: Written | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +205,14 @@ class TargetFailed:
 
     group_id: str
     computation_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLost:
+    """The rows of a group's whole target are gone from the table of targets."""
+
+    group_id: str
     message: str
 
 
@@ -223,6 +248,7 @@ Event: TypeAlias = (
     | RegexesResolved
     | TargetComputed
     | TargetFailed
+    | TargetLost
     | TimerFired
     | ExpireOffsets
 )

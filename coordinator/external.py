@@ -9,12 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from coordinator import target
 from coordinator.config import Config
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Install, Prepare, Result, TargetComputed, TargetFailed
-from coordinator.records import ComputationPrepared, TargetMember, TargetMetadata, Tombstone
+from coordinator.events import (
+    Install,
+    Prepare,
+    Result,
+    TargetComputed,
+    TargetFailed,
+    TargetLost,
+    Written,
+)
+from coordinator.records import (
+    ComputationPrepared,
+    GroupMetadata,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.spans import plain
 from coordinator.state import Computation, Group, State
+from coordinator.targets import NOT_READ
 
 
 def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result:
@@ -69,9 +88,14 @@ def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
     """
     group = _group(state, event.group_id)
     found = _waiting(group, event.computation_id, event.group_epoch)
-    return _installed(
-        group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
+    if event.written is None:
+        return _installed(
+            group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
+        )
+    done = _metadata(
+        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
     )
+    return _installed_whole(group, found, event.written, done)
 
 
 def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation:
@@ -108,11 +132,9 @@ def _installed(
     *,
     partial: bool,
 ) -> Result:
-    """Install; when the group has moved on meanwhile, the next one is computed at once (K-49)."""
     epoch = found.record.group_epoch
     records = target.installed(group, found, targets)
-    at_once = 0 if group.epoch > epoch else now_ms
-    done = TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
+    done = _metadata(group, epoch, assignor, moved, now_ms, partial=partial)
     response = {
         "group_epoch": group.epoch,
         "assignment_epoch": epoch,
@@ -122,6 +144,33 @@ def _installed(
     return Result([*records, done], response)
 
 
+def _installed_whole(
+    group: Group, found: Computation, written: Written, done: TargetMetadata
+) -> Result:
+    """Install a target that is in the table: one small record, and who came and went since."""
+    record = msgspec.structs.replace(
+        done,
+        computation_id=written.run_id,
+        targets_version=written.version,
+        digest=written.digest,
+        members=written.members,
+        ranges=len(written.whole),
+        whole=written.whole,
+    )
+    return Result([record, *target.since(group, found, written.whole)])
+
+
+def _metadata(
+    group: Group, epoch: int, assignor: str, moved: int, now_ms: int, *, partial: bool
+) -> TargetMetadata:
+    """Return the record that ends an installation.
+
+    When the group has moved on meanwhile, the next target is computed at once (K-49).
+    """
+    at_once = 0 if group.epoch > epoch else now_ms
+    return TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
+
+
 def failed(state: State, event: TargetFailed) -> Result:
     """Let the next heartbeat begin again; the last target stays."""
     group = state.groups.get(event.group_id)
@@ -129,6 +178,28 @@ def failed(state: State, event: TargetFailed) -> Result:
     if found is None or found.record.computation_id != event.computation_id:
         return Result()
     return Result([Tombstone(ComputationPrepared.kind, event.group_id, name=event.computation_id)])
+
+
+def lost(state: State, event: TargetLost) -> Result:
+    """Let a group keep what it has when its whole target is gone from the table, and begin anew.
+
+    What it has is the target as far as it is known here: from before the table was damaged, or,
+    after a restart, what each member is assigned.
+    """
+    group = state.groups.get(event.group_id)
+    if group is None or group.installed is None:
+        return Result()
+    known = group.targets.whole is not NOT_READ
+    records: list[Record] = [
+        Tombstone(TargetMetadata.kind, group.group_id),
+        TargetMetadata(group.group_id, group.assignment_epoch, 0, group.assignor),
+    ]
+    for member_id, member in group.members.items():
+        spans = group.targets.get(member_id, ()) if known else plain(member.current.assigned)
+        records.append(TargetMember(group.group_id, member_id, spans))
+    epoch = group.epoch + 1
+    records.append(GroupMetadata(group.group_id, epoch, group.metadata_hash, "target was lost"))
+    return Result(records)
 
 
 def _group(state: State, group_id: str) -> Group:

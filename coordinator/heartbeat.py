@@ -339,7 +339,7 @@ def _interval_passed(
 
 def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:
     """Whether the target is computed off the heartbeat path: by the group's setting, or by size."""
-    if settings.get("consumer.assignor.engine") == "spark":
+    if settings.get("consumer.assignor.engine", config.engine.engine) == "spark":
         return True
     members = len(draft.group.members) + 1
     if members > config.engine.step_rows_max:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 
-from coordinator.log import RecordLog
-from coordinator.replay import replay
+from coordinator.events import TargetLost
+from coordinator.log import LostTarget, RecordLog
+from coordinator.replay import read, replay
 from coordinator.state import State
+from coordinator.targets import NOT_READ
 
 MANY_RECORDS = 100_000
 
@@ -35,3 +37,19 @@ def replayed(log: RecordLog) -> tuple[State, int, int]:
         if collecting:
             gc.enable()
     return state, began, position
+
+
+def read_targets(state: State, log: RecordLog) -> list[TargetLost]:
+    """Read the whole targets that a state names, and return what is to be said of those lost.
+
+    The members of such a group keep what they have, until the next target is computed.
+    """
+    lost = []
+    for group in state.groups.values():
+        if group.targets.whole is NOT_READ:
+            assert group.installed is not None
+            try:
+                read(group, log.target(group.installed))
+            except LostTarget as error:
+                lost.append(TargetLost(group.group_id, str(error)))
+    return lost

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from coordinator.records import MembersAdvanced, Record
+from coordinator.records import MembersAdvanced, Record, TargetMetadata
+from coordinator.targets import WholeTarget
 
 CLAIM = "claim"
 """The kind of the row by which a coordinator takes the log; it changes no state."""
@@ -36,6 +37,10 @@ class CorruptLog(LogError):  # noqa: N818 - the word of the protocol
 
 class NewerLog(LogError):  # noqa: N818 - the word of the protocol
     """A newer version of Muster wrote here something that this one does not know."""
+
+
+class LostTarget(LogError):  # noqa: N818 - the word of the protocol
+    """The rows of a whole target are not, or not all, in the table of targets."""
 
 
 class NoLog(LogError):  # noqa: N818 - the word of the protocol
@@ -75,6 +80,10 @@ class RecordLog(Protocol):
     position: int
     """Of the last row that we know to be durable."""
 
+    @property
+    def store(self) -> str | None:
+        """Root path of the tables; None for a log in memory."""
+
     def claim(self, owner: str, address: str, at_ms: int) -> int:
         """Take the log over with the next coordinator epoch, and return it.
 
@@ -100,6 +109,15 @@ class RecordLog(Protocol):
 
     def look(self) -> None:
         """Raise Fenced when somebody else has claimed the log since our last commit."""
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record of the log names.
+
+        Raises
+        ------
+        LostTarget
+            It is not, or not all, there any more.
+        """
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""
@@ -169,6 +187,7 @@ class MemoryLog:
     def __init__(
         self, storage: Storage | None = None, fault: Callable[[str], None] | None = None
     ) -> None:
+        self.store = None
         self.storage = storage or Storage()
         self.epoch = 0
         self.position = 0
@@ -200,6 +219,12 @@ class MemoryLog:
         if rows:
             self._commit(rows, len(rows), at_ms, self.epoch)
         return self.position
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record names: the record has it, or nothing does."""
+        if record.whole is None:
+            raise LostTarget(f"a log in memory has no table of targets: {record}")
+        return record.whole
 
     def look(self) -> None:
         """Raise Fenced when somebody else has claimed the log since."""

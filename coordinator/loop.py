@@ -14,19 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TypeVar
 
-from coordinator.engine import Engine, LocalEngine
+from coordinator.computing import Computing
+from coordinator.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import ComputeTarget, Event, ResolveRegexes, TargetComputed, TargetFailed
+from coordinator.events import ComputeTarget, Event, ResolveRegexes
 from coordinator.runner import Answer, Runner
 from coordinator.status import Status
 
-ENTRY_POINTS = "muster.engines"
 TICK_S = 0.05
 RETRY_S = 1.0
-BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
@@ -46,15 +44,13 @@ class Loop:
 
     def __init__(self, runner: Runner, engine: Engine | None = None) -> None:
         self.runner = runner
-        self._given = engine
-        self._engines: dict[str, Engine] = {}
         self._queue: deque[Item] = deque()
         self._wake = threading.Condition()
         self._open = True
         self._idle_s = 0.0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
         self._resolving: set[str] = set()
-        self._timers: set[threading.Timer] = set()
+        self.computing = Computing(runner, self.submit, engine)
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
     def start(self) -> None:
@@ -68,11 +64,8 @@ class Loop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-        for timer in list(self._timers):
-            timer.cancel()
+        self.computing.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for engine in self._engines.values():
-            engine.close()
 
     def submit(self, events: list[Event]) -> Future[list[Answer]]:
         """Ask; the future has one answer an event once all may be answered."""
@@ -128,6 +121,8 @@ class Loop:
         began = time.monotonic()
         if self.runner.status is Status.FAILED:
             self._retry_load()
+        elif self.runner.status is Status.FENCED:
+            self.computing.give_up_all()
         self.runner.tick()
         items = self._take()
         events = [event for item in items for event in item.events]
@@ -184,7 +179,7 @@ class Loop:
         if isinstance(task, ResolveRegexes):
             self._resolve(task)
         else:
-            self._compute(task)
+            self.computing.begin(task)
 
     def _resolve(self, task: ResolveRegexes) -> None:
         """Resolve regexes in a pool, one run a group at a time (G-82)."""
@@ -201,82 +196,3 @@ class Loop:
             self.submit([found.result()])
 
         future.add_done_callback(done)
-
-    def _compute(self, task: ComputeTarget) -> None:
-        """Hand a computation to its engine; one in flight a group, which the log knows."""
-        job = self.runner.job(task)
-        if job is None:
-            return
-        rows = len(job.roster.metas) + job.roster.targets.rows()
-        engine = self._engine(task.group_id, job.settings, rows)
-        began = time.monotonic()
-        future = engine.submit(job)
-
-        def done(found: Future[TargetComputed]) -> None:
-            self.runner.metrics.assigned(task.group_id, (time.monotonic() - began) * 1000)
-            error = None if found.cancelled() else found.exception()
-            if found.cancelled() or error is not None:
-                self._failed(task, str(error or "cancelled"))
-                return
-            self._installed(task, self.submit([found.result()]))
-
-        future.add_done_callback(done)
-
-    def _installed(self, task: ComputeTarget, future: Future[list[Answer]]) -> None:
-        def done(found: Future[list[Answer]]) -> None:
-            answer = found.result()[0]
-            if isinstance(answer, GroupError):
-                self._failed(task, answer.message)
-            else:
-                self.runner.failures.pop(task.group_id, None)
-
-        future.add_done_callback(done)
-
-    def _failed(self, task: ComputeTarget, message: str) -> None:
-        """Let the group begin again after a while; the last target stays."""
-        failures = self.runner.failures.get(task.group_id, 0) + 1
-        self.runner.failures[task.group_id] = failures
-        self.runner.metrics.computation_failed(task.group_id)
-        after = min(BACKOFF_S * 2 ** (failures - 1), BACKOFF_MAX_S)
-        logger.warning(
-            "the target of %s was not computed (%d in a row), again in %.1f s: %s",
-            task.group_id,
-            failures,
-            after,
-            message,
-        )
-        event = TargetFailed(task.group_id, task.computation_id, message)
-
-        def again() -> None:
-            self._timers.discard(timer)
-            self.submit([event])
-
-        timer = threading.Timer(after, again)
-        timer.daemon = True
-        self._timers.add(timer)
-        timer.start()
-
-    def _engine(self, group_id: str, settings: dict[str, str], rows: int) -> Engine:
-        """Choose by the group's setting, else by size; after many failures the local one."""
-        wanted = settings.get("consumer.assignor.engine", "auto")
-        config = self.runner.config.engine
-        fits = rows <= config.local_rows_max
-        if wanted == "auto":
-            wanted = "local" if fits else "spark"
-        if self.runner.failures.get(group_id, 0) >= config.max_failures and fits:
-            wanted = "local"
-        if wanted == "spark" and self._given is not None:
-            return self._given
-        if wanted not in self._engines:
-            self._engines[wanted] = _make(wanted)
-        return self._engines[wanted]
-
-
-def _make(name: str) -> Engine:
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name == name:
-            engine: Engine = point.load()()
-            return engine
-    if name != "local":
-        logger.warning("no engine %r is installed: the local one computes", name)
-    return LocalEngine()

@@ -30,6 +30,7 @@ from coordinator.events import (
     Result,
     TargetComputed,
     TargetFailed,
+    TargetLost,
     TimerFired,
     TopicsSeen,
 )
@@ -89,6 +90,8 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return external.computed(state, event, now_ms)
         case TargetFailed():
             return external.failed(state, event)
+        case TargetLost():
+            return external.lost(state, event)
         case TopicsSeen():
             return metadata.topics_seen(state, event)
         case RegexesResolved():

@@ -36,6 +36,9 @@ class Metrics:
         self._failures = self._counter(
             "target_assignment_failed", "Computations that came to nothing.", ("group",)
         )
+        self._targets_lost = self._counter(
+            "target_assignment_lost", "Targets gone from their table.", ("group",)
+        )
         self._fences = self._counter("fences", "Requests fenced.", ("group", "cause"))
         self._commits = self._counter("offset_commit", "Offsets committed.")
         self._expirations = self._counter("offset_deletion", "Offsets ended.")
@@ -103,6 +106,10 @@ class Metrics:
     def computation_failed(self, group_id: str) -> None:
         """Count a computation that came to nothing."""
         self._failures.labels(group_id).inc()
+
+    def target_lost(self, group_id: str) -> None:
+        """Count a whole target that is gone from the table of targets."""
+        self._targets_lost.labels(group_id).inc()
 
     def processed(self, queued_ms: float, took_ms: float, waiting: int, idle: float) -> None:
         """Count one round of the loop."""

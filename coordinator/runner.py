@@ -33,13 +33,14 @@ from coordinator.events import (
     Result,
     SetTimer,
     TargetFailed,
+    TargetLost,
     Task,
     TimerFired,
     TopicsSeen,
 )
 from coordinator.heartbeat import ENGINE_PREFIX
 from coordinator.kafka_config import group_value
-from coordinator.loading import replayed
+from coordinator.loading import read_targets, replayed
 from coordinator.log import Fenced, LogError, RecordLog
 from coordinator.machine import steady_heartbeat, step
 from coordinator.metrics import Metrics
@@ -138,6 +139,7 @@ class Runner:
         began = self.clock()
         try:
             state, self.loaded_from, position = replayed(self.log)
+            lost = read_targets(state, self.log)
         except Fenced:
             self.fence("while it replayed the log")
             return
@@ -151,6 +153,10 @@ class Runner:
         self._seen_ms = 0
         self._start_timers()
         self.status = Status.ACTIVE
+        for event in lost:
+            self.note_lost(event)
+        if lost:
+            self.run(lost)
         self._forget_own_computations()
         self.see_topics()
         self.metrics.loaded(self.clock() - began)
@@ -179,6 +185,11 @@ class Runner:
         ]
         if lost:
             self.run(lost)
+
+    def note_lost(self, event: TargetLost) -> None:
+        """Say that a group's whole target is gone; any thread may."""
+        logger.error("%s: its members keep what they have", event.message)
+        self.metrics.target_lost(event.group_id)
 
     def see_topics(self) -> None:
         """Ask the catalog; what changed is recorded."""
@@ -436,4 +447,5 @@ class Runner:
         if group is None or found is None or found.record.computation_id != task.computation_id:
             return None
         settings = dict(self.state.settings.get(task.group_id, {}))
-        return Job(task, prepared(group, found), task.assignor, settings)
+        input_ = prepared(group, found)
+        return Job(task, input_, task.assignor, settings, len(group.lists), self.log.store)

@@ -325,6 +325,10 @@ class Coordinator:
         event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
         return self._ask(event, dict)
 
+    def cancel_computation(self, group_id: str) -> bool:
+        """Give up the target that is computed for a group, if one is; it is begun again later."""
+        return self._loop.computing.cancel(group_id)
+
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Ask many things as one batch, without waiting: one answer an event, in order."""
         return self._loop.submit(list(events))

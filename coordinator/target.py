@@ -17,10 +17,10 @@ from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
 from assignors.quality import problems
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.records import MemberMetadata, TargetMember
+from coordinator.records import MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.spans import Spans, minus, size
 from coordinator.state import Computation, Group, State, Topic
-from coordinator.targets import Ranges, Targets
+from coordinator.targets import Ranges, Targets, WholeTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +195,44 @@ def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
         member, or of a topic to which the member does not subscribe; or not such a table.
     """
     spec = Roster(computation.metas, Targets(), computation.topics, computation.regexes).spec()
+    return _checked(spec, ranges)
+
+
+def check_whole(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) -> None:
+    """Check a whole target against the input it was computed from (K-47).
+
+    Raises
+    ------
+    GroupError
+        INVALID_ASSIGNMENT, as for `validated`; or a topic has another id.
+    """
+    had = whole.ranges()
+    unknown = set(had.keys) - {topic.key for topic in topics}
+    if unknown:
+        raise _invalid(f"there is no topic {min(unknown)}")
+    names = pa.array([key.name for key in had.keys], pa.string())
+    columns = {
+        "member_id": had.owner,
+        "topic": names.take(pa.array(had.topic)),
+        "first_partition": had.first,
+        "partition_count": had.end - had.first,
+    }
+    _checked(spec, pa.table(columns))
+
+
+def _checked(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     try:
         found = _read(spec, ranges)
         wrong = problems(spec, found)
     except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
         wrong = [str(error)]
     if wrong:
-        raise GroupError(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is refused: {wrong[0]}.")
+        raise _invalid(wrong[0])
     return found
+
+
+def _invalid(reason: str) -> GroupError:
+    return GroupError(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is refused: {reason}.")
 
 
 def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
@@ -267,6 +297,25 @@ def installed(
         if member_id not in found and member_id not in group.targets:
             found[member_id] = TargetMember(group.group_id, member_id)
     return [found[member_id] for member_id in sorted(found)]
+
+
+def since(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
+    """Return what must come after a whole target that was computed for another set of members.
+
+    Members that are gone since have no target, but a static member's successor inherits; members
+    that are new since have an empty one.
+    """
+    records: list[Record] = []
+    heirs = set()
+    for member_id in (i for i in computation.metas if i not in group.members):
+        heir = _now(group, computation, member_id)
+        records.append(Tombstone(TargetMember.kind, group.group_id, member_id))
+        if heir is not None:
+            heirs.add(heir)
+            records.append(TargetMember(group.group_id, heir, whole.spans(member_id)))
+    new = (i for i in group.members if i not in computation.metas and i not in heirs)
+    records += (TargetMember(group.group_id, member_id) for member_id in new)
+    return records
 
 
 def _now(group: Group, computation: Computation, member_id: str) -> str | None:

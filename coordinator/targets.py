@@ -6,8 +6,8 @@ beside it are the targets of single members that came after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, overload
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -176,13 +176,15 @@ NOT_READ = WholeTarget.of(_NOTHING)
 """Stands for a whole target that a record names, until it is read from the table of targets."""
 
 
-class Targets:
-    """The target assignment of each member that has one: a mapping, changed by `replay` only.
+class Targets(Mapping[str, Spans]):
+    """The target assignment of each member that has one; changed by `replay` only.
+
+    A whole target says of every member what it is to own, but lists those that own something only.
 
     Attributes
     ----------
     whole
-        What a job computed, None when none did. It says of every member what it is to own.
+        What a job computed, None when none did.
     """
 
     __slots__ = ("_own", "whole")
@@ -193,27 +195,23 @@ class Targets:
         """Members whose target is another one than the whole says; None is no target."""
 
     def __getitem__(self, member_id: str) -> Spans:
-        spans = self.get(member_id)
-        if spans is None:
-            raise KeyError(member_id)
-        return spans
+        if self.whole is None or member_id in self._own:
+            spans = self._own[member_id]
+            if spans is None:
+                raise KeyError(member_id)
+            return spans
+        return self.whole.spans(member_id)
 
     def __setitem__(self, member_id: str, spans: Spans) -> None:
         self._own[member_id] = spans
 
-    def __contains__(self, member_id: object) -> bool:
-        return isinstance(member_id, str) and self.get(member_id) is not None
+    def __iter__(self) -> Iterator[str]:
+        yield from (member_id for member_id, spans in self._own.items() if spans is not None)
+        if self.whole is not None:
+            yield from (i for i in self.whole.member_ids.to_pylist() if i not in self._own)
 
-    @overload
-    def get(self, member_id: str) -> Spans | None: ...
-    @overload
-    def get(self, member_id: str, default: Spans) -> Spans: ...
-    def get(self, member_id: str, default: Spans | None = None) -> Spans | None:
-        """Return the target of a member, or the default when it has none."""
-        if self.whole is None or member_id in self._own:
-            spans = self._own.get(member_id)
-            return default if spans is None else spans
-        return self.whole.spans(member_id)
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
     def end(self, member_id: str) -> None:
         """Let a member have no target."""

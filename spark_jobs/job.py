@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.quality import Report
 from coordinator.config import Config
+from coordinator.costs import Size, choose
 from coordinator.tables import (
     RUN_VERSION,
     TableRef,
@@ -184,9 +185,9 @@ def _engine(job: Job, config: Config) -> str:
         return job.engine
     if job.options.assignor not in TWINS:
         return "local"
-    tables = [table for table in (job.members, job.owned, job.previous) if table]
-    rows = sum(table.rows() for table in tables)
-    return "local" if rows <= config.engine.local_rows_max else "spark"
+    previous = job.owned or job.previous
+    size = Size(job.members.rows(), 1, previous.rows() if previous else 0)
+    return choose(config, "auto", size)
 
 
 def _refuse_to_replace_parquet(output: str | None) -> None:

@@ -22,6 +22,7 @@ def test_the_file_says_the_defaults():
         ("[plan]\nexact_edges = '1'", "x: Expected `int`, got `str`"),
         ("[plan]\nexact_edges = -1", "x: plan.exact_edges is -1: give 0 or more"),
         ("plan = 1", "x: Expected `object`"),
+        ("[engine]\nengine = 'abacus'", "x: Invalid enum value 'abacus'"),
     ],
 )
 def test_refused(text, message):

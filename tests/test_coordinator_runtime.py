@@ -316,7 +316,7 @@ class FailingEngine(LocalEngine):
 
 
 def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(monkeypatch, caplog):
-    monkeypatch.setattr("coordinator.loop.BACKOFF_S", 0.01)
+    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
     engine = FailingEngine()
     with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})

@@ -1,0 +1,112 @@
+"""target_table: the table of whole targets, `<store>/targets`; Spark writes it, this reads it.
+
+A row is a range of one member in one target: that of (group, assignment epoch, run). Rows are only
+ever added, each target by one commit; the record that installs one names the run, a version that
+has it, and its digest. No JVM is needed to read a target.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from coordinator.digest import digest
+from coordinator.log import LostTarget
+from coordinator.records import TargetMetadata
+from coordinator.targets import WholeTarget
+
+COLUMNS = {
+    "group_id": "string",
+    "assignment_epoch": "int",
+    "run_id": "string",
+    "member_id": "string",
+    "topic_id": "string",
+    "topic": "string",
+    "first_partition": "int",
+    "partition_count": "int",
+}
+"""The columns of the table, with their types in SQL; it is partitioned by the first two."""
+RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
+
+
+def path_of(store: str | os.PathLike[str]) -> str:
+    """Return where a store has its table of targets."""
+    return os.path.join(os.path.abspath(store), "targets")
+
+
+def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
+    """Return the whole target that a record names, once its rows are seen to be the ones.
+
+    Raises
+    ------
+    LostTarget
+        The table or some rows are gone, or are others.
+    OSError
+        The disk cannot be read now.
+    """
+    assert record.targets_version is not None
+    assert record.computation_id is not None
+    path = path_of(store)
+    try:
+        files = files_of(path, record.group_id, record.assignment_epoch, record.targets_version)
+        rows = rows_of(files, record.computation_id)
+    except OSError as error:
+        if error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise
+        raise _lost(record, path, str(error)) from None
+    except (DeltaError, pa.ArrowException) as error:
+        raise _lost(record, path, str(error)) from None
+    if len(rows) != record.ranges:
+        raise _lost(record, path, f"it has {len(rows)} rows of {record.ranges}")
+    found = digest(rows)
+    if found != record.digest:
+        raise _lost(record, path, f"the digest of its rows is {found}, not {record.digest}")
+    return WholeTarget.of(rows)
+
+
+def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:
+    """Return the data files that have a group's targets of an epoch, in order.
+
+    Rows are never taken away from a target: where the version itself is no longer known, the newest
+    one has them, or they are lost.
+    """
+    try:
+        table = DeltaTable(path, version=version)
+    except DeltaError:
+        table = DeltaTable(path)
+    found = pa.table(table.get_add_actions(flatten=True))
+    if not len(found):
+        return []
+    here = pc.and_(
+        pc.equal(found["partition.group_id"], group_id),
+        pc.equal(found["partition.assignment_epoch"], assignment_epoch),
+    )
+    return sorted(
+        os.path.join(path, unquote(name)) for name in found["path"].filter(here).to_pylist()
+    )
+
+
+def rows_of(files: list[str], run_id: str) -> pa.Table:
+    """Return the ranges of one run, as they lie in the files."""
+    pieces = []
+    for file in files:
+        rows = pq.ParquetFile(file).read(columns=["run_id", *RANGE_COLUMNS])
+        mine = pc.equal(rows["run_id"], run_id)
+        pieces.append((rows if pc.all(mine).as_py() else rows.filter(mine)).select(RANGE_COLUMNS))
+    schema = pa.schema(
+        [(name, pa.int32() if COLUMNS[name] == "int" else pa.string()) for name in RANGE_COLUMNS]
+    )
+    return pa.concat_tables([schema.empty_table(), *(piece.cast(schema) for piece in pieces)])
+
+
+def _lost(record: TargetMetadata, path: str, why: str) -> LostTarget:
+    return LostTarget(
+        f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch} "
+        f"is not in {path} at version {record.targets_version}: {why}"
+    )

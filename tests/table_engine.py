@@ -1,0 +1,89 @@
+"""An engine that computes with NumPy and delivers as a Spark job does: through the table of targets.
+
+What happens between a job's commit and its install record is the same for both, and needs no JVM.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from coordinator import target
+from coordinator.digest import digest
+from coordinator.events import TargetComputed
+from coordinator.proposals import Proposal, written
+from coordinator.target_table import path_of
+
+
+def write_rows(store, group_id, epoch, run_id, rows):
+    """Commit the rows of one target, and return the table's version."""
+    table = rows.append_column("group_id", pa.array([group_id] * len(rows), pa.string()))
+    table = table.append_column("assignment_epoch", pa.array([epoch] * len(rows), pa.int32()))
+    table = table.append_column("run_id", pa.array([run_id] * len(rows), pa.string()))
+    write_deltalake(
+        path_of(store),
+        table,
+        mode="append",
+        partition_by=["group_id", "assignment_epoch"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(run_id, 1)]),
+    )
+    from deltalake import DeltaTable
+
+    return DeltaTable(path_of(store)).version()
+
+
+def rows_of(ranges, topics):
+    """Return ranges as rows of the table, without the columns that name the target."""
+    ids = {topic.key.name: topic.key.topic_id for topic in topics}
+    rows = ranges.to_arrow()
+    topic_id = pa.array([ids[name] for name in rows["topic"].to_pylist()], pa.string())
+    return rows.append_column("topic_id", topic_id)
+
+
+class TableEngine:
+    """Computes once it is let; `spoil` changes rows before they are written."""
+
+    def __init__(self, spoil=None):
+        self.let = threading.Event()
+        self.let.set()
+        self.wrote = threading.Event()
+        self.deliver = threading.Event()
+        self.deliver.set()
+        self.spoil = spoil or (lambda rows: rows)
+        self.cancelled = []
+        self.jobs = []
+        self._pool = ThreadPoolExecutor(4)
+
+    def submit(self, job) -> Future:
+        self.jobs.append(job)
+        return self._pool.submit(self._work, job)
+
+    def _work(self, job):
+        self.let.wait()
+        roster, task = job.roster, job.task
+        spec = roster.spec()
+        ranges = target.assign(spec, job.assignor, job.settings)
+        rows = self.spoil(rows_of(ranges, roster.topics))
+        run_id = task.computation_id
+        version = write_rows(job.store, task.group_id, task.group_epoch, run_id, rows)
+        self.wrote.set()
+        self.deliver.wait()
+        proposal = Proposal(
+            task.group_id, task.group_epoch, 0, run_id, job.assignor, version, digest(rows),
+            spec.member_count, len(rows),
+        )  # fmt: skip
+        found = written(job.store, proposal, spec, roster.topics)
+        return TargetComputed(
+            task.group_id, run_id, task.group_epoch, (), job.assignor, 0, written=found
+        )
+
+    def cancel(self, group_id):
+        self.cancelled.append(group_id)
+
+    def close(self):
+        self.let.set()
+        self.deliver.set()
+        self._pool.shutdown()
