@@ -1,0 +1,163 @@
+"""reading_tables: what a store says, for people at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from coordinator.epochs import NOTICED
+
+Row = Mapping[str, Any]
+
+ROWS_SHOWN = 1_000
+"""A table shows so many rows; JSON has all."""
+
+
+def terminal() -> Console:
+    """Return a console that prints names as they are, whatever brackets are in them."""
+    return Console(markup=False, highlight=False)
+
+
+def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
+    """Print columns of rows as a table."""
+    table = Table()
+    for name in names or (rows[0] if rows else ()):
+        numbers = all(isinstance(row[name], int | float | None) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left")
+    for row in rows[:ROWS_SHOWN]:
+        table.add_row(*(_cell(row[name]) for name in names or row))
+    console.print(table)
+    if len(rows) > ROWS_SHOWN:
+        console.print(f"… and more: these are the first {ROWS_SHOWN:,} rows, --json has all")
+
+
+def print_groups(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows of `groups`."""
+    names = ("group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members")
+    print_rows(console, rows, names)
+
+
+def print_description(console: Console, found: Row) -> None:
+    """Print a group, its members, and its offsets if there are any."""
+    console.print(
+        f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
+        f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
+        f"as of position {found['position']}, {_time(found['at'])}"
+    )
+    members = [
+        {
+            "member": _member(member),
+            "client": f"{member['client_id']} {member['client_host']}",
+            "state": member["member_state"],
+            "epoch": member["member_epoch"],
+            "owns": _partitions(member["assignment"]),
+            "gives up": _partitions(member["pending_revocation"]),
+            "is to own": _partitions(member["target_assignment"]),
+        }
+        for member in found["members"]
+    ]
+    if members:
+        print_rows(console, members)
+    if found["offsets"]:
+        print_rows(console, found["offsets"])
+
+
+def print_history(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows of `assignment_history`."""
+    shown = [
+        {
+            "topic": row["topic"],
+            "partitions": _range(row),
+            "owner": _member(row),
+            "since": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
+            "until": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
+        }
+        for row in rows
+    ]
+    print_rows(console, shown)
+
+
+def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
+    """Print epochs, each with what members lost and got by it."""
+    for epoch in epochs:
+        # The member of these was only the first to send a heartbeat after.
+        member_id = None if epoch["reason"] in NOTICED else epoch["member_id"]
+        why = _why(epoch["group_epoch"], epoch["reason"], member_id)
+        console.print(f"{_time(epoch['at'])}  {why}", style="bold")
+        for change in epoch["topics_changed"] or ():
+            console.print(f"  {change}")
+        console.print(f"  {_target(epoch)}")
+        for verb in ("lost", "got"):
+            for member_id, ranges in _by_member(epoch[verb]).items():
+                console.print(f"  {member_id} {verb} {ranges}")
+
+
+def _target(epoch: Row) -> str:
+    if epoch["assignment_epoch"] is None:
+        return "no target yet"
+    if epoch["assignment_epoch"] != epoch["group_epoch"]:
+        return f"in the target of epoch {epoch['assignment_epoch']}"
+    if epoch["assignor"] is None:
+        return "nobody to assign to"
+    partial = ", cut short by max.moves" if epoch["partial"] else ""
+    return f"target by {epoch['assignor']}, {epoch['moved']:,} moved{partial}"
+
+
+def _by_member(ranges: Iterable[Row]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for row in ranges:
+        found.setdefault(row["member_id"], []).append(f"{row['topic']} {_range(row)}")
+    return {member_id: ", ".join(parts) for member_id, parts in sorted(found.items())}
+
+
+def _turn(row: Row, at: str, epoch: str, reason: str, member_id: str) -> str:
+    if row[at] is None:
+        return "now"
+    return f"{_time(row[at])}\n{_why(row[epoch], row[reason], row[member_id])}"
+
+
+def _why(epoch: int | None, reason: str | None, member_id: str | None) -> str:
+    parts = [] if epoch is None else [f"epoch {epoch}"]
+    if reason:
+        parts.append(reason if member_id is None else f"{reason} ({member_id})")
+    return ": ".join(parts)
+
+
+def _member(row: Row) -> str:
+    instance_id = row["instance_id"]
+    return str(row["member_id"]) + (f" ({instance_id})" if instance_id else "")
+
+
+def _range(row: Row) -> str:
+    first, count = row["first_partition"], row["partition_count"]
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
+
+
+def _partitions(assignment: Row) -> str:
+    return "\n".join(
+        f"{topic['topic_name']} {', '.join(_runs(topic['partitions']))}"
+        for topic in assignment["topic_partitions"]
+    )
+
+
+def _runs(partitions: Sequence[int]) -> list[str]:
+    """Return sorted numbers as text, neighbours as one range."""
+    runs: list[list[int]] = []
+    for partition in partitions:
+        if runs and runs[-1][1] == partition - 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+
+
+def _time(text: str) -> str:
+    """Return a time as people read it; the zone is UTC as everywhere."""
+    return text[:19].replace("T", " ")
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

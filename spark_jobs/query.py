@@ -1,0 +1,58 @@
+"""A query on the views of a store, for `muster sql`: rows as JSON has them, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from assignors import SpecError
+from spark_jobs.session import spark_session
+from spark_jobs.views import register
+
+AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
+
+
+def answer(store: Path, position: int, query: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Return the columns of a query's answer and its rows, as of a position of the log.
+
+    However many rows there are, this process holds a part of them at a time.
+
+    Raises
+    ------
+    SpecError
+        Spark refuses the query; here, or while the rows are read.
+    """
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # prints whole plans
+    spark = spark_session("muster-sql")
+    spark.sparkContext.setLogLevel("OFF")  # what is wrong with a query is said in one line
+    register(spark, store, position)
+    with _refusals():
+        # A view can only be a query: nobody but the coordinator writes to its tables.
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
+        frame = spark.table("answer")
+    lines = frame.select(F.to_json(F.struct("*"), AS_JSON))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        with _refusals():
+            for (line,) in lines.toLocalIterator():
+                yield json.loads(line)
+
+    return frame.columns, rows()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what Spark says about a query into bad input; its own failures stay failures."""
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() is None:
+            raise
+        raise SpecError(str(error).strip().splitlines()[0]) from None

@@ -1,0 +1,56 @@
+-- A step of `assignment_history`: each record of what a member owns, and why it gives and takes.
+WITH told AS (
+    SELECT group_id, member_id, kind, tombstone, position, at, member_epoch, assigned, pending,
+        max(IF(kind = 'member_metadata' AND NOT tombstone, struct(position, instance_id), NULL))
+            OVER in_order AS metadata,
+        lead(IF(tombstone, NULL, struct(kind, epoch, reason, member_id)))
+            IGNORE NULLS OVER in_order AS next
+    FROM $log
+    WHERE kind IN ('member_metadata', 'current_member_assignment', 'group_metadata')
+        AND member_id IS NOT NULL
+    WINDOW in_order AS (PARTITION BY group_id, member_id ORDER BY position)
+),
+held AS (
+    SELECT group_id, member_id, position, at, tombstone, next,
+        metadata.instance_id,
+        -- Only the next incarnation of a static member holds something before it is answered.
+        coalesce(member_epoch, -1) = 0 AS returned,
+        concat(
+            transform(coalesce(assigned, array()), r -> struct(
+                r.topic, r.topic_id, r.first_partition, r.partition_count, false AS pending)),
+            transform(coalesce(pending, array()), r -> struct(
+                r.topic, r.topic_id, r.first_partition, r.partition_count, true AS pending))
+        ) AS ranges
+    FROM told
+    WHERE kind = 'current_member_assignment'
+),
+explained AS (
+    SELECT held.*,
+        in_force.newest,
+        struct(in_force.target.assignment_epoch AS epoch, causes.reason, causes.member_id) AS target
+    FROM held
+    JOIN $in_force AS in_force ON held.position = in_force.position
+    LEFT JOIN $causes AS causes ON in_force.target.position = causes.target_position
+)
+SELECT
+    group_id,
+    member_id,
+    position,
+    at,
+    tombstone,
+    instance_id,
+    ranges,
+    lag(ranges, 1, array()) OVER (PARTITION BY group_id, member_id ORDER BY position) AS before,
+    IF(returned,
+        struct(target.epoch, 'static member returned' AS reason, member_id), target) AS gives,
+    CASE
+        WHEN NOT tombstone AND newest.member_id = member_id
+            AND newest.reason = 'subscription changed'
+            THEN struct(newest.epoch, newest.reason, newest.member_id)
+        WHEN NOT tombstone THEN target
+        -- A member that left or timed out began a group epoch; one that is replaced did not.
+        WHEN next.kind = 'group_metadata' THEN struct(next.epoch, next.reason, next.member_id)
+        WHEN instance_id IS NOT NULL
+            THEN struct(NULL AS epoch, 'static member returned' AS reason, NULL AS member_id)
+    END AS takes
+FROM explained

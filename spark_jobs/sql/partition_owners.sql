@@ -1,0 +1,14 @@
+-- Who owns what: one row a range, of topics that exist. Kafka's describe shows the same partitions.
+SELECT
+    current.group_id,
+    current.topic,
+    current.topic_id,
+    current.first_partition,
+    current.first_partition + current.partition_count - 1 AS last_partition,
+    current.partition_count,
+    current.member_id,
+    current.instance_id,
+    current.assignment_epoch,
+    current.pending_revocation
+FROM $current_assignments AS current
+JOIN $topics AS topics ON current.topic = topics.topic AND current.topic_id = topics.topic_id

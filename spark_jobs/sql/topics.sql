@@ -1,0 +1,10 @@
+-- The topics that exist: one row a topic.
+WITH last AS (
+    SELECT topic, max(struct(position, tombstone, topic_id, partitions)) AS row
+    FROM $log
+    WHERE kind = 'topic'
+    GROUP BY topic
+)
+SELECT topic, row.topic_id, row.partitions
+FROM last
+WHERE NOT row.tombstone

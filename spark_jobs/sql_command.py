@@ -1,0 +1,38 @@
+"""`muster sql`: a query on the views of a store."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.reading import Reading, parse_as_of
+from coordinator.reading_tables import ROWS_SHOWN, print_rows, terminal
+from spark_jobs.show import as_json
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="SELECT … FROM groups, partition_owners, …")],
+    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="now"
+        ),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row a line.")] = False,
+) -> None:
+    """Ask the views of a store, all of them as of one position (docs/sql.md)."""
+    # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
+    position = Reading(store, parse_as_of(as_of)).position
+    from spark_jobs.query import answer  # noqa: PLC0415 - other commands never import pyspark
+
+    columns, rows = answer(store, position, query)
+    if json_ or not sys.stdout.isatty():
+        for row in rows:
+            sys.stdout.write(as_json(row) + "\n")
+    else:
+        print_rows(terminal(), list(islice(rows, ROWS_SHOWN + 1)), columns)

@@ -1,0 +1,96 @@
+"""SQL views over the log of a store: who owns what, who owned it, and why it moved.
+
+One file of `sql/` is one view; `$name` in it stands for another view, wherever that is registered.
+What each view shows, and questions with their answers, is in docs/sql.md.
+"""
+
+from __future__ import annotations
+
+import os
+from graphlib import TopologicalSorter
+from importlib.resources import files
+from string import Template
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coordinator.reading import AsOf, Reading
+
+NEWEST = 2**63 - 1
+"""The position of views that go on with the log."""
+NO_TARGETS = """(
+SELECT group_id, assignment_epoch, computation_id AS run_id, member_id, topic_id, topic,
+    partition AS first_partition, partition AS partition_count
+FROM {log} WHERE false)"""
+"""In place of the table of targets while it is not there: no job has computed one yet."""
+EXPLODE = """
+CREATE OR REPLACE TEMPORARY FUNCTION explode_partitions(first_partition INT, partition_count INT)
+RETURNS TABLE (partition INT)
+RETURN SELECT explode(sequence(first_partition, first_partition + partition_count - 1))
+"""
+
+
+def register(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    as_of: AsOf = None,
+    catalog: str | None = None,
+) -> None:
+    """Make the views of a store, all as of the same position.
+
+    Parameters
+    ----------
+    store
+        The folder that the coordinator was opened with.
+    as_of
+        A position of the log, or a time: all up to the last record written then. None goes on with
+        the log: each query sees what is there when it begins.
+    catalog
+        Where to make permanent views: `schema` or `catalog.schema`, made when it is not there.
+        Without it they are temporary views of this session.
+
+    Raises
+    ------
+    SpecError
+        There is no store, or the position or time is outside of its log.
+    """
+    reading = Reading(store, as_of)
+    create, prefix = "CREATE OR REPLACE TEMPORARY VIEW", ""
+    if catalog is not None:
+        create, prefix = "CREATE OR REPLACE VIEW", f"{catalog}."
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}")
+    texts = _texts()
+    names = {name: prefix + name for name in texts}
+    names["log_table"] = log = _table(store, "log")
+    computed = DeltaTable.is_deltatable(os.path.join(os.path.abspath(store), "targets"))
+    names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
+    names["position"] = str(NEWEST if as_of is None else reading.position)
+    for name, text in texts.items():
+        spark.sql(f"{create} {names[name]} AS {text.substitute(names)}")
+    spark.sql(EXPLODE)
+
+
+def _table(store: str | os.PathLike[str], name: str) -> str:
+    path = os.path.join(os.path.abspath(store), name).replace("`", "``")
+    return f"delta.`{path}`"
+
+
+def explode_partitions(ranges: DataFrame) -> DataFrame:
+    """Return ranges of partitions as one row a partition, in a column `partition`.
+
+    In SQL: FROM partition_owners, LATERAL explode_partitions(first_partition, partition_count).
+    """
+    first, count = F.col("first_partition"), F.col("partition_count")
+    return ranges.withColumn("partition", F.explode(F.sequence(first, first + count - 1)))
+
+
+def _texts() -> dict[str, Template]:
+    """Return the text of each view, those that it reads before it."""
+    texts = {
+        file.name.removesuffix(".sql"): Template(file.read_text(encoding="utf-8"))
+        for file in files("spark_jobs.sql").iterdir()
+        if file.name.endswith(".sql")
+    }
+    reads = {name: texts.keys() & text.get_identifiers() for name, text in texts.items()}
+    return {name: texts[name] for name in TopologicalSorter(reads).static_order()}
