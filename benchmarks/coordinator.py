@@ -284,5 +284,3 @@ def _folder() -> Iterator[Path]:
         yield folder / "store"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
