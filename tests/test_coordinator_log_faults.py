@@ -11,19 +11,26 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from lives import life
 
 from coordinator import delta_table, housekeeping
+from coordinator.columns import encode
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read
+from coordinator.delta_log import DeltaLog, read, table
 from coordinator.delta_table import transact
 from coordinator.disk import Disk
 from coordinator.log import CommitFailed, CorruptLog, Fenced, NewerLog
+from coordinator.parts import write_part
 from coordinator.repair import commit_file
 
 
 def replayed(log):
     return [record for batch in log.replay() for record in batch.records]
+
+
+def rows_of(store):
+    return [record for batch in read(store) for record in batch.records]
 
 
 def claimed(store, **more):
@@ -103,6 +110,48 @@ def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeyp
     assert replayed(log) == there + life(2)
 
 
+def once(before=lambda: None, after=lambda: None):
+    """Commit with something happening just before and just after it, the first time."""
+    happenings = [(before, after)]
+
+    def commit(table, actions, epoch, commit_id):
+        first, then = happenings.pop() if happenings else (lambda: None, lambda: None)
+        first()
+        transact(table, actions, epoch, commit_id)
+        then()
+
+    return commit
+
+
+def test_of_two_claims_at_the_same_moment_one_is_fenced(tmp_path):
+    faster = DeltaLog(tmp_path)
+    slower = DeltaLog(tmp_path, transact=once(before=lambda: faster.claim("faster", "", 1)))
+    with pytest.raises(Fenced, match="at the same time, with epoch 1"):
+        slower.claim("slower", "", 1)
+    faster.append(life(1), 2)
+    assert slower.claim("slower", "", 1) == 2
+
+
+def test_a_claim_wins_against_the_appends_of_the_one_before(tmp_path):
+    old = claimed(tmp_path)
+    new = DeltaLog(tmp_path, transact=once(before=lambda: old.append(life(1), 2)))
+    assert new.claim("new", "", 3) == 2
+    assert new.position == 13
+    assert replayed(new) == life(1)
+
+
+def test_a_claim_right_after_our_commit_ends_it(tmp_path):
+    """Before we could look at what we had written."""
+    new = DeltaLog(tmp_path)
+    old = claimed(tmp_path)
+    old._table._transact = once(after=lambda: new.claim("new", "", 3))
+    for epoch in (1, 2):
+        with pytest.raises(Fenced, match="with epoch 2"):
+            old.append(life(epoch), 2)
+    assert replayed(new) == life(1)
+    assert [batch.epoch for batch in read(tmp_path)] == [1, 1, 2]
+
+
 def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
     """A job that sets a property, say; it takes the version that we wanted."""
     log = claimed(tmp_path)
@@ -116,6 +165,21 @@ def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
             {"delta.logRetentionDuration": "interval 8 days"}
         )
     assert replayed(log) == life(1) + life(2)
+
+
+def test_a_commit_takes_the_next_version_or_none(tmp_path):
+    """A rebased one could lie behind a claim that it never saw."""
+    claimed(tmp_path)
+    stale = table(tmp_path)
+    ours, theirs = (
+        write_part(Disk(), f"{tmp_path}/log", encode(life(epoch), 2, 1, 1), sync=False)
+        for epoch in (1, 2)
+    )
+    newer = table(tmp_path)
+    newer.create_write_transaction([theirs], "append", newer.schema())
+    with pytest.raises(DeltaError):
+        transact(stale, [ours], 1, "id")
+    assert rows_of(tmp_path) == life(2)
 
 
 @pytest.mark.parametrize("asked", ["look", "append"])
