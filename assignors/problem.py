@@ -163,10 +163,13 @@ class Leaves:
         """Take the connected components of the arcs given."""
         classes, topics = len(problem.size), len(problem.partitions)
         nodes = classes + topics
-        ones = np.ones(len(pair_topic), dtype=np.int8)
-        arcs = csr_array((ones, (pair_topic + classes, pair_class)), shape=(nodes, nodes))
-        count, label = connected_components(arcs, directed=False)
-        of_class, of_topics = np.split(label.astype(np.int64), [classes])
+        count, label = 1, np.zeros(nodes, dtype=np.int64)
+        if classes != 1 or len(pair_topic) != topics:  # else equal subscriptions: all is one part
+            ones = np.ones(len(pair_topic), dtype=np.int8)
+            arcs = csr_array((ones, (pair_topic + classes, pair_class)), shape=(nodes, nodes))
+            count, found = connected_components(arcs, directed=False)
+            label = found.astype(np.int64)
+        of_class, of_topics = np.split(label, [classes])
         return cls(
             of_class,
             of_topics,
