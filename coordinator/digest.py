@@ -43,8 +43,8 @@ def digest(rows: pa.Table) -> int:
         for at in range(0, len(rows), CHUNK):
             some = rows.slice(at, CHUNK)
             hashes = np.full(len(some), SEED, dtype=np.uint64)
-            hashes = _hash_texts(_array(some["member_id"]), hashes)
-            hashes = _hash_texts(_array(some["topic_id"]), hashes)
+            hashes = hash_texts(_array(some["member_id"]), hashes)
+            hashes = hash_texts(_array(some["topic_id"]), hashes)
             for name in ("first_partition", "partition_count"):
                 hashes = _hash_ints(some[name].to_numpy().astype(np.int32), hashes)
             total += hashes.sum(dtype=np.uint64)
@@ -62,7 +62,7 @@ def _hash_ints(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
     return _finished(mixed)
 
 
-def _hash_texts(texts: pa.Array, seeds: Hashes) -> Hashes:
+def hash_texts(texts: pa.Array, seeds: Hashes) -> Hashes:
     """Hash each text with its own seed, those of one length together."""
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.columns import encode
-from coordinator.digest import SEED, _hash_texts, digest
+from coordinator.digest import SEED, hash_texts, digest
 from coordinator.records import (
     GroupMetadata,
     MemberMetadata,
@@ -85,7 +85,7 @@ def test_what_came_after_a_whole_target_wins_over_it():
     ],
 )
 def test_text_is_hashed_by_xxh64(text, known):
-    (found,) = _hash_texts(pa.array([text]), np.zeros(1, dtype=np.uint64))
+    (found,) = hash_texts(pa.array([text]), np.zeros(1, dtype=np.uint64))
     assert int(found) == known
 
 
