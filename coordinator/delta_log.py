@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from typing import Self
 
 import pyarrow as pa
@@ -32,7 +32,8 @@ TRIES = 20
 """How often a version that another writer took is tried for again."""
 CLAIM_TRIES = 200
 """The same for a claim, which races with every commit of a coordinator that is alive."""
-
+SNAPSHOT_FILES_KEPT_MS = 300_000
+"""Only a load reads them, and it is through with them by then."""
 
 logger = logging.getLogger("muster.coordinator")
 
@@ -62,9 +63,12 @@ class DeltaLog:
         self._disk = disk or Disk()
         self._table = self._table_of("log", transact)
         self._snapshots = self._table_of("snapshots", transact)
-        self._care = [
-            Housekeeper(table, self.config, self._disk) for table in (self._table, self._snapshots)
-        ]
+        self._care = Housekeeper(self._table, self.config, self._disk)
+        self._care_of_snapshots = Housekeeper(
+            self._snapshots,
+            replace(self.config, pack_commits=0, files_kept_ms=SNAPSHOT_FILES_KEPT_MS),
+            self._disk,
+        )
         self._known = -1
         """The version that `position` is of."""
 
@@ -150,13 +154,7 @@ class DeltaLog:
 
     def _write(self, rows: pa.Table, epoch: int) -> None:
         part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
-        try:
-            self._known = self._table.commit([part], epoch)
-        except CommitFailed:
-            with suppress(OSError):
-                if not self._table.unsure:  # nobody will ever name the file
-                    self._disk.remove(os.path.join(self._table.path, part.path))
-            raise
+        self._known = self._table.commit([part], epoch)
         self.position += len(rows)
 
     # Reading -------------------------------------------------------------------------------------
@@ -199,7 +197,7 @@ class DeltaLog:
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""
-        write_snapshot(
+        replaced = write_snapshot(
             self._opened_snapshots(),
             self._disk,
             records,
@@ -208,6 +206,7 @@ class DeltaLog:
             self.epoch,
             sync=self.config.fsync,
         )
+        self._care_of_snapshots.sweep(replaced)
 
     def _opened_snapshots(self) -> Table:
         with self._snapshots.lock:
@@ -222,11 +221,11 @@ class DeltaLog:
 
     def housekeeping_due(self) -> bool:
         """Whether `housekeep` would have something to do."""
-        return any(care.due() for care in self._care)
+        return self._care.due() or self._care_of_snapshots.due()
 
     def housekeep(self) -> None:
         """Checkpoint, clean up and pack; no row is ever deleted."""
-        for care in self._care:
+        for care in (self._care, self._care_of_snapshots):
             if care.due():
                 care.run(self.epoch)
 

@@ -8,10 +8,12 @@ else is written, because the number alone does not keep an old writer from appen
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.disk import Disk
-from coordinator.log import CommitFailed, CorruptLog, Fenced, NewerLog, NoLog
+from coordinator.log import CommitFailed, CorruptLog, Fenced, LogError, NewerLog, NoLog
 from coordinator.repair import ACTIONS, RESTORE, commit_file, damaged, log_folder, set_aside_torn
 
 FORMAT = 1
@@ -194,20 +196,37 @@ class Table:
             Nothing was written, or (`unsure`) it cannot be seen whether it was.
         """
         with self.lock:
-            if self.unsure:
-                self.refresh()
-            self.refuse_fenced(epoch)
-            if self._broken:
-                raise CommitFailed(self._broken)
-            version, commit_id = self.version + 1, uuid.uuid4().hex
-            self.unsure = True
             try:
-                self._transact(self.handle, actions, epoch, commit_id)
-            except (DeltaError, OSError) as error:
-                self._resolve(version, epoch, commit_id, one_line(error))
+                version = self._land(actions, epoch)
+            except LogError:
+                if not self.unsure:
+                    self.discard(actions)
+                raise
             self._persist(version)
             self._advance(version, epoch)
             return version
+
+    def _land(self, actions: Sequence[Action], epoch: int) -> int:
+        """Get the actions into the next version, whatever delta-rs says of it, and return it."""
+        if self.unsure:
+            self.refresh()
+        self.refuse_fenced(epoch)
+        if self._broken:
+            raise CommitFailed(self._broken)
+        version, commit_id = self.version + 1, uuid.uuid4().hex
+        self.unsure = True
+        try:
+            self._transact(self.handle, actions, epoch, commit_id)
+        except (DeltaError, OSError) as error:
+            self._resolve(version, epoch, commit_id, one_line(error))
+        return version
+
+    def discard(self, actions: Sequence[Action]) -> None:
+        """Remove data files that no version will ever name."""
+        for action in actions:
+            if isinstance(action, AddAction):
+                with suppress(OSError):  # the disk may be what went wrong
+                    self._disk.remove(os.path.join(self.path, action.path))
 
     def refuse_fenced(self, epoch: int) -> None:
         """Raise Fenced when the table has a higher epoch."""
@@ -229,9 +248,9 @@ class Table:
                 f"version {version} of {self.path} was not acknowledged ({reason}), and whether it "
                 f"landed cannot be seen: {one_line(error)}"
             ) from None
-        self.refuse_fenced(epoch)
         if ours:
             return
+        self.refuse_fenced(epoch)
         if self.version >= version:
             raise Lost(f"version {version} of {self.path} was taken by another writer")
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")

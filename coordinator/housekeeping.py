@@ -44,30 +44,32 @@ class Housekeeper:
 
     def due(self) -> bool:
         """Whether there are enough new commits to do something."""
-        version = self._table.version
-        return (
-            version - self._checkpointed >= self._config.reopen_commits
-            or version - self._packed >= self._config.pack_commits
-        )
+        return self._passed(self._checkpointed, self._config.reopen_commits) or self._pack_due()
+
+    def _pack_due(self) -> bool:
+        return self._passed(self._packed, self._config.pack_commits)
+
+    def _passed(self, version: int, commits: int) -> bool:
+        """Whether there were so many commits since a version; 0 is never."""
+        return 0 < commits <= self._table.version - version
 
     def run(self, epoch: int) -> None:
-        """Pack if it is time to, checkpoint, reopen, clean up.
+        """Checkpoint, reopen, clean up, pack if it is time to.
 
         Raises
         ------
         LogError
             Something could not be done; what was done is whole, and the next run tries again.
         """
-        version = self._table.version
+        pack = self._pack_due()
+        # What fails is tried again when it is due again, not over and over.
+        self._checkpointed = self._table.version
+        self._packed = self._table.version if pack else self._packed
         try:
-            if version - self._packed >= self._config.pack_commits:
-                self._pack(epoch)
-                self._packed = version
             self._checkpoint()
-            self._checkpointed = version
             self._table.reopen()
             self._clean_commits()
-            self._sweep()
+            self.sweep(self._pack(epoch) if pack else [])
         except (DeltaError, OSError) as error:
             raise LogError(f"{self._table.path} was not cared for: {one_line(error)}") from None
 
@@ -95,27 +97,28 @@ class Housekeeper:
             if found and int(found[1]) < version:
                 self._disk.remove(os.path.join(folder, name))
 
-    def _pack(self, epoch: int) -> None:
-        """Write the newest small files anew as one, and let a commit put it in their place."""
+    def _pack(self, epoch: int) -> list[str]:
+        """Write the newest small files anew as one, commit it in their place, and return them."""
         table, sync = self._table, self._config.fsync
         small = to_pack(parts_of(load(self._disk, table.path)))
         if not small:
-            return
+            return []
         pieces = list(read_parts(table.path, small, small[0].first - 1))
         rows = pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
         added = write_part(self._disk, table.path, rows, sync=sync, data_change=False)
         table.commit([added, *map(removed, small)], epoch)
-        self._replaced_now().append((time.monotonic(), [part.path for part in small]))
+        return [part.path for part in small]
 
-    def _sweep(self) -> None:
-        """Remove data files that were replaced long ago."""
+    def sweep(self, replaced_now: list[str]) -> None:
+        """Remove data files that were replaced long ago; these were just now."""
+        replaced = self._replaced_before()
+        replaced.append((time.monotonic(), replaced_now))
         old = time.monotonic() - self._config.files_kept_ms / 1000
-        replaced = self._replaced_now()
         while replaced and replaced[0][0] <= old:
             for name in replaced.popleft()[1]:
                 self._disk.remove(os.path.join(self._table.path, name))
 
-    def _replaced_now(self) -> deque[tuple[float, list[str]]]:
+    def _replaced_before(self) -> deque[tuple[float, list[str]]]:
         """Return what was replaced; at first, all files that no version names are so from now on.
 
         Under the lock: between writing a data file and committing it, it looks like one of those.

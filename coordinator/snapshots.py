@@ -37,8 +37,8 @@ def write_snapshot(
     epoch: int,
     *,
     sync: bool,
-) -> None:
-    """Write a snapshot and drop the oldest, in one commit.
+) -> list[str]:
+    """Write a snapshot and drop the oldest, in one commit; return the files that it replaced.
 
     Parameters
     ----------
@@ -48,18 +48,23 @@ def write_snapshot(
     with table.lock:
         there = _by_position(table.handle)
     if position in there:
-        return
+        return []
     actions: list[Action] = []
     source, row = iter(records), 1
-    while some := list(islice(source, PART_ROWS)):
-        rows = encode(some, row, at_ms, epoch)
-        row += len(some)
-        actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
+    try:
+        while some := list(islice(source, PART_ROWS)):
+            rows = encode(some, row, at_ms, epoch)
+            row += len(some)
+            actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
+    except BaseException:
+        table.discard(actions)
+        raise
     if not actions:
-        return
-    for old in sorted(there)[: max(0, len(there) + 1 - KEPT)]:
-        actions += [removed(part) for part in there[old]]
-    table.commit(actions, epoch)
+        return []
+    old = sorted(there)[: max(0, len(there) + 1 - KEPT)]
+    replaced = [part for snapshot in old for part in there[snapshot]]
+    table.commit([*actions, *map(removed, replaced)], epoch)
+    return [part.path for part in replaced]
 
 
 def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:

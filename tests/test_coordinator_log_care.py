@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import statistics
 import sys
@@ -11,11 +12,12 @@ import time
 import pytest
 from lives import FOO, life
 
-from coordinator import housekeeping
+from coordinator import delta_log, housekeeping, snapshots
 from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog, read, table
+from coordinator.disk import Disk
 from coordinator.housekeeping import PACKED_BYTES_MAX, to_pack
-from coordinator.log import Fenced
+from coordinator.log import CommitFailed, Fenced
 from coordinator.parts import Part, parts_of
 from coordinator.records import CurrentMember, MemberMetadata, TopicChanged
 from coordinator.replay import replay
@@ -213,9 +215,40 @@ def test_a_snapshot_ahead_of_the_log_is_passed_over(lived, caplog):
 def test_a_fenced_coordinator_writes_no_snapshot(tmp_path, lived):
     successor = claimed(tmp_path)
     successor.snapshot(life(1), 24, 99)
+    before = files(tmp_path, "snapshots")
     with pytest.raises(Fenced, match="coordinator epoch 1 ended"):
         lived.snapshot(life(2), 35, 99)
+    assert files(tmp_path, "snapshots") == before
     assert next(successor.replay()).position == 24
+
+
+def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
+    monkeypatch.setattr(delta_log, "SNAPSHOT_FILES_KEPT_MS", 0)
+    log = claimed(tmp_path, pack_commits=2, reopen_commits=2)
+    for position in (13, 24, 35, 46):
+        log.snapshot(life(1), position, 99)
+        log.housekeep()
+    assert len(files(tmp_path, "snapshots")) == 2
+    assert next(log.replay()).position == 46
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monkeypatch):
+    monkeypatch.setattr(snapshots, "PART_ROWS", 4)
+    disk, rows = lived._disk, []
+
+    def fail(path, table):
+        rows.append(path)
+        if len(rows) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return Disk.write_rows(disk, path, table)
+
+    monkeypatch.setattr(disk, "write_rows", fail)
+    with pytest.raises(CommitFailed, match="No space left"):
+        lived.snapshot(life(1), 13, 99)
+    assert len(rows) == 3
+    assert files(tmp_path, "snapshots") == set()
+    lived.snapshot(life(1), 13, 99)
+    assert [r for b in lived.replay() for r in b.records][:11] == life(1)
 
 
 def test_a_snapshot_of_nothing_new_is_not_written_again(tmp_path, lived):
