@@ -49,9 +49,9 @@ class Figure:
     def of(
         cls, name: str, samples: list[float], unit: str = "ms", goal: float | None = None
     ) -> Figure:
-        """Sum up samples."""
-        median = statistics.median(samples)
-        return cls(name, unit, median, min(samples), max(samples), len(samples), goal)
+        """Sum up samples; digits beyond the fourth decimal are noise."""
+        sums = (statistics.median(samples), min(samples), max(samples))
+        return cls(name, unit, *(round(one, 4) for one in sums), len(samples), goal)
 
 
 @dataclass(frozen=True, slots=True)
