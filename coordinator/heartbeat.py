@@ -232,9 +232,9 @@ def _assignor_changed(
 ) -> bool:
     """Whether the group's assignor is another one than before (G-34).
 
-    Two members with different wishes would take turns for ever, a new epoch at each heartbeat:
-    where no wish has more than one member, the one that made the present target stays, but for one
-    that makes another target at once.
+    Members with different wishes would take turns for ever, a new epoch at each heartbeat: where
+    no wish has more than one member, the one that made the present target stays. Only the usual
+    choice gives way, once, to a wish that makes another target at once.
     """
     group = draft.group
     wish = draft.old.server_assignor if draft.old else None
@@ -244,8 +244,12 @@ def _assignor_changed(
     new = _preferred_after(config, draft)
     if new == preferred(config, group.wishes):
         return False
-    if new == preferred(config, _wishes_after(draft)):
+    wishes = _wishes_after(draft)
+    usual = preferred(config, wishes)
+    if new == usual:
         return True
+    if wishes[group.assignor] > 0 and group.assignor != usual:
+        return False
     reached = group.epoch == group.assignment_epoch
     return new != group.assignor and reached and _due(config, settings, group, now_ms)
 
