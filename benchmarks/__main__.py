@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import build, grid, large, memory, report, soak, spark
+from benchmarks import build, coordinator, grid, large, memory, report, soak, spark
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -27,6 +27,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "soak": soak.run,
     "build": build.run,
     "memory": memory.run,
+    "coordinator": coordinator.run,
     "spark": spark.run,
 }
 """The sections, in the order of the document."""
@@ -49,14 +50,18 @@ def main(
     progress = Console(stderr=True, soft_wrap=True, highlight=False)
     sort = measure_sort(SORT_LENGTH // 100 if smoke else SORT_LENGTH)
     bench = Bench(sort, smoke, ranges, lambda words: progress.print(f"{words} …", style="dim"))
-    sections = report.load(folder / "benchmarks.json") if folder else {}
     for name in names:
         where = about()
-        sections[name] = report.Measured(SECTIONS[name](bench), sort, where)
-        report.show(console, sections[name])
+        measured = report.Measured(SECTIONS[name](bench), sort, where)
+        report.show(console, measured)
         if folder:  # after each section: an interrupted run keeps what it measured
-            in_order = {known: sections[known] for known in SECTIONS if known in sections}
-            report.write(folder, in_order)
+            _replace(folder, name, measured)
+
+
+def _replace(folder: Path, name: str, measured: report.Measured) -> None:
+    """Put one section into the document; read anew, as another run may have written another."""
+    sections = report.load(folder / "benchmarks.json") | {name: measured}
+    report.write(folder, {known: sections[known] for known in SECTIONS if known in sections})
 
 
 def about() -> dict[str, str]:
