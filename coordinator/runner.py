@@ -310,6 +310,8 @@ class Runner:
             and isinstance(event.member_epoch, int)
         ):
             return None
+        if event.topic_partitions is not None:
+            check_types(event)  # the fast path does not look at them
         result = steady_heartbeat(self.state, self.config, event)
         if result is not None:
             self._beat(event.group_id, event.member_id, now)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
 from coordinator.config import Config, ConfigError
@@ -55,6 +57,11 @@ OPERATIONS: dict[str, frozenset[str]] = {
 }
 """The fields of each operation; `op`, `id`, `advance_ms` and `answer` go with any."""
 ANY = frozenset({"op", "id", "advance_ms"})
+ADVANCE_MAX_MS = 366 * 86_400_000
+"""As far as one operation moves the clock: the timers in between fire one by one."""
+END_OF_TIME_MS = 253_402_300_799_999
+"""The year 9999."""
+PARTITIONS_MAX = 1_000_000
 
 
 class TraceError(ValueError):
@@ -101,6 +108,7 @@ class Trace:
         TraceError
             It is no operation, or it comes before `config`.
         """
+        _check_values(op)
         kind = op.get("op", "heartbeat")
         if not isinstance(kind, str) or kind not in OPERATIONS:
             raise TraceError(f"unknown op {kind!r}: the operations are {', '.join(OPERATIONS)}")
@@ -126,12 +134,12 @@ class Trace:
     # One method an operation ---------------------------------------------------------------------
 
     def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **(op.get("props") or {})}
+        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_object(op, "props")}
         try:
             config = replace(self._base, kafka=kafka_config(props))
         except ConfigError as error:
             raise TraceError(f"config: {error}") from None
-        self._now = _whole(op, "now", self._now)
+        self._now = _moment(_whole(op, "now", self._now))
         self._auto_tasks = bool(op.get("auto_tasks", True))
         self._catalog = DictCatalog()
         self.close()
@@ -139,13 +147,20 @@ class Trace:
         return {"now": self._now}
 
     def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        ids = op.get("ids") or {}
-        try:
-            for name, partitions in (op.get("set") or {}).items():
+        ids, gone = _object(op, "ids"), op.get("delete") or []
+        if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
+            raise TraceError(f"delete is {gone!r}: give a list of topics")
+        for name, partitions in _object(op, "set").items():
+            if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
+                raise TraceError(
+                    f"topic {name!r} has {partitions} partitions: a trace lists every single one, "
+                    f"give at most {PARTITIONS_MAX}"
+                )
+            try:
                 self._catalog.set(name, partitions, ids.get(name))
-        except (ConfigError, AttributeError) as error:
-            raise TraceError(f"topics: {error}") from None
-        for name in op.get("delete") or []:
+            except ConfigError as error:
+                raise TraceError(f"topics: {error}") from None
+        for name in gone:
             self._catalog.delete(name)
         self._there.see_topics()
         shown = {
@@ -201,7 +216,11 @@ class Trace:
         ms = op if isinstance(op, int) else _whole(op, "ms", 0)
         if ms < 0:
             raise TraceError(f"the clock cannot go back by {-ms} ms: give 0 or more")
-        end = self._now + ms
+        if ms > ADVANCE_MAX_MS:
+            raise TraceError(
+                f"the clock cannot leap {ms} ms at once: give {ADVANCE_MAX_MS} or less"
+            )
+        end = _moment(self._now + ms)
         fired: list[Fired] = []
         while True:
             at = self._there.timers.next_at()
@@ -226,12 +245,9 @@ class Trace:
         return {"error": code.name, **records}
 
     def _group_config(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        props = op.get("props") or {}
-        if not isinstance(props, Mapping):
-            raise TraceError("group_config: give props as an object")
         fields = {
             "group_id": op.get("group", "g"),
-            "settings": {name: str(value) for name, value in props.items()},
+            "settings": {name: str(value) for name, value in _object(op, "props").items()},
         }
         answer, _ = self._ask(ConfigureGroup, fields)
         return {"response": _error_json(answer)} if isinstance(answer, GroupError) else {}
@@ -308,7 +324,7 @@ def run_lines(lines: Iterable[str], trace: Trace) -> Iterator[dict[str, Any]]:
             continue
         try:
             op = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceError(f"line {number}: not JSON: {error}") from None
         if isinstance(op, dict) and isinstance(op.get("op"), dict):
             op = op["op"]
@@ -348,10 +364,31 @@ def _timer_name(kind: str, group_id: str, member_id: str) -> str:
 
 
 def _whole(op: Mapping[str, Any], name: str, default: int) -> int:
-    value = op.get(name, default)
+    value = _or(op.get(name), default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TraceError(f"{name} is {value!r}: give a whole number of ms")
     return value
+
+
+def _moment(ms: int) -> int:
+    if not 0 <= ms <= END_OF_TIME_MS:
+        raise TraceError(f"the clock would be at {ms} ms: give 0 to {END_OF_TIME_MS}")
+    return ms
+
+
+def _object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = op.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise TraceError(f"{name} is {value!r}: give an object")
+    return value
+
+
+def _check_values(op: Mapping[str, Any]) -> None:
+    """Refuse what no answer could repeat: numbers beyond 64 bits, text that is no Unicode."""
+    try:
+        msgspec.json.encode(op)
+    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+        raise TraceError(f"a value cannot be written: {error}") from None
 
 
 def _or(value: object, default: object) -> object:
