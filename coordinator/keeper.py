@@ -14,6 +14,7 @@ from coordinator.snapshot import records_of
 from coordinator.status import Status
 
 CARE_S = 0.25
+ROWS_A_MEMBER = 3
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -82,7 +83,9 @@ class Keeper:
             if runner.log.housekeeping_due():
                 runner.log.housekeep()
             rows = runner.position - self._snapshot_at
-            if rows >= runner.config.log.snapshot_rows:
+            members = sum(len(group.members) for group in list(runner.state.groups.values()))
+            # A snapshot costs as much as it has rows: a large one waits until it saves as many.
+            if rows >= max(runner.config.log.snapshot_rows, ROWS_A_MEMBER * members):
                 self._snapshot_at = write_snapshot(runner.log, runner.clock())
         except LogError as error:
             logger.warning("the log was not cared for: %s", error)
