@@ -103,7 +103,7 @@ class ServerConfig:
     sasl_users: str = ""
     insecure: bool = False
     http_listen: str = ""
-    connections_max: int = 20_000
+    connections_max: int = 10_000
     in_flight_max: int = 64
     request_bytes_max: int = 1 << 20
     buffer_bytes_max: int = 1 << 28

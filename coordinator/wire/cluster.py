@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from coordinator.state import Topic
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
-from coordinator.wire.codec import VERSIONS, Api, Request, Values
+from coordinator.wire.codec import VERSIONS, Api, Request, Values, Written, written_part
 
 SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
@@ -37,31 +37,32 @@ def api_versions(request: Request, cluster: Cluster) -> Call:
 
 def metadata(request: Request, cluster: Cluster) -> Call:
     """Describe this node and topics: all, or those asked for; none is ever created."""
+    return Call(lambda _: _metadata(request, cluster))
+
+
+def _metadata(request: Request, cluster: Cluster) -> Values:
     asked = request.body.topics
     every = asked is None or (request.version == 0 and not asked)
     view = cluster.topics()
     topics = (
-        [_topic(topic, cluster.node_id) for topic in view.by_name.values()]
+        [_topic(topic, request.version, cluster) for topic in view.by_name.values()]
         if every
         else [_asked_topic(one, request.version, cluster) for one in asked]
     )
-    return ready(
-        {
-            "brokers": [_node(cluster)],
-            "cluster_id": cluster.cluster_id,
-            "controller_id": cluster.node_id,
-            "topics": topics,
-            "error_code": ErrorCode.none,
-            "cluster_authorized_operations": -(2**31),
-        }
-    )
+    return {
+        "brokers": [_node(cluster)],
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.node_id,
+        "topics": topics,
+        "error_code": ErrorCode.none,
+    }
 
 
 def _node(cluster: Cluster) -> dict[str, object]:
     return {"node_id": cluster.node_id, "host": cluster.host, "port": cluster.port}
 
 
-def _asked_topic(one: object, version: int, cluster: Cluster) -> Values:
+def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Written:
     name = getattr(one, "name", None)
     view = cluster.topics()
     if version >= 10 and name is None:  # noqa: PLR2004 - topics may be named by id since
@@ -71,33 +72,35 @@ def _asked_topic(one: object, version: int, cluster: Cluster) -> Values:
         topic_id = None
         topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
     if topic is not None:
-        return _topic(topic, cluster.node_id)
+        return _topic(topic, version, cluster)
     return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
-def _topic(topic: Topic, node_id: int) -> Values:
-    return {
-        "error_code": ErrorCode.none,
-        "name": topic.key.name,
-        "topic_id": uuid_of(topic.key.topic_id),
-        "partitions": _partitions(topic.partitions, node_id),
-    }
+def _topic(topic: Topic, version: int, cluster: Cluster) -> Written:
+    name, topic_id = topic.key
+    return _written_topic(version, name, topic_id, topic.partitions, cluster.node_id)
 
 
 @lru_cache(maxsize=256)
-def _partitions(count: int, node_id: int) -> list[Values]:
+def _written_topic(
+    version: int, name: str, topic_id: str, partitions: int, node_id: int
+) -> Written:
+    """Return a topic with its partitions; every client that comes asks for the same."""
     here = (node_id,)
-    return [
-        {
-            "error_code": ErrorCode.none,
-            "partition_index": partition,
-            "leader_id": node_id,
-            "leader_epoch": 0,
-            "replica_nodes": here,
-            "isr_nodes": here,
-        }
-        for partition in range(count)
-    ]
+    of_one = {
+        "error_code": ErrorCode.none,
+        "leader_id": node_id,
+        "leader_epoch": 0,
+        "replica_nodes": here,
+        "isr_nodes": here,
+    }
+    topic = {
+        "error_code": ErrorCode.none,
+        "name": name,
+        "topic_id": uuid_of(topic_id),
+        "partitions": [of_one | {"partition_index": number} for number in range(partitions)],
+    }
+    return written_part(Api.METADATA, version, "topics", topic)
 
 
 def describe_cluster(request: Request, cluster: Cluster) -> Call:

@@ -1,27 +1,35 @@
 """codec: requests from frames and frames from responses, for every API and version we serve.
 
 Messages are kio's; nothing here says what one means. A response is given as its fields by name, in
-the words of its newest version: `filled` takes those that the asked version has, so that nobody
-else needs a class per version.
+the words of its newest version; the asked version takes those that it has, so that nobody needs a
+class per version.
 """
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import timedelta
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cache
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 
 from coordinator.events import Heartbeat, HeartbeatResponse
-from coordinator.wire.reading import Reader, WireError, entity_reader, read_whole
+from coordinator.wire.reading import Reader, WireError, entity_reader, read_whole, shape_of
+from coordinator.wire.writing import EntityWriter, Values, Written, entity_writer
+
+__all__ = [
+    "VERSIONS",
+    "Api",
+    "Request",
+    "Values",
+    "Written",
+    "decode",
+    "encode",
+    "steady_frame",
+    "written_part",
+]
 
 HEAD = struct.Struct(">hhi")
 """What every request begins with: API, version, correlation id."""
@@ -31,9 +39,6 @@ STEADY_HEAD = struct.Struct(">iibihbB")
 STEADY_TAIL = struct.Struct(">iibb")
 """Member epoch, heartbeat interval, no assignment, tags."""
 ONE_BYTE_LENGTH = 127
-
-Values: TypeAlias = Mapping[str, object]
-"""A message, or a part of one, as its fields by name."""
 
 
 class Api(IntEnum):
@@ -57,6 +62,14 @@ class Api(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
 
+
+LARGE = {
+    Api.METADATA,
+    Api.LIST_GROUPS,
+    Api.OFFSET_FETCH,
+    Api.CONSUMER_GROUP_DESCRIBE,
+}
+"""APIs whose responses may be so large that writing one takes a while."""
 
 VERSIONS: dict[Api, tuple[int, int]] = {
     Api.FETCH: (4, 18),
@@ -143,14 +156,21 @@ def encode(request: Request, values: Values) -> bytes:
     version = request.version
     if request.api is Api.API_VERSIONS and request.body is None:
         version = 0  # all that an older or newer client is sure to read
-    fill, write_header, write_body, header = _writers(request.api, version)
-    out = io.BytesIO()
-    out.write(LENGTH.pack(0))
-    write_header(out, header(correlation_id=request.correlation_id))
-    write_body(out, fill(values))
-    frame = out.getbuffer()
-    LENGTH.pack_into(frame, 0, len(frame) - LENGTH.size)
-    return bytes(frame)
+    write_header, write_body = _writers(request.api, version)
+    out = bytearray(LENGTH.size)
+    write_header(out, {"correlation_id": request.correlation_id})
+    write_body(out, values)
+    LENGTH.pack_into(out, 0, len(out) - LENGTH.size)
+    return bytes(out)
+
+
+def written_part(api: Api, version: int, name: str, values: Values) -> Written:
+    """Return one element of an array of a response, ready to be put into many responses."""
+    message: Any = load_response_schema(api, version)
+    (field,) = (field for field in fields(message) if field.name == name)
+    out = bytearray()
+    entity_writer(shape_of(field).kind)(out, values)
+    return Written(out)
 
 
 def steady_frame(correlation_id: int, response: HeartbeatResponse) -> bytes | None:
@@ -175,50 +195,6 @@ def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
 
 
 @cache
-def _writers(api: Api, version: int) -> tuple[Any, Any, Any, Any]:
+def _writers(api: Api, version: int) -> tuple[EntityWriter, EntityWriter]:
     message: Any = load_response_schema(api, version)
-    header = message.__header_schema__
-    return filling(message), entity_writer(header), entity_writer(message), header
-
-
-@cache
-def filling(entity: type[Any]) -> Callable[[Values], Any]:
-    """Return what makes a kio entity of a message's fields, those it has not left out."""
-    converted: list[tuple[str, Callable[[Any], Any], object]] = []
-    for field in fields(entity):
-        kind = field.type
-        parts = get_args(kind)
-        one = next((p for p in (kind, *parts) if is_dataclass(p)), None)
-        make = _plain(field.metadata.get("kafka_type", "")) if one is None else filling(one)  # type: ignore[arg-type]
-        if get_origin(kind) is tuple or any(get_origin(part) is tuple for part in parts):
-            make = _tuple_of(make)
-        default = field.default
-        if field.metadata.get("kafka_type") == "timedelta_i32" and default is MISSING:
-            default = timedelta(0)  # throttling, of which there is none
-        converted.append((field.name, make, default))
-
-    def fill(values: Values) -> Any:  # noqa: ANN401 - one of kio's classes
-        found = {}
-        for name, make, default in converted:
-            if name in values:
-                value = values[name]
-                found[name] = None if value is None else make(value)
-            elif default is MISSING:
-                raise KeyError(f"{entity.__qualname__} of {entity.__module__} needs {name}")
-        return entity(
-            **{name: default for name, _, default in converted if name not in found} | found
-        )
-
-    return fill
-
-
-def _plain(kafka_type: str) -> Callable[[Any], Any]:
-    if kafka_type == "error_code":
-        return ErrorCode
-    if kafka_type.startswith("timedelta"):
-        return lambda ms: timedelta(milliseconds=ms)
-    return lambda value: value
-
-
-def _tuple_of(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda values: tuple([make(value) for value in values])
+    return entity_writer(message.__header_schema__), entity_writer(message)

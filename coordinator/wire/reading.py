@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
 from types import NoneType
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 from uuid import UUID
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -197,33 +197,38 @@ def _read_tags(
     return at
 
 
-def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
-    kind, optional = _unwrapped(field.type)
+class Shape(NamedTuple):
+    """What a field of a kio message is: one of `kind` or an array of them, and whether or none."""
+
+    kind: Any
+    array: bool
+    optional: bool
+
+
+def shape_of(field: Field[Any]) -> Shape:
+    """Return what kio's annotation says of a field."""
+    kinds = [kind for kind in get_args(field.type) if kind is not NoneType]
+    optional = NoneType in get_args(field.type)
+    kind = kinds[0] if optional else field.type
     if get_origin(kind) is tuple:
-        one, _ = _unwrapped(get_args(kind)[0])
-        read = _array(_one_reader(field, one, flexible=flexible), flexible=flexible)
-    elif is_dataclass(kind) and optional:
+        return Shape(get_args(kind)[0], array=True, optional=optional)
+    return Shape(kind, array=False, optional=optional)
+
+
+def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
+    shape = shape_of(field)
+    kafka_type = field.metadata.get("kafka_type", "")
+    if not is_dataclass(shape.kind):
+        read = _PLAIN.get(kafka_type) or (_COMPACT if flexible else _LEGACY)[kafka_type]
+    elif shape.optional and not shape.array:
         raise NotImplementedError(
             f"{field.name}: no request of ours has an entity that may be null"
         )
     else:
-        read = _one_reader(field, kind, flexible=flexible)
-    if optional or field.metadata.get("kafka_type") == "uuid":
+        read = entity_reader(shape.kind)  # type: ignore[arg-type]
+    if shape.array:
+        one = read if is_dataclass(shape.kind) else _not_null(read, field.name)
+        read = _array(_int32 if read is _int32 else one, flexible=flexible)
+    if shape.optional or kafka_type == "uuid":
         return read
     return _not_null(read, field.name)
-
-
-def _one_reader(field: Field[Any], kind: Any, *, flexible: bool) -> Reader:  # noqa: ANN401 - a type
-    if is_dataclass(kind):
-        return entity_reader(kind)  # type: ignore[arg-type]
-    name = field.metadata["kafka_type"]
-    return _PLAIN.get(name) or (_COMPACT if flexible else _LEGACY)[name]
-
-
-def _unwrapped(kind: Any) -> tuple[Any, bool]:  # noqa: ANN401 - a type
-    """Return a type without None, and whether it had it."""
-    parts = get_args(kind)
-    if NoneType not in parts:
-        return kind, False
-    (other,) = (part for part in parts if part is not NoneType)
-    return other, True

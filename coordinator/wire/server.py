@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, cast
 
 from coordinator.config import ServerConfig
@@ -20,7 +20,7 @@ from coordinator.events import Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
 from coordinator.wire.calls import Call, Cluster
-from coordinator.wire.codec import encode
+from coordinator.wire.codec import LARGE
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.reading import WireError
 from coordinator.wire.requests import call_of, frame_of
@@ -63,12 +63,13 @@ class Server:
         self.metrics = backend.metrics
         self.links: set[Link] = set()
         self.held = 0
-        """Bytes of incomplete requests, of all connections."""
+        """Bytes of incomplete requests and unsent answers, of all connections."""
         self.loop = asyncio.get_running_loop()
         self._backend = backend
         self._cluster = cluster
         self._asked: list[tuple[Link, Asked, Call]] = []
         self._listening: asyncio.Server | None = None
+        self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._patrol = self.loop.create_task(self._watch())
 
     async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -84,11 +85,13 @@ class Server:
             self._listening.close()
         for link in list(self.links):
             link.close("server", "the server ends")
+        self._writers.shutdown(cancel_futures=True)
         await asyncio.sleep(0)
 
     def ask(self, link: Link, asked: Asked) -> None:
         """Have a request answered: at once, after its wait, or by the coordinator."""
         call = call_of(asked.request, self._cluster)
+        link.busy = asked.request.api in LARGE
         if call.events:
             if not self._asked:
                 self.loop.call_soon(self._submit)  # after all reads of this turn
@@ -97,7 +100,7 @@ class Server:
             link.park(asked, call)
         else:
             self.metrics.served({asked.request.api.name: 1})
-            asked.frame = encode(asked.request, call.respond(()))
+            self._answer(link, asked, call, ())
 
     def _submit(self) -> None:
         """Ask the coordinator everything that came in this turn, as one batch."""
@@ -122,14 +125,23 @@ class Server:
             own = answers[at : at + len(call.events)]
             at += len(own)
             links[link] = None
-            try:
-                asked.frame = frame_of(asked.request, call, own)
-            except Exception:
-                logger.exception("no answer to %s", asked.request)
-                link.drop("failed")
+            self._answer(link, asked, call, own)
         self.metrics.served(Counter(asked.request.api.name for _, asked, _ in batch))
         for link in links:
             link.go_on()
+
+    def _answer(self, link: Link, asked: Asked, call: Call, answers: Sequence[Answer]) -> None:
+        """Write a response: here, or where a large one holds nobody else up."""
+        request = asked.request
+        if request.api in LARGE:
+            future = self.loop.run_in_executor(self._writers, frame_of, request, call, answers)
+            future.add_done_callback(lambda found: link.written(asked, found))
+            return
+        try:
+            asked.frame = frame_of(request, call, answers)
+        except Exception:
+            logger.exception("no answer to %s", request)
+            link.drop("failed")
 
     async def _watch(self) -> None:
         """Close the connections that take too long."""
@@ -153,6 +165,8 @@ class Link(asyncio.Protocol):
         self._wake: asyncio.TimerHandle | None = None
         self._held = 0
         self._reading = self._writing = True
+        self.busy = False
+        """Whether what may become a large answer is under way; nothing is taken meanwhile."""
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
@@ -190,8 +204,7 @@ class Link(asyncio.Protocol):
         self._parked.clear()
         if self._wake is not None:
             self._wake.cancel()
-        self._server.held -= self._held
-        self._held = 0
+        self._hold(0)
         if self in self._server.links:
             self._server.links.remove(self)
             self._server.metrics.connected(-1)
@@ -217,7 +230,7 @@ class Link(asyncio.Protocol):
                 self._take()
                 was_full = connection.full
                 self._send()
-                if not was_full or connection.full or not self._writing:
+                if not was_full or connection.full or not self._open:
                     break
         except WireError as error:
             self._send()
@@ -227,7 +240,7 @@ class Link(asyncio.Protocol):
 
     def _take(self) -> None:
         """Have what requests there are answered, as far as the client reads answers."""
-        while self._writing and (asked := self.connection.next_request()) is not None:
+        while self._open and (asked := self.connection.next_request()) is not None:
             if self._parked:
                 self._release()
             self._server.ask(self, asked)
@@ -250,13 +263,14 @@ class Link(asyncio.Protocol):
             return
         connection, server = self.connection, self._server
         held = connection.held
+        if not self._writing:
+            held += self._transport.get_write_buffer_size()
         if held != self._held:
-            server.held += held - self._held
-            self._held = held
+            self._hold(held)
             if server.held > server.config.buffer_bytes_max:
-                self.drop("memory", "too much is held for incomplete requests")
+                self.drop("memory", "too much is held for requests and answers")
                 return
-        reading = self._writing and not connection.full
+        reading = (self._open and not connection.full) or not connection.held
         if not reading or (not held and connection.known):
             self._incomplete = None
         elif self._incomplete is None:
@@ -267,6 +281,25 @@ class Link(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _hold(self, held: int) -> None:
+        self._server.held += held - self._held
+        self._held = held
+
+    @property
+    def _open(self) -> bool:
+        """Whether requests are taken now."""
+        return self._writing and not self.busy
+
+    def written(self, asked: Asked, found: asyncio.Future[bytes]) -> None:
+        """Take a large answer that was written elsewhere."""
+        self.busy = False
+        if found.cancelled() or found.exception() is not None:
+            logger.error("no answer to %s", asked.request, exc_info=found.exception())
+            self.drop("failed")
+            return
+        asked.frame = found.result()
+        self.go_on()
 
     def park(self, asked: Asked, call: Call) -> None:
         """Hold an answer back until its wait is over, or another request comes behind it."""
@@ -282,7 +315,7 @@ class Link(asyncio.Protocol):
         if self._wake is not None:
             self._wake.cancel()
         for asked, call in self._parked:
-            asked.frame = encode(asked.request, call.respond(()))
+            asked.frame = frame_of(asked.request, call, ())
         self._parked.clear()
 
     # The end -------------------------------------------------------------------------------------
@@ -317,3 +350,4 @@ class Link(asyncio.Protocol):
             peer = self._transport.get_extra_info("peername")
             logger.info("closes %s (%s): %s", peer, reason, message or reason)
             self._server.metrics.closed(reason)
+            self._hold(0)
