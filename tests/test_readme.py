@@ -15,6 +15,7 @@ from conftest import ROOT
 BLOCK = re.compile(
     r"^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
 )
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -51,8 +52,13 @@ def said_and_shown(folder: Path, *, having: str = "", lacking: str = "\0") -> li
         if having in block and lacking not in block:
             file = folder / ("block.py" if language == "python" else "block.sh")
             file.write_text(block)
-            out.append((" ".join(run(file, folder).split()), " ".join(shown.split())))
+            out.append((bare(run(file, folder)), bare(shown)))
     return out
+
+
+def bare(text: str) -> str:
+    """Text without its line breaks, which depend on the terminal, and with no time but NOW."""
+    return " ".join(TIME.sub("NOW", text).split())
 
 
 def test_readme_tells_the_truth(folder):
