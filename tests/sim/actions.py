@@ -1,0 +1,83 @@
+"""actions: what happens to the world while faults last, each at its time, as the seed says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log
+from typing import TYPE_CHECKING
+
+from .crowd import Crowd
+from .external import Computer
+from .surroundings import Surroundings
+from .troubles import Troubles
+
+if TYPE_CHECKING:
+    from .world import World
+
+NEVER_SHARE = 0.3
+"""In how many seeds each kind of action never happens."""
+
+
+class Actions:
+    """Lets things happen until faults stop."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = world.chance
+        self._crowd = crowd = Crowd(world)
+        self._around = around = Surroundings(world)
+        troubles, computer = Troubles(world), Computer(world)
+        self._count = 0
+        self._gap_ms = self._chance.pick((300, 1_000, 3_000), "gap")
+        kinds: list[tuple[str, float, Callable[..., None]]] = [
+            ("a member joins", 3.0, crowd.joins),
+            ("a member leaves", 1.0, crowd.leaves),
+            ("a static member leaves for a while", 1.0, crowd.leaves_for_a_while),
+            ("a member comes back", 2.0, crowd.comes_back),
+            ("a member dies", 0.7, crowd.dies),
+            ("a member stops", 1.5, crowd.stops),
+            ("a member wants something else", 1.5, crowd.resubscribes),
+            ("another process takes an instance id", 0.7, crowd.takes_instance_id),
+            ("a topic comes or grows", 1.5, around.topic_comes),
+            ("a topic goes", 0.7, around.topic_goes),
+            ("a topic comes again", 0.7, around.topic_comes_again),
+            ("settings change", 0.8, around.settings_change),
+            ("a group is deleted", 0.3, around.group_deleted),
+            ("groups are described", 0.5, around.described),
+            ("a computer computes", 1.0, computer.begins),
+            ("a coordinator takes over", 1.0, troubles.takes_over),
+            ("a coordinator dies", 0.7, troubles.dies),
+            ("a coordinator stops", 1.0, troubles.stops),
+            ("a clock jumps", 0.4, troubles.clock_jumps),
+            ("a snapshot is written", 0.7, troubles.snapshot),
+        ]
+        self._kinds = [
+            (weight, do)
+            for kind, weight, do in kinds
+            if not self._chance.likely(NEVER_SHARE, "never", kind)
+        ]
+
+    def begin(self) -> None:
+        """Make topics and members, then let things happen."""
+        for number in range(self._chance.between(1, 5, "topics")):
+            self._around.topic_comes("first", number)
+        for number in range(self._chance.between(1, 4, "members")):
+            self._crowd.joins("first", number)
+        self._next()
+
+    def _next(self) -> None:
+        self._count += 1
+        wait = -self._gap_ms * log(1 - self._chance.draw("gap", self._count))
+        self._world.schedule.after(int(wait), self._happen, self._count)
+
+    def _happen(self, number: int) -> None:
+        if self._chance.calm:
+            return
+        self._next()
+        at = self._chance.draw("kind", number) * sum(weight for weight, _ in self._kinds)
+        for weight, do in self._kinds:
+            at -= weight
+            if at < 0:
+                if self._chance.happens("happens", do.__qualname__, number):
+                    do(number)
+                return

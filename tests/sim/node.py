@@ -1,0 +1,348 @@
+"""node: a coordinator process around the real `Runner`: it starts, serves, stalls, dies, wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from coordinator.engine import compute
+from coordinator.errors import GroupError
+from coordinator.events import (
+    ComputeTarget,
+    Event,
+    ResolveRegexes,
+    SeenTopic,
+    TargetComputed,
+    TargetFailed,
+)
+from coordinator.log import LogError
+from coordinator.metrics import Metrics
+from coordinator.runner import Answer, Runner
+from coordinator.status import Status
+
+from .clock import WallClock
+from .logs import Crash, LogFaults
+from .network import Request
+
+if TYPE_CHECKING:
+    from .world import World
+
+TOPICS_POLL_MS = 2_000
+RETRY_MS = 1_000
+BACKOFF_MS = 500
+NEVER = 2**62
+METRICS = Metrics()
+"""Of all runners of all simulations: nobody reads them, and making one takes time."""
+
+
+class Catalog:
+    """The topics as one coordinator sees them: as they are, or not at all."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked = 0
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Return all topics."""
+        world, name = self._node.world, self._node.name
+        self._asked += 1
+        if world.chance.happens("topics cannot be read", name, self._node.life, self._asked):
+            raise OSError("the catalog does not answer (simulated)")
+        world.story.topics(world.schedule.now, world.topics.topics())
+        return world.topics.topics()
+
+
+class Node:
+    """A coordinator process, in each of its lives."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = WallClock(world.schedule)
+        self.faults = LogFaults(self)
+        self.runner: Runner | None = None
+        self.paused = False
+        self.life = 0
+        """A request sent to an earlier one is lost with it."""
+        self._inbox: list[Request] = []
+        self._tick_at = NEVER
+        self._late_until = 0
+        self._resolving: set[str] = set()
+        self._depth = 0
+        self._count = 0
+        self._jumps: list[tuple[int, int]] = []
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is up, at work, and for all it knows the coordinator."""
+        runner = self.runner
+        return runner is not None and not self.paused and runner.status is not Status.FENCED
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is in the middle of something."""
+        return self._depth > 0
+
+    # Lives ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a new life: claim the log, and replay it."""
+        self.life += 1
+        self.paused = False
+        self.runner = None
+        self._inbox, self._resolving = [], set()
+        self._tick_at, self._late_until = NEVER, 0
+        self.world.tell(f"{self.name}: starts")
+        self.world.checker.starts(self)
+        self._depth += 1
+        try:
+            log = self.world.store.open(self)
+            log.claim(self.name, "", self.clock())
+            self.runner = Runner(log, self.world.config, self.clock, Catalog(self), METRICS)
+            self.world.story.reload(self.world.schedule.now)
+            self.runner.load()
+        except (Crash, LogError, OSError) as why:
+            self.die(f"cannot start: {why}")
+            return
+        finally:
+            self._depth -= 1
+        self._done()
+        self._look_at_topics(self.life)
+
+    def die(self, why: str) -> None:
+        """End this life; what it had in memory is gone."""
+        self.world.tell(f"{self.name}: dies, {why}")
+        self.life += 1
+        self.runner = None
+        self._inbox = []
+        self.world.store.crashed()
+        self.world.died(self)
+
+    def pause(self) -> None:
+        """Stop as by a signal: the clock goes on, requests wait."""
+        self.paused = True
+        self.world.tell(f"{self.name}: stops")
+
+    def resume(self) -> None:
+        """Go on where it was stopped."""
+        if self.paused:
+            self.paused = False
+            self.world.tell(f"{self.name}: goes on")
+            self._round(self.life)
+
+    # Requests ------------------------------------------------------------------------------------
+
+    def receive(self, request: Request, life: int) -> None:
+        """Take a request in; it is decided in the next round."""
+        if life != self.life or self.runner is None:
+            return
+        self._inbox.append(request)
+        wait = 0
+        if self.world.chance.happens("asked together", *request.name):
+            wait = self.world.chance.between(1, 200, "together", *request.name)
+        self.world.schedule.after(wait, self._round, life)
+
+    def _round(self, life: int) -> None:
+        """Do what the loop does: timers, what was asked, its tasks."""
+        if life != self.life or self.runner is None or self.paused or self.busy:
+            return
+        requests, self._inbox = self._inbox, []
+        self._depth += 1
+        try:
+            self._tick()
+            if requests:
+                self._ask(requests)
+            self._start_tasks()
+        except Crash as crash:
+            self.die(str(crash))
+            return
+        finally:
+            self._depth -= 1
+        self._done()
+
+    def _tick(self) -> None:
+        assert self.runner is not None
+        at, now = self.runner.timers.next_at(), self.world.schedule.now
+        if at is None or at > self.clock() or now < self._late_until:
+            return
+        self._count += 1
+        if self.world.chance.happens("timer late", self.name, self._count):
+            self.world.story.cannot_tell("timer late")
+            late = self.world.chance.between(50, 3_000, "how late", self.name, self._count)
+            self._late_until = now + late
+            return
+        self.world.checker.asked([])
+        fired = self.runner.tick()
+        self.world.checker.settled()
+        if fired:
+            self.world.story.advance(now)
+        for one in fired:
+            self.world.tell(f"{self.name}: timer {one.due.key} wrote {len(one.records)}")
+
+    def _ask(self, requests: list[Request]) -> None:
+        assert self.runner is not None
+        self.world.checker.asked(requests)
+        try:
+            answers = self.runner.run([request.event for request in requests])
+        finally:
+            self.world.checker.settled()
+        self.world.checker.answered(self, requests, answers)
+        for request, answer in zip(requests, answers, strict=True):
+            self.world.story.asked(self.world.schedule.now, request.event)
+            self._reply(request, answer)
+
+    def _reply(self, request: Request, answer: Answer) -> None:
+        if request.decided or request.reply is None:
+            return
+        request.decided = True
+        if request.local:
+            request.reply(answer, self)
+        else:
+            self.world.network.answer(request, answer, self)
+
+    def run(self, event: Event, *name: object) -> Answer:
+        """Run an event of the coordinator's own, or one that needs no network."""
+        assert self.runner is not None
+        request = Request(name, event, None)
+        self.world.checker.asked([request])
+        try:
+            (answer,) = self.runner.run([event])
+        finally:
+            self.world.checker.settled()
+        self.world.checker.answered(self, [request], [answer])
+        return answer
+
+    def _done(self) -> None:
+        """Look after what was just done: is the state right, and when is the next timer due?"""
+        runner = self.runner
+        assert runner is not None
+        self.world.checker.rests(self)
+        if runner.status is Status.FAILED:
+            self.world.schedule.after(RETRY_MS, self._retry, self.life)
+        at = runner.timers.next_at() if runner.status is Status.ACTIVE else None
+        if at is None:
+            return
+        when = max(self.clock.true(at), self._late_until)
+        now = self.world.schedule.now
+        if now < self._tick_at <= when:
+            return
+        self._tick_at = max(when, now)
+        self.world.schedule.at(self._tick_at, self._round, self.life)
+
+    def _retry(self, life: int) -> None:
+        if life != self.life or self.runner is None or self.paused:
+            return
+        try:
+            self.runner.reload()
+        except Crash as crash:
+            self.die(str(crash))
+            return
+        self._done()
+
+    def jump(self, ms: int) -> None:
+        """Let the clock jump."""
+        self.clock.offset += ms
+        self._jumps.append((self.world.schedule.now, ms))
+        self._tick_at = NEVER
+        self.world.story.cannot_tell("clock jumps")
+        self.world.tell(f"{self.name}: clock jumps by {ms} ms")
+        if self.runner is not None and not self.paused:
+            self._round(self.life)
+
+    def set_back(self, since: int) -> int:
+        """Return by how much the clock was set back since then."""
+        return sum(-ms for at, ms in self._jumps if at >= since and ms < 0)
+
+    def jumped(self, since: int) -> int:
+        """Return by how much the clock jumped since then, in either direction."""
+        return sum(abs(ms) for at, ms in self._jumps if at >= since)
+
+    # Beside the loop -----------------------------------------------------------------------------
+
+    def _look_at_topics(self, life: int) -> None:
+        if life != self.life or self.runner is None:
+            return
+        self.world.schedule.after(TOPICS_POLL_MS, self._look_at_topics, life)
+        event = None if self.paused else self.runner.look_at_topics()
+        if event is not None:
+            self._later(event, "topics")
+
+    def _later(
+        self, event: Event, *name: object, reply: Callable[[Answer, Node], None] | None = None
+    ) -> None:
+        """Put an event of ours into the queue, as the threads beside the loop do."""
+        self._count += 1
+        request = Request((self.name, self._count, *name), event, reply, local=True)
+        self.receive(request, self.life)
+
+    def _start_tasks(self) -> None:
+        assert self.runner is not None
+        for task in self.runner.take_tasks():
+            self._count += 1
+            if isinstance(task, ResolveRegexes):
+                self._resolve(task, self._count)
+            else:
+                self._compute(task, self._count)
+
+    def _resolve(self, task: ResolveRegexes, number: int) -> None:
+        """Resolve regexes at once, late, or never; one run a group at a time."""
+        assert self.runner is not None
+        if task.group_id in self._resolving:
+            return
+        chance = self.world.chance
+        if chance.happens("regexes fail", self.name, number):
+            self.world.story.cannot_tell("regexes fail")
+            return
+        event = self.runner.resolve(task)()
+        if not chance.happens("regexes late", self.name, number):
+            self.run(event, self.name, number)
+            return
+        self.world.story.cannot_tell("regexes late")
+        self._resolving.add(task.group_id)
+        wait = chance.between(10, 4_000, "how late", self.name, number)
+        self.world.schedule.after(wait, self._resolved, task.group_id, event, self.life)
+
+    def _resolved(self, group_id: str, event: Event, life: int) -> None:
+        if life == self.life:
+            self._resolving.discard(group_id)
+            self._later(event, "regexes")
+
+    def _compute(self, task: ComputeTarget, number: int) -> None:
+        """Compute a target off the heartbeat path, as the loop does with an engine."""
+        assert self.runner is not None
+        job = self.runner.job(task)
+        if job is None:
+            return
+        chance, name = self.world.chance, (self.name, number)
+        self.world.story.cannot_tell("computed beside")
+        if chance.happens("computation lost", *name):
+            return
+        if chance.happens("computation fails", *name):
+            self._failed(task, self.life)
+            return
+        outcome = compute(job)
+        wait = chance.between(1, 50, "computes", *name)
+        if chance.happens("computation late", *name):
+            wait = chance.between(50, 8_000, "how late", *name)
+        self.world.schedule.after(wait, self._computed, task, outcome, self.life)
+        if chance.happens("installed twice", *name):
+            again = wait + chance.between(1, 3_000, "again", *name)
+            self.world.schedule.after(again, self._computed, task, outcome, self.life)
+
+    def _computed(self, task: ComputeTarget, outcome: TargetComputed, life: int) -> None:
+        if life != self.life:
+            return
+
+        def installed(answer: Answer, _node: Node) -> None:
+            if isinstance(answer, GroupError):
+                self._failed(task, life)
+
+        self._later(outcome, task.computation_id, reply=installed)
+
+    def _failed(self, task: ComputeTarget, life: int) -> None:
+        event = TargetFailed(task.group_id, task.computation_id, "simulated")
+        self.world.schedule.after(BACKOFF_MS, self._tell_failed, event, life)
+
+    def _tell_failed(self, event: TargetFailed, life: int) -> None:
+        if life == self.life:
+            self._later(event, "failed")

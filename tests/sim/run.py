@@ -1,0 +1,54 @@
+"""run: one seed, from its beginning to its violation or its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .chance import Chance, Key
+from .checkers import Violation
+from .logs import MemoryStore
+from .world import World
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a simulation ended.
+
+    Attributes
+    ----------
+    violation
+        What was broken; None when all held.
+    faults
+        The keys of everything that happened to the world, in order.
+    events
+        What happened, a line each, for people.
+    """
+
+    seed: int
+    violation: str | None
+    faults: tuple[Key, ...]
+    events: tuple[str, ...]
+    excused: int
+    trace: tuple[str, ...]
+    untold: frozenset[str]
+
+
+def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
+    """Run one seed; without the faults that are dropped."""
+    world = World(Chance(seed, dropped), MemoryStore())
+    violation = None
+    try:
+        world.run()
+    except Violation as found:
+        violation = str(found)
+    finally:
+        world.store.close()
+    return Outcome(
+        seed,
+        violation,
+        tuple(world.chance.happened),
+        tuple(world.events),
+        world.checker.excused,
+        tuple(world.story.lines()),
+        frozenset(world.story.untold),
+    )

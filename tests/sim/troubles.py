@@ -1,0 +1,79 @@
+"""troubles: coordinators that die, stop and are replaced, clocks that jump, snapshots come late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.keeper import write_snapshot
+from coordinator.log import LogError
+from coordinator.snapshot import records_of
+
+from .logs import Crash
+from .node import Node
+
+if TYPE_CHECKING:
+    from .world import World
+
+JUMP_MAX_MS, JUMP_BACK_MAX_MS = 20_000, 2_000
+
+
+class Troubles:
+    """All that befalls coordinators as processes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = world.chance
+
+    def takes_over(self, *_key: object) -> None:
+        """Let some coordinator claim the log, by force; the one before may live on."""
+        self._world.take_over()
+
+    def dies(self, *key: object) -> None:
+        """Kill a coordinator."""
+        node = self._node(*key)
+        if node.runner is not None:
+            node.die("killed")
+
+    def stops(self, *key: object) -> None:
+        """Stop a coordinator for a while, as by a signal; mostly a stand-by takes over."""
+        node = self._node(*key)
+        if node.runner is None or node.paused:
+            return
+        node.pause()
+        self._world.story.cannot_tell("a coordinator stops")
+        self._world.schedule.after(self._chance.a_while(*key), node.resume)
+        if self._chance.likely(0.6, "a stand-by", *key):
+            wait = self._chance.between(0, 5_000, "a stand-by", *key)
+            self._world.schedule.after(wait, self._stands_in)
+
+    def _stands_in(self) -> None:
+        if self._world.leader() is None and not self._chance.calm:
+            self._world.take_over()
+
+    def clock_jumps(self, *key: object) -> None:
+        """Set a coordinator's clock forward, or a little back."""
+        if self._chance.likely(0.6, "forward", *key):
+            self._node(*key).jump(self._chance.between(1, JUMP_MAX_MS, "jump", *key))
+        else:
+            self._node(*key).jump(-self._chance.between(1, JUMP_BACK_MAX_MS, "jump", *key))
+
+    def snapshot(self, *key: object) -> None:
+        """Write a snapshot as the keeper does; or let it land late, when others have gone on."""
+        node = self._node(*key)
+        if node.runner is None or node.paused or node.busy:
+            return
+        log, now = node.runner.log, node.clock()
+        try:
+            if self._chance.likely(0.5, "at once", *key):
+                write_snapshot(log, now)
+            elif node is self._world.leader():
+                records, position = list(records_of(self._world.checker.state)), log.position
+                wait = self._chance.a_while("snapshot", *key)
+                self._world.schedule.after(wait, log.snapshot, records, position, now)
+        except (LogError, OSError) as error:
+            self._world.tell(f"{node.name}: no snapshot, {error}")
+        except Crash as crash:
+            node.die(str(crash))
+
+    def _node(self, *key: object) -> Node:
+        return self._chance.pick(self._world.nodes, "node", *key)
