@@ -61,4 +61,5 @@ def main() -> None:
     print(json.dumps(assigned.totals() | needed))  # noqa: T201 - its answer
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -111,7 +111,7 @@ def test_a_killed_run_leaves_the_old_content(nightly, tables):
     nightly("--output", "out", engine="local")
     before, files = content(tables / "out"), set((tables / "out").glob("*.parquet"))
     command = [sys.executable, "-m", "coordinator", "assign", "--members", "members.parquet"]
-    command += ["--topics", "topics", "--output", "out", "--engine", "spark"]
+    command += ["--topics", "topics", "--output", "out", "--engine", "spark", "--assignor", "range"]
     assert kill_when(lambda: set((tables / "out").glob("*.parquet")) > files, command, tables)
     if DeltaTable(tables / "out").version() == 0:  # else it was done in the same moment
         assert content(tables / "out") == before

@@ -78,7 +78,7 @@ def test_nothing_to_assign(spark, assignor, spec):
 
 
 def test_a_fresh_group(spark):
-    members, topics, _ = tables(CROWD, seed=0)
+    members, topics, _ = tables(EQUAL, seed=0)
     ranges, _ = compare(spark, (members, topics, None), "uniform", {})
     assert ranges.loads().any()
 
