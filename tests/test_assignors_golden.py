@@ -30,6 +30,7 @@ def test_the_copy_equals_the_source():
         assert filecmp.cmp(GOLDEN / name, source / name, shallow=False), name
 
 
+@pytest.mark.behaviour("G-156")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
 def test_range_is_kafkas(case):
     """G-156."""
@@ -37,6 +38,7 @@ def test_range_is_kafkas(case):
     assert got == case["kafka"]["range"]
 
 
+@pytest.mark.behaviour("G-154", "G-155")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
 @pytest.mark.parametrize("name", ["uniform", "sticky"])
 def test_uniform_is_as_fair_as_kafkas_or_fairer(case, name):

@@ -42,6 +42,7 @@ py-modules = ["first_assignor"]
 """
 
 
+@pytest.mark.behaviour("K-112")
 def test_the_known_ones():
     assert assignor_names() == ["range", "sticky", "uniform"]
     assert all(isinstance(get_assignor(name), Assignor) for name in assignor_names())
@@ -67,6 +68,7 @@ def test_refused(name, options, message):
     assert message in str(error.value)
 
 
+@pytest.mark.behaviour("G-152", "K-112")
 def test_a_users_assignor_is_found_by_its_entry_point(tmp_path, muster):
     """Installed as a package of its own, used by name from the command and from Python."""
     source, target = tmp_path / "source", tmp_path / "site"

@@ -108,7 +108,6 @@ def test_a_topic_that_came_back_is_another_topic(group):
     assert sorted(map(len, (group.told["m1"]["a"], group.told["m2"]["a"]))) == [2, 2]
 
 
-@pytest.mark.behaviour("K-17")
 def test_what_is_seen_again_unchanged_writes_nothing(group):
     assert group.topics().records == []
 
@@ -219,7 +218,6 @@ def test_a_table_that_cannot_be_is_refused(tmp_path, columns, message):
         DeltaCatalog(table).topics()
 
 
-@pytest.mark.behaviour("K-8")
 def test_the_id_of_a_topic_without_one_follows_from_its_name():
     """As in Kafka's traces: a name-based UUID, as unpadded URL-safe base64."""
     assert topic_id_of("a") == "DMF1ucDxNqixw5niaXcmYQ"
