@@ -117,13 +117,15 @@ class Loop:
         return going
 
     def _round(self) -> None:
-        """Fire timers, answer a batch, hand out its tasks."""
+        """Answer a batch, fire timers, hand out tasks.
+
+        Answers first: after a pause, members whose heartbeats wait here are alive.
+        """
         began = time.monotonic()
         if self.runner.status is Status.FAILED:
             self._retry_load()
         elif self.runner.status is Status.FENCED:
             self.computing.give_up_all()
-        self.runner.tick()
         items = self._take()
         events = [event for item in items for event in item.events]
         if events:
@@ -139,6 +141,7 @@ class Loop:
         for item in items:
             if item.call is not None:
                 self._do_call(item)
+        self.runner.tick()
         for task in self.runner.take_tasks():
             self._start(task)
 

@@ -1,4 +1,4 @@
-"""docs/behaviours.md: every statement has a test or a reason, and the page says so as it is."""
+"""docs/behaviours.md and docs/coordinator.md say what the code and its tests say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT
 
 docs = runpy.run_path(str(ROOT / "docs" / "behaviours.py"))
+states = runpy.run_path(str(ROOT / "docs" / "states.py"))
 SPECIFICATION = ROOT.parent / "shared" / "spec" / "behaviours.md"
 OURS = ("1.2", "1.6", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.10", "2.11")
 """Sections of the specification that a coordinator without classic groups answers for."""
@@ -49,3 +50,8 @@ def test_no_statement_of_the_specification_is_missing():
         elif (row := re.match(r"\| ([KGS]-\d+[a-d]?) ", line)) and section in OURS:
             wanted.add(row[1])
     assert wanted == stated()
+
+
+def test_the_states_are_drawn_from_the_tables_in_the_code():
+    page = (ROOT / "docs" / "coordinator.md").read_text(encoding="utf-8")
+    assert page == states["page"](page), "run `python docs/states.py`"
