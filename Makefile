@@ -18,8 +18,8 @@ $(READY): requirements.lock pyproject.toml tools/setup.py spark_jobs/jars.lock
 demo: $(READY)   ## run the main job on real input
 	@$(BIN)/muster demo
 
-test: check      ## lint, types, layers, and all tests
-	@$(BIN)/pytest
+test: check      ## lint, types, layers, and all tests, on two cores
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(READY)  ## lint, types and layers only
 	@$(BIN)/ruff check --quiet .

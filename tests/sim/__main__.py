@@ -1,51 +1,103 @@
-"""`make sim`: run many seeds, two at a time; a failing one is printed with what happened in it."""
+"""python -m tests.sim: run many seeds, or play one again (`make sim`)."""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Iterator
 
 from .run import Outcome, simulate
+from .shrink import shrink
 
-PROCESSES = 2
+PROGRESS_S = 2.0
 
 
 def main() -> int:
     """Run the seeds asked for; 1 when one of them fails."""
-    words = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    words.add_argument("--seeds", type=int, default=10_000, help="how many [10000]")
-    words.add_argument("--from", type=int, default=0, dest="first", help="the first seed [0]")
-    words.add_argument("--seed", type=int, help="only this one, and tell what happened")
-    asked = words.parse_args()
-    if asked.seed is not None:
-        outcome = simulate(asked.seed)
-        tell(outcome)
-        return int(outcome.violation is not None)
-    seeds = range(asked.first, asked.first + asked.seeds)
-    failed = 0
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        for done, outcome in enumerate(pool.map(simulate, seeds, chunksize=8), start=1):
-            if outcome.violation is not None:
-                failed += 1
-                tell(outcome)
-            if sys.stderr.isatty():
-                _say(f"\r{done} of {len(seeds)} seeds", end="", file=sys.stderr)
-    _say(f"{len(seeds)} seeds from {asked.first}, {failed} failed")
+    options = _options()
+    commit = _commit()
+    if options.seed is not None:
+        return _again(options.seed, commit)
+    began = told = time.monotonic()
+    seeds = range(options.first, options.first + options.seeds)
+    done, excused, failed = 0, 0, 0
+    for outcome in _outcomes(seeds, options.processes):
+        done += 1
+        excused += outcome.excused
+        if outcome.violation is not None:
+            failed += 1
+            _tell_failure(outcome, commit)
+        if sys.stderr.isatty() and time.monotonic() - told > PROGRESS_S:
+            told = time.monotonic()
+            sys.stderr.write(f"{done} of {len(seeds)} seeds, {failed} failed\r")
+    print(
+        f"{done} seeds from {options.first}, {failed} failed, in {time.monotonic() - began:.0f} s "
+        f"({options.processes} processes, commit {commit}); {excused} times the protocol itself "
+        "let two members believe that they own a partition"
+    )
     return int(failed > 0)
 
 
-def tell(outcome: Outcome) -> None:
-    """Print a seed's events, its trace, and what was broken."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    for event in outcome.events:
-        _say(event)
-    _say("as operations for `muster trace`:")
-    for line in outcome.trace:
-        _say(line)
-    verdict = outcome.violation or "everything held"
-    _say(f"seed {outcome.seed} at commit {commit.stdout.strip()}: {verdict}")
+def _again(seed: int, commit: str) -> int:
+    """Play one seed, and tell everything."""
+    outcome = simulate(seed)
+    print("\n".join(outcome.events))
+    if outcome.violation is None:
+        print(f"seed {seed} at commit {commit}: everything held")
+        return 0
+    _tell_failure(outcome, commit)
+    return 1
+
+
+def _tell_failure(outcome: Outcome, commit: str) -> None:
+    """Tell what was broken, and the smallest story in which something is."""
+    print(f"seed {outcome.seed} at commit {commit} failed: {outcome.violation}")
+    small = shrink(outcome)
+    print(f"with {len(small.faults)} of its {len(outcome.faults)} faults: {small.violation}")
+    if small.untold:
+        print(f"no trace can tell: {', '.join(sorted(small.untold))}; what happened:")
+        print("\n".join(small.events))
+    else:
+        print("as operations for `muster trace`:")
+        print("\n".join(small.trace))
+
+
+def print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _options() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    words.add_argument("--seeds", type=_whole, default=10_000, help="how many [10000]")
+    words.add_argument("--from", type=_whole, default=0, dest="first", help="the first seed [0]")
+    words.add_argument("--seed", type=_whole, help="only this one, and tell what happened")
+    words.add_argument("--processes", type=_whole, default=2, help="how many at a time [2]")
+    return words.parse_args()
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 0 or more")
+    return int(text)
+
+
+def _outcomes(seeds: range, processes: int) -> Iterator[Outcome]:
+    if processes <= 1:
+        yield from map(simulate, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(simulate, seeds, chunksize=8)
+
+
+def _commit() -> str:
+    """Return what is simulated: the commit, and whether files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":
