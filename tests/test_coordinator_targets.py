@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.columns import encode
-from coordinator.digest import SEED, hash_texts, digest
+from coordinator.digest import SEED, digest, hash_texts
 from coordinator.records import (
     GroupMetadata,
     MemberMetadata,

@@ -33,7 +33,7 @@ def main() -> int:
         if sys.stderr.isatty() and time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
             sys.stderr.write(f"{done} of {len(seeds)} seeds, {failed} failed\r")
-    print(
+    _say(
         f"{done} seeds from {options.first}, {failed} failed, in {time.monotonic() - began:.0f} s "
         f"({options.processes} processes, commit {commit}); {excused} times the protocol itself "
         "let two members believe that they own a partition"
@@ -44,9 +44,9 @@ def main() -> int:
 def _again(seed: int, commit: str) -> int:
     """Play one seed, and tell everything."""
     outcome = simulate(seed)
-    print("\n".join(outcome.events))
+    _say("\n".join(outcome.events))
     if outcome.violation is None:
-        print(f"seed {seed} at commit {commit}: everything held")
+        _say(f"seed {seed} at commit {commit}: everything held")
         return 0
     _tell_failure(outcome, commit)
     return 1
@@ -54,18 +54,18 @@ def _again(seed: int, commit: str) -> int:
 
 def _tell_failure(outcome: Outcome, commit: str) -> None:
     """Tell what was broken, and the smallest story in which something is."""
-    print(f"seed {outcome.seed} at commit {commit} failed: {outcome.violation}")
+    _say(f"seed {outcome.seed} at commit {commit} failed: {outcome.violation}")
     small = shrink(outcome)
-    print(f"with {len(small.faults)} of its {len(outcome.faults)} faults: {small.violation}")
+    _say(f"with {len(small.faults)} of its {len(outcome.faults)} faults: {small.violation}")
     if small.untold:
-        print(f"no trace can tell: {', '.join(sorted(small.untold))}; what happened:")
-        print("\n".join(small.events))
+        _say(f"no trace can tell: {', '.join(sorted(small.untold))}; what happened:")
+        _say("\n".join(small.events))
     else:
-        print("as operations for `muster trace`:")
-        print("\n".join(small.trace))
+        _say("as operations for `muster trace`:")
+        _say("\n".join(small.trace))
 
 
-def print(text: str) -> None:
+def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
