@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from coordinator.delta_table import one_line
 from coordinator.digest import digest
 from coordinator.log import LostTarget
 from coordinator.records import TargetMetadata
@@ -59,9 +60,9 @@ def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
     except OSError as error:
         if error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
-        raise _lost(record, path, str(error)) from None
+        raise _lost(record, path, one_line(error)) from None
     except (DeltaError, pa.ArrowException) as error:
-        raise _lost(record, path, str(error)) from None
+        raise _lost(record, path, one_line(error)) from None
     if len(rows) != record.ranges:
         raise _lost(record, path, f"it has {len(rows)} rows of {record.ranges}")
     found = digest(rows)

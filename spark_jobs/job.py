@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,15 @@ class Options:
     assignor: str
     imbalance: str | None = None
     max_moves: int | None = None
+
+    @classmethod
+    def of_group(cls, assignor: str, settings: Mapping[str, str]) -> Self:
+        """Return the options by a group's settings, which mean nothing to other assignors."""
+        if assignor != "sticky":
+            return cls(assignor)
+        most = settings.get("consumer.assignor.max.moves")
+        imbalance = settings.get("consumer.assignor.imbalance")
+        return cls(assignor, imbalance, None if most is None else int(most))
 
     def given(self, config: Config) -> dict[str, Any]:
         """Return the assignor's options; only those that were given."""

@@ -1,0 +1,311 @@
+"""The delegated computation of a target: from the store, on Spark, into the table `targets`.
+
+Members and the last target are read from the files of the log at a pinned position, never through
+the driver, which knows what is small: topics, distinct subscriptions, epochs. The target's rows are
+one commit that carries the run's id, so that a run that is repeated writes nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from assignors import SpecError
+from coordinator.config import Config
+from coordinator.delta_table import one_line
+from coordinator.digest import of_halves
+from coordinator.disk import Disk
+from coordinator.log import LostTarget
+from coordinator.pinned import NAMES, REGEX, Pinned
+from coordinator.proposals import Proposal
+from coordinator.records import MemberMetadata, TargetMember
+from coordinator.source import BEFORE_THE_LOG
+from coordinator.tables import BusyError
+from coordinator.target_table import COLUMNS, files_of, path_of
+from spark_jobs.frames import small
+from spark_jobs.job import TWINS, Options
+from spark_jobs.scratch import Scratch
+from spark_jobs.twins import assign_frames
+
+RUN_VERSION = 1
+"""A run is a Delta application of its own; all that it writes is its transaction number 1."""
+RANGES = "array<struct<topic:string,topic_id:string,first_partition:int,partition_count:int>>"
+LOG_COLUMNS = (
+    "position long, kind string, tombstone boolean, group_id string, member_id string, "
+    f"instance_id string, {NAMES} string, {REGEX} string, target {RANGES}"
+)
+"""The columns of the log that a job reads; in a file that lacks one it is null."""
+PATTERN = re.compile(r"[\[\]{}*?\\]")
+ROWS_A_FILE = 1_000_000
+Say = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to compute.
+
+    Attributes
+    ----------
+    store
+        Root path of the tables.
+    pinned
+        The group that it is for.
+    run_id
+        Of this run; repeated with the same one it writes nothing twice.
+    options
+        The assignor and what it takes.
+    patience_s
+        How long to wait for others that write targets.
+    """
+
+    store: str
+    pinned: Pinned
+    run_id: str
+    options: Options
+    config: Config
+    patience_s: float
+
+
+def compute(spark: SparkSession, work: Work, say: Say = lambda _stage, _rows: None) -> Proposal:
+    """Compute a target, write it, and return what is to be said of it.
+
+    Parameters
+    ----------
+    say
+        Told the stage that begins, and of how many rows it is.
+
+    Raises
+    ------
+    LostTarget
+        The group's last target is not in the table any more, or is another one.
+    SpecError
+        The assignor has no Spark form, or refuses the group.
+    BusyError
+        Others wrote targets all the time.
+    """
+    if work.options.assignor not in TWINS:
+        raise SpecError(
+            f"assignor {work.options.assignor!r} has no Spark form: set the group's "
+            "consumer.assignor.engine to local"
+        )
+    scratch = Scratch(spark)
+    try:
+        return _computed(scratch, work, say)
+    finally:
+        scratch.release()
+
+
+def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
+    pinned, session = work.pinned, scratch.spark
+    say("reading", 0)
+    log = _log(session, pinned)
+    topics = session.createDataFrame(
+        pa.table(
+            {
+                "topic": pa.array([t.key.name for t in pinned.topics], pa.string()),
+                "topic_id": pa.array([t.key.topic_id for t in pinned.topics], pa.string()),
+                "partitions": pa.array([t.partitions for t in pinned.topics], pa.int64()),
+            }
+        )
+    )
+    members, previous = _members(session, log, pinned), _previous(session, log, work)
+    alive = _on_topics(previous, topics)
+    given = work.options.given(work.config)
+    say("assigning", 0)
+    assigned = assign_frames(session, work.options.assignor, members, topics, alive, **given)
+    say("sorting", assigned.members)
+    rows = assigned.rows.join(F.broadcast(topics.drop("partitions")), "topic")
+    rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")
+    rows = scratch.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
+    count, digest = counted(rows)
+    say("writing", count)
+    version = _write(session, work, rows, count, digest)
+    return Proposal(
+        pinned.group_id,
+        pinned.group_epoch,
+        pinned.source.position,
+        work.run_id,
+        work.options.assignor,
+        version,
+        digest,
+        assigned.members,
+        count,
+        assigned.moved,
+        assigned.verdict.partial,
+    )
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def _log(spark: SparkSession, pinned: Pinned) -> DataFrame:
+    """Return the group's rows up to the position; a snapshot's come before the log's."""
+    source = pinned.source
+    rows = _files(spark, source.log, LOG_COLUMNS)
+    rows = rows.where(F.col("position").between(source.after + 1, source.position))
+    if source.snapshot:
+        before = _files(spark, source.snapshot, LOG_COLUMNS)
+        before = before.withColumn("position", F.col("position") + F.lit(BEFORE_THE_LOG))
+        rows = before.unionByName(rows)
+    return rows.where(F.col("group_id") == pinned.group_id)
+
+
+def _files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
+    """Return the rows of data files; none of their names is meant as a pattern."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*(PATTERN.sub(r"\\\g<0>", file) for file in files))
+
+
+def _members(spark: SparkSession, log: DataFrame, pinned: Pinned) -> DataFrame:
+    """Return member_id, instance_id, subscribed: each member as its last row has it."""
+    rows = log.where(F.col("kind") == MemberMetadata.kind)
+    label = F.xxhash64(NAMES, REGEX).alias("label")
+    last = _last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
+    names = {topic.key.name for topic in pinned.topics}
+    lists = [[name for name in found if name in names] for found in pinned.lists.values()]
+    subscriptions = small(
+        spark,
+        {
+            "label": pa.array(pinned.lists.keys(), pa.int64()),
+            "subscribed": pa.array(lists, pa.list_(pa.string())),
+        },
+    )
+    found = last.select("member_id", "row.instance_id", "row.label")
+    return found.join(subscriptions, "label").drop("label")
+
+
+def _previous(spark: SparkSession, log: DataFrame, work: Work) -> DataFrame:
+    """Return the last target: the whole one, but for members that have another one since."""
+    pinned = work.pinned
+    own = log.where(F.col("kind") == TargetMember.kind)
+    if pinned.installed is not None:
+        own = own.where(F.col("position") > pinned.installed_at)
+    last = _last(own, "tombstone", "target")
+    ranges = last.where("not row.tombstone").select("member_id", F.inline("row.target"))
+    columns = ("member_id", "topic_id", "topic", "first_partition", "partition_count")
+    ranges = ranges.select(*columns)
+    if pinned.installed is None:
+        return ranges
+    whole = _whole(spark, work).join(last.select("member_id"), "member_id", "left_anti")
+    return whole.select(*columns).unionByName(ranges)
+
+
+def _whole(spark: SparkSession, work: Work) -> DataFrame:
+    """Return the last whole target, once it is seen to be the one that its record names."""
+    record, path = work.pinned.installed, path_of(work.store)
+    assert record is not None
+    assert record.targets_version is not None
+    assert record.computation_id is not None
+    where = f"the target of group {record.group_id!r} for epoch {record.assignment_epoch}"
+    try:
+        files = files_of(path, record.group_id, record.assignment_epoch, record.targets_version)
+        for file in files:
+            pq.read_metadata(file)
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        raise LostTarget(f"{where} is not in {path}: {one_line(error)}") from error
+    rows = _files(spark, files, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
+    rows = rows.where(F.col("run_id") == record.computation_id)
+    found = counted(rows)
+    if found != (record.ranges, record.digest):
+        raise LostTarget(
+            f"{where} has {found[0]} rows with digest {found[1]} in {path}, its record says "
+            f"{record.ranges} and {record.digest}"
+        )
+    return rows
+
+
+def _last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - names and expressions
+    """Return member_id and the last row of each member."""
+    row = F.struct("position", *columns)
+    return (
+        rows.select("member_id", row.alias("row"))
+        .groupBy("member_id")
+        .agg(F.max("row").alias("row"))
+    )
+
+
+def _on_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
+    """Leave out what is on topics that are not there any more, or beyond their end."""
+    rows = previous.join(F.broadcast(topics), ["topic", "topic_id"])
+    count = F.least("partition_count", F.col("partitions") - F.col("first_partition"))
+    rows = rows.withColumn("partition_count", count.cast("int")).where("partition_count > 0")
+    return rows.select("member_id", "topic", "first_partition", "partition_count")
+
+
+# Writing -----------------------------------------------------------------------------------------
+
+
+def counted(rows: DataFrame) -> tuple[int, int]:
+    """Return the number of rows and their digest (coordinator/digest.py)."""
+    hashes = rows.select(
+        F.xxhash64("member_id", "topic_id", "first_partition", "partition_count").alias("hash")
+    )
+    high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(0xFFFFFFFF))
+    (row,) = hashes.agg(F.count(F.lit(1)), high, low).collect()
+    return int(row[0]), of_halves(int(row[1] or 0), int(row[2] or 0))
+
+
+def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest: int) -> int:
+    """Commit the rows, and return the version that has them, once they are read from there."""
+    path, pinned = path_of(work.store), work.pinned
+    lock = os.path.join(os.path.dirname(path), "_locks", os.path.basename(path))
+    with Disk().lock(lock, work.patience_s) as ours:
+        if not ours:
+            raise BusyError(f"{path} was written by others for {work.patience_s:.0f} s: try again")
+        _make_table(path, work.config)
+        named = rows.select(
+            F.lit(pinned.group_id).alias("group_id"),
+            F.lit(pinned.group_epoch).cast("int").alias("assignment_epoch"),
+            F.lit(work.run_id).alias("run_id"),
+            *[name for name in COLUMNS if name in rows.columns],
+        )
+        writer = named.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", work.run_id).option("txnVersion", RUN_VERSION)
+        writer.save(path)
+        version = int(DeltaTable(path).version())
+        found = _written(spark, work, version)
+    if found != (count, digest):
+        raise RuntimeError(
+            f"version {version} of {path} has {found[0]} rows of run {work.run_id} with digest "
+            f"{found[1]}, {count} with {digest} were written: does another program write there?"
+        )
+    return version
+
+
+def _make_table(path: str, config: Config) -> None:
+    """Make the table when it is not there, so that its history is kept as long as the log's."""
+    if DeltaTable.is_deltatable(path):
+        return
+    kinds = {"string": pa.string(), "int": pa.int32()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    kept = f"interval {config.log.retention_days} days"
+    os.makedirs(path, exist_ok=True)
+    DeltaTable.create(
+        path,
+        Schema.from_arrow(schema),
+        partition_by=["group_id", "assignment_epoch"],
+        configuration={
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+        },
+    )
+
+
+def _written(spark: SparkSession, work: Work, version: int) -> tuple[int, int]:
+    """Read a version back: the count and the digest of what the run wrote."""
+    table = spark.read.format("delta").option("versionAsOf", version).load(path_of(work.store))
+    here = (F.col("group_id") == work.pinned.group_id) & (
+        F.col("assignment_epoch") == work.pinned.group_epoch
+    )
+    return counted(table.where(here & (F.col("run_id") == work.run_id)))

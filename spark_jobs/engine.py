@@ -1,0 +1,210 @@
+"""engine: the coordinator's engine for very large groups: their targets are computed on Spark.
+
+It works in the session of the driver that embeds the coordinator, beside whatever else runs there:
+each computation in a session of its own, as a job group that can be cancelled, in a pool of the
+fair scheduler where the session has one. Found by the entry point `muster.engines`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coordinator.config import Config
+from coordinator.engine import Job
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import TargetComputed
+from coordinator.pinned import Pinned
+from coordinator.proposals import Proposal, written
+from coordinator.source import Source, position_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AT_ONCE = 4
+"""Groups that are computed at once."""
+POOL = "muster"
+logger = logging.getLogger("muster.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a computation is.
+
+    Attributes
+    ----------
+    stage
+        reading, assigning, sorting, writing, loading.
+    rows
+        Of how many rows the stage is; 0 where that is not known yet.
+    tasks_done, tasks
+        Of the stages that Spark is at now.
+    """
+
+    group_id: str
+    stage: str
+    rows: int
+    tasks_done: int
+    tasks: int
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = f" {self.rows:,} rows" if self.rows else ""
+        tasks = f", {self.tasks_done} of {self.tasks} tasks" if self.tasks else ""
+        return f"{self.group_id}: {self.stage}{rows}{tasks}, {self.seconds:.0f} s"
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One computation under way."""
+
+    group_id: str
+    tag: str
+    began: float
+    stage: str = "waiting"
+    rows: int = 0
+    given_up: bool = False
+
+
+class SparkEngine:
+    """Computes targets on Spark, several groups at once.
+
+    Parameters
+    ----------
+    spark
+        The driver's session; None takes the active one, or starts one.
+    config
+        What the coordinator was opened with.
+    """
+
+    def __init__(self, spark: SparkSession | None = None, config: Config | None = None) -> None:
+        self._spark = spark
+        self._config = config or Config()
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-spark")
+        self._lock = threading.Lock()
+        self._runs: list[_Run] = []
+
+    def submit(self, job: Job) -> Future[TargetComputed]:
+        """Begin a computation."""
+        run = _Run(job.task.group_id, job.task.computation_id, time.monotonic())
+        with self._lock:
+            self._runs.append(run)
+        return self._threads.submit(self._computed, job, run)
+
+    def cancel(self, group_id: str) -> None:
+        """Give up what runs for a group: its Spark jobs end, and nothing more of it begins."""
+        with self._lock:
+            runs = [run for run in self._runs if run.group_id == group_id]
+        for run in runs:
+            run.given_up = True
+            try:
+                self._session().sparkContext.cancelJobGroup(run.tag)
+            except Exception as error:  # noqa: BLE001 - a session that is gone has no jobs left
+                logger.warning("the Spark jobs of %s cannot be cancelled: %s", group_id, error)
+
+    def progress(self) -> list[Progress]:
+        """Return where each computation is now."""
+        with self._lock:
+            runs = list(self._runs)
+        return [self._progress(run) for run in runs]
+
+    def close(self) -> None:
+        """Give up everything; the session stays."""
+        for run in list(self._runs):
+            self.cancel(run.group_id)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _session(self) -> SparkSession:
+        from spark_jobs.session import spark_session  # noqa: PLC0415 - starts a JVM
+
+        if self._spark is None:
+            self._spark = spark_session()
+        return self._spark
+
+    def _computed(self, job: Job, run: _Run) -> TargetComputed:
+        """Compute, read back, and check; in a thread of ours."""
+        try:
+            with _job_group(self._session(), run):
+                proposal = self._proposal(job, run)
+            self._say(run)("loading", proposal.ranges)
+            task, roster = job.task, job.roster
+            found = written(_store(job), proposal, roster.spec(), roster.topics)
+        finally:
+            with self._lock:
+                self._runs.remove(run)
+        logger.info(
+            "%s: %d ranges of %d members in %.1f s",
+            task.group_id, proposal.ranges, proposal.members, time.monotonic() - run.began,
+        )  # fmt: skip
+        return TargetComputed(
+            task.group_id,
+            task.computation_id,
+            task.group_epoch,
+            (),
+            job.assignor,
+            proposal.moved,
+            proposal.partial,
+            found,
+        )
+
+    def _proposal(self, job: Job, run: _Run) -> Proposal:
+        from spark_jobs.delegated import Work, compute  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.job import Options  # noqa: PLC0415 - the same
+
+        store, task = _store(job), job.task
+        position = position_of(store, task.group_id, task.computation_id)
+        pinned = Pinned(Source.of(store, position), task.group_id)
+        patience_s = self._config.engine.timeout_ms / 1000
+        options = Options.of_group(job.assignor, job.settings)
+        work = Work(store, pinned, task.computation_id, options, self._config, patience_s)
+        return compute(self._session(), work, self._say(run))
+
+    def _say(self, run: _Run) -> Callable[[str, int], None]:
+        def say(stage: str, rows: int) -> None:
+            if run.given_up:
+                raise RuntimeError("given up")
+            run.stage, run.rows = stage, rows
+            logger.info("%s", self._progress(run))
+
+        return say
+
+    def _progress(self, run: _Run) -> Progress:
+        done = tasks = 0
+        if self._spark is not None:
+            tracker = self._spark.sparkContext.statusTracker()
+            for job_id in tracker.getJobIdsForGroup(run.tag):
+                info = tracker.getJobInfo(job_id)
+                for stage_id in info.stageIds if info and info.status == "RUNNING" else ():
+                    stage = tracker.getStageInfo(stage_id)
+                    if stage is not None:
+                        done, tasks = done + stage.numCompletedTasks, tasks + stage.numTasks
+        seconds = time.monotonic() - run.began
+        return Progress(run.group_id, run.stage, run.rows, done, tasks, seconds)
+
+
+def _store(job: Job) -> str:
+    if job.store is None:
+        raise GroupError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Spark reads a group from its store and this coordinator has none: open it with one.",
+        )
+    return job.store
+
+
+@contextmanager
+def _job_group(spark: SparkSession, run: _Run) -> Iterator[None]:
+    """Let this thread's Spark jobs be one job group, in a pool of their own."""
+    context = spark.sparkContext
+    context.setJobGroup(run.tag, f"Muster: the target of {run.group_id}", interruptOnCancel=True)
+    context.setLocalProperty("spark.scheduler.pool", POOL)
+    try:
+        yield
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type] # None takes it away

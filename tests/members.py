@@ -1,0 +1,68 @@
+"""Members of the group g that beat as clients do: they own what they are told, and say so."""
+
+from __future__ import annotations
+
+import time
+
+from coordinator.kafka_config import kafka_config
+
+AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
+
+
+def join(coordinator, member, topics=("a",), **fields):
+    return coordinator.consumer_group_heartbeat(
+        group_id="g", member_id=member, member_epoch=0, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=list(topics), topic_partitions={}, **fields,
+    )  # fmt: skip
+
+
+def beat(coordinator, member, epoch, **fields):
+    return coordinator.consumer_group_heartbeat(
+        group_id="g", member_id=member, member_epoch=epoch, **fields
+    )
+
+
+def wait_for(found, timeout_s=120.0, every_s=0.01):
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(every_s)
+    raise AssertionError("it did not come")
+
+
+class Members:
+    """Members that beat, and own what they are told, until the group is at rest."""
+
+    def __init__(self, coordinator, every_s=0.01):
+        self.coordinator, self.every_s = coordinator, every_s
+        self.epochs, self.owned = {}, {}
+
+    def join(self, *members, **fields):
+        for member in members:
+            answer = join(self.coordinator, member, **fields)
+            assert answer.error == "NONE", answer
+            self.epochs[member], self.owned[member] = answer.member_epoch, answer.assignment
+
+    def leave(self, member):
+        beat(self.coordinator, member, -1)
+        del self.epochs[member], self.owned[member]
+
+    def beat(self):
+        for member, epoch in self.epochs.items():
+            owned = self.owned[member]
+            answer = beat(self.coordinator, member, epoch, topic_partitions=owned)
+            assert answer.error == "NONE", answer
+            self.epochs[member] = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned[member] = answer.assignment
+
+    def settle(self):
+        def settled():
+            self.beat()
+            (group,) = self.coordinator.consumer_group_describe("g")
+            return group["group_state"] == "Stable"
+
+        wait_for(settled, every_s=self.every_s)
+        return {member: owned.get("a", []) for member, owned in self.owned.items()}
