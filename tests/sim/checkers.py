@@ -63,7 +63,7 @@ class Checker:
         self._epochs: dict[str, tuple[int, int]] = {}
         self._member_epochs: dict[tuple[str, str], int] = {}
         self._unacknowledged: dict[int, Counter[object]] = {}
-        self._stale: list[tuple[Member, set[Partition], CurrentMember | None]] = []
+        self._stale: list[tuple[Member, set[Partition], object]] = []
         self._lost_at: dict[str, int] = {}
         """When, in true time, each coordinator that is fenced lost the log."""
         self._compared = 0
@@ -182,13 +182,13 @@ class Checker:
         for at, request in enumerate(requests):
             for member in self.world.members:
                 if _is_stale(request, member, again=request in requests[:at]):
-                    self._stale.append((member, self._held(member), self._current(member)))
+                    self._stale.append((member, self._held(member), self._known(member)))
 
     def settled(self) -> None:
         """Be called when it has decided, even if it died of it."""
         self.follow()
-        for member, before, current in self._stale:
-            if self._current(member) != current:
+        for member, before, known in self._stale:
+            if self._known(member) != known:
                 member.untold = member.number
             # A request from the past told the coordinator that the member has let go.
             member.released |= (before - self._held(member)) & member.owned
@@ -198,6 +198,12 @@ class Checker:
     def _held(self, member: Member) -> set[Partition]:
         current = self._current(member)
         return set() if current is None else set(held(current.assigned, current.pending))
+
+    def _known(self, member: Member) -> object:
+        """Return what the log says of a member."""
+        group = self.state.groups.get(member.group_id)
+        found = group.members.get(member.member_id) if group else None
+        return None if found is None else (found.meta, found.current)
 
     def _current(self, member: Member) -> CurrentMember | None:
         group = self.state.groups.get(member.group_id)

@@ -187,6 +187,7 @@ class Member:
         chance, schedule = self.world.chance, self.world.schedule
         self.number += 1
         full = self._full or self.epoch == JOIN
+        self._full = False  # again when this one fails, or when something else is wanted meanwhile
         session_ms = self.world.checker.session_ms(self.group_id)
         self._in_flight = Sent(self.number, schedule.now, full, set(self.owned), session_ms)
         if self._waits_since is None:
@@ -257,7 +258,6 @@ class Member:
         since, self._waits_since = self._waits_since, None
         self.epoch = answer.member_epoch
         self._told_owned = sent.owned
-        self._full = False
         if sent.full and sent.number > self.untold:
             self.untold = 0
         if answer.ranges is not None:

@@ -143,15 +143,15 @@ class Node:
         self.world.schedule.after(wait, self._round, life)
 
     def _round(self, life: int) -> None:
-        """Do what the loop does: timers, what was asked, its tasks."""
+        """Do what the loop does: answer what was asked, fire timers, start tasks."""
         if life != self.life or self.runner is None or self.paused or self.busy:
             return
         requests, self._inbox = self._inbox, []
         self._depth += 1
         try:
-            self._tick()
             if requests:
                 self._ask(requests)
+            self._tick()
             self._start_tasks()
         except Crash as crash:
             self.die(str(crash))
