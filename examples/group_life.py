@@ -1,7 +1,7 @@
 """A group's life under an embedded coordinator, and its history in SQL.
 
 Two workers join, the topic grows, one worker crashes, the coordinator itself is restarted, the
-worker comes back. Run it: `python examples/coordinator.py [store]`. Time is the program's own here,
+worker comes back. Run it: `python examples/group_life.py [store]`. Time is the program's own here,
 so that a session timeout of 45 seconds takes none; a pipeline leaves `clock` out.
 """
 
@@ -74,8 +74,8 @@ def main(store: Path) -> None:
     spark = spark_session("history")
     views.register(spark, str(store))
     spark.sql(
-        "SELECT epoch, reason, member_id, moved FROM epochs "
-        "WHERE group_id = 'billing' ORDER BY epoch"
+        "SELECT group_epoch, reason, member_id, moved FROM epochs "
+        "WHERE group_id = 'billing' ORDER BY group_epoch"
     ).show(truncate=False)
     spark.sql("SELECT * FROM assignment_history WHERE group_id = 'billing' ORDER BY ALL").show(
         truncate=False
