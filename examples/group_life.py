@@ -77,9 +77,10 @@ def main(store: Path) -> None:
         "SELECT group_epoch, reason, member_id, moved FROM epochs "
         "WHERE group_id = 'billing' ORDER BY group_epoch"
     ).show(truncate=False)
-    spark.sql("SELECT * FROM assignment_history WHERE group_id = 'billing' ORDER BY ALL").show(
-        truncate=False
-    )
+    spark.sql(
+        "SELECT first_partition, last_partition, member_id, since, reason, until, until_reason "
+        "FROM assignment_history WHERE group_id = 'billing' ORDER BY since, first_partition"
+    ).show(truncate=False)
     spark.stop()
 
 
