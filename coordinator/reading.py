@@ -20,10 +20,12 @@ from coordinator.history import History
 from coordinator.log import Batch, NoLog
 from coordinator.parts import Part, parts_of, read_parts
 from coordinator.records import Record, TopicChanged
-from coordinator.replay import replay
+from coordinator.replay import read, replay
 from coordinator.rows import Seen, decode
 from coordinator.snapshots import read_snapshot
-from coordinator.state import State
+from coordinator.state import Group, State
+from coordinator.target_table import load
+from coordinator.targets import NOT_READ
 
 AsOf: TypeAlias = int | datetime | None
 """A position of the log, a time, or None: now."""
@@ -98,6 +100,17 @@ class Reading:
         for _, _, record in self._records(after, seen):
             replay(state, record)
         return state
+
+    def read_target(self, group: Group) -> None:
+        """Read a group's whole target, if a job computed one: the log has its name only.
+
+        Raises
+        ------
+        LostTarget
+            Its rows are not in the table of targets any more.
+        """
+        if group.targets.whole is NOT_READ and group.installed is not None:
+            read(group, load(self._store, group.installed))
 
     def history(self, group_id: str) -> History:
         """Return what happened to a group.

@@ -48,7 +48,10 @@ def describe(
 ) -> None:
     """Describe a group: its members, what they own and are to own, its offsets."""
     reading = Reading(store, parse_as_of(as_of))
-    found = description(reading.state(), load_config(config), group)
+    state = reading.state()
+    if group in state.groups:
+        reading.read_target(state.groups[group])
+    found = description(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)
     found |= {"position": reading.position, "at": shown_time(reading.at_ms)}

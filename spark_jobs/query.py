@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
 from spark_jobs.session import spark_session
-from spark_jobs.views import register
+from spark_jobs.views import register, view_names
 
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
@@ -29,10 +30,13 @@ def answer(store: Path, position: int, query: str) -> tuple[list[str], Iterator[
     SpecError
         Spark refuses the query; here, or while the rows are read.
     """
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # prints whole plans
+    ours = SparkSession.getActiveSession() is None
     spark = spark_session("muster-sql")
-    spark.sparkContext.setLogLevel("OFF")  # what is wrong with a query is said in one line
-    register(spark, store, position)
+    if ours:  # what is wrong with a query is said in one line, not in pages
+        spark.sparkContext.setLogLevel("OFF")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # Each view costs Spark a while, whether it is asked or not.
+    register(spark, store, position, only=[name for name in view_names() if name in query])
     with _refusals():
         # A view can only be a query: nobody but the coordinator writes to its tables.
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
@@ -55,4 +59,5 @@ def _refusals() -> Iterator[None]:
     except PySparkException as error:
         if error.getCondition() is None:
             raise
-        raise SpecError(str(error).strip().splitlines()[0]) from None
+        message = str(error).strip().splitlines()[0]
+        raise SpecError(message.split(" SQLSTATE: ")[0]) from None  # and places in our own text

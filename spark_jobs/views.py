@@ -7,6 +7,8 @@ What each view shows, and questions with their answers, is in docs/sql.md.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
 from string import Template
@@ -36,6 +38,7 @@ def register(
     store: str | os.PathLike[str],
     as_of: AsOf = None,
     catalog: str | None = None,
+    only: Iterable[str] | None = None,
 ) -> None:
     """Make the views of a store, all as of the same position.
 
@@ -49,6 +52,8 @@ def register(
     catalog
         Where to make permanent views: `schema` or `catalog.schema`, made when it is not there.
         Without it they are temporary views of this session.
+    only
+        These views, and those that they read; all when left out.
 
     Raises
     ------
@@ -62,13 +67,19 @@ def register(
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}")
     texts = _texts()
     names = {name: prefix + name for name in texts}
+    wanted = _read_by(texts, texts if only is None else only)
     names["log_table"] = log = _table(store, "log")
     computed = DeltaTable.is_deltatable(os.path.join(os.path.abspath(store), "targets"))
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
     names["position"] = str(NEWEST if as_of is None else reading.position)
-    for name, text in texts.items():
-        spark.sql(f"{create} {names[name]} AS {text.substitute(names)}")
+    for name in TopologicalSorter(wanted).static_order():
+        spark.sql(f"{create} {names[name]} AS {texts[name].substitute(names)}")
     spark.sql(EXPLODE)
+
+
+def view_names() -> list[str]:
+    """Return the names of all views."""
+    return sorted(_texts())
 
 
 def _table(store: str | os.PathLike[str], name: str) -> str:
@@ -85,12 +96,23 @@ def explode_partitions(ranges: DataFrame) -> DataFrame:
     return ranges.withColumn("partition", F.explode(F.sequence(first, first + count - 1)))
 
 
+@cache
 def _texts() -> dict[str, Template]:
-    """Return the text of each view, those that it reads before it."""
-    texts = {
+    """Return the text of each view."""
+    return {
         file.name.removesuffix(".sql"): Template(file.read_text(encoding="utf-8"))
         for file in files("spark_jobs.sql").iterdir()
         if file.name.endswith(".sql")
     }
-    reads = {name: texts.keys() & text.get_identifiers() for name, text in texts.items()}
-    return {name: texts[name] for name in TopologicalSorter(reads).static_order()}
+
+
+def _read_by(texts: dict[str, Template], names: Iterable[str]) -> dict[str, set[str]]:
+    """Return some views and all that they read, each with the views that it reads itself."""
+    found: dict[str, set[str]] = {}
+    open_ = list(names)
+    while open_:
+        name = open_.pop()
+        if name not in found:
+            found[name] = texts.keys() & set(texts[name].get_identifiers())
+            open_ += found[name]
+    return found
