@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.api import HeartbeatAnswer
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Result
+from coordinator.events import Heartbeat, Result
 from coordinator.kafka_config import group_value
 from coordinator.log import Batch
 from coordinator.records import (
@@ -64,6 +64,8 @@ class Checker:
         self._member_epochs: dict[tuple[str, str], int] = {}
         self._unacknowledged: dict[int, Counter[object]] = {}
         self._stale: list[tuple[Member, set[Partition], object]] = []
+        self._before: dict[tuple[str, str], set[int]] = {}
+        """The epochs that members might say before a coordinator decided."""
         self._lost_at: dict[str, int] = {}
         """When, in true time, each coordinator that is fenced lost the log."""
         self._compared = 0
@@ -179,6 +181,11 @@ class Checker:
         self.follow()
         self._unacknowledged.clear()
         self._stale = []
+        self._before = {
+            request.member.name: self._epochs_of(request.member)
+            for request in requests
+            if request.member is not None
+        }
         for at, request in enumerate(requests):
             for member in self.world.members:
                 if _is_stale(request, member, again=request in requests[:at]):
@@ -216,6 +223,8 @@ class Checker:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, GroupError) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 self.fail(f"{node.name} fails at {request.event}: {answer.message}")
+            if isinstance(answer, Result) and request.member is not None:
+                self._epoch_counts(request, request.member)
         if not fine:
             return
         self._still_ours(node)
@@ -224,6 +233,19 @@ class Checker:
         wanted = Counter(flat([record for answer in fine for record in answer.records]))
         if wanted - written:
             self.fail(f"{node.name} acknowledges what is not in the log: {wanted - written}")
+
+    def _epoch_counts(self, request: Request, member: Member) -> None:
+        """A heartbeat that is accepted has the member's epoch or the one before (G-30, G-31)."""
+        assert isinstance(request.event, Heartbeat)
+        said = request.event.member_epoch
+        if said > 0 and said not in self._before[member.name] | self._epochs_of(member):
+            self.fail(f"{member.name} is accepted with epoch {said}: {request.event}")
+
+    def _epochs_of(self, member: Member) -> set[int]:
+        current = self._current(member)
+        if current is None:
+            return set()
+        return {current.member_epoch, current.previous_member_epoch}
 
     def _still_ours(self, node: Node) -> None:
         """No answer leaves a fenced coordinator, but for the moment between two looks."""
