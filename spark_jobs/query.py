@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +19,8 @@ from assignors import SpecError
 from spark_jobs.session import spark_session
 from spark_jobs.views import register, view_names
 
+REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
+"""How Spark says what is wrong with a query; XX is what is wrong with Spark."""
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
 
@@ -56,8 +60,8 @@ def _refusals() -> Iterator[None]:
     """Turn what Spark says about a query into bad input; its own failures stay failures."""
     try:
         yield
-    except PySparkException as error:
-        if error.getCondition() is None:
+    except (PySparkException, Py4JJavaError) as error:
+        found = REFUSAL.search(str(error))
+        if found is None:
             raise
-        message = str(error).strip().splitlines()[0]
-        raise SpecError(message.split(" SQLSTATE: ")[0]) from None  # and places in our own text
+        raise SpecError(found[1].splitlines()[0]) from None

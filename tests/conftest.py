@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -52,6 +53,7 @@ def spark():
     session = spark_session("muster-tests", "local[2]", conf)
     yield session
     session.stop()
+    gc.collect()  # here pyspark's sockets are ignored as above, at the end of the run they are not
 
 
 @pytest.fixture

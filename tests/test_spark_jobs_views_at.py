@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -210,6 +211,22 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
 # The command -------------------------------------------------------------------------------------
 
 
+def test_muster_sql_prints_rows_as_json(spark, muster_here, tmp_path):
+    stored(alerts().batches, tmp_path)
+    query = "SELECT topic, partition, committed_at, metadata FROM offsets"
+    done = muster_here("sql", query, "--store", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "topic": "pings", "partition": 0, "committed_at": "2026-03-01T12:00:00.000Z", "metadata": "",
+    }  # fmt: skip
+    done = muster_here("sql", "SELECT topic FROM log LIMIT 0", "--store", tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"")
+    earlier = muster_here(
+        "sql", "SELECT offset FROM offsets", "--store", tmp_path, "--as-of", "2026-03-01T11:59:30"
+    )
+    assert json.loads(earlier.stdout) == {"offset": 41}
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -217,6 +234,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
         ("SELECT 1 FROM nowhere", "`nowhere` cannot be found"),
         ("SELEC 1", "Syntax error at or near 'SELEC'"),
         ("DROP VIEW topics", "Syntax error at or near 'DROP'"),
+        ("SELECT 1 / (partitions - partitions) FROM topics", "Division by zero"),
         ("", "Syntax error at or near end of input"),
     ],
 )
