@@ -162,15 +162,20 @@ class Runner:
         self.metrics.loaded(self.clock() - began)
 
     def _start_timers(self) -> None:
-        """Start the timers that follow from the state (K-13, G-73)."""
+        """Start the timers that follow from the state (K-13, G-73).
+
+        The coordinator before us may confirm heartbeats for check_ms after our claim: by so much
+        longer members may count on what they have.
+        """
         now = self.clock()
+        check_ms = self.config.lease.check_ms
         every = self.config.kafka.offsets_retention_check_interval_ms
         self.timers.set((EXPIRE, "", ""), now + every)
         for group_id, group in sorted(self.state.groups.items()):
             settings = self.state.settings.get(group_id, {})
             timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
             for member_id, member in sorted(group.members.items()):
-                self.timers.set((SESSION, group_id, member_id), now + timeout)
+                self.timers.set((SESSION, group_id, member_id), now + check_ms + timeout)
                 if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                     after = now + member.meta.rebalance_timeout_ms
                     self.timers.set((REBALANCE, group_id, member_id), after, member.epoch)
@@ -328,8 +333,8 @@ class Runner:
         try:
             if records:
                 self.position = self.log.append(records, now)
-                self._seen_ms = self.clock()
-                self.metrics.committed(records, self._seen_ms - now)
+                self._seen_ms = now  # as in `_look`: we may have been stopped since it landed
+                self.metrics.committed(records, self.clock() - now)
             else:
                 self._look(now)
         except Fenced as error:

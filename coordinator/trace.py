@@ -15,7 +15,7 @@ import msgspec
 
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
-from coordinator.config import Config, ConfigError
+from coordinator.config import Config, ConfigError, LeaseConfig
 from coordinator.engine import compute
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
@@ -136,7 +136,8 @@ class Trace:
     def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
         props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_object(op, "props")}
         try:
-            config = replace(self._base, kafka=kafka_config(props))
+            # Nobody else confirms heartbeats here: after a reload timers run as Kafka's do.
+            config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
         except ConfigError as error:
             raise TraceError(f"config: {error}") from None
         self._now = _moment(_whole(op, "now", self._now))

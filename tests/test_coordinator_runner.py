@@ -9,7 +9,7 @@ from coordinator_shell import Shell
 from coordinator import runner as runner_room
 from coordinator.errors import GroupError
 from coordinator.events import Heartbeat, Result
-from coordinator.log import CommitFailed
+from coordinator.log import CommitFailed, MemoryLog
 from coordinator.records import CurrentMember, GroupMetadata
 from coordinator.spans import TopicKey
 from coordinator.state import fingerprint
@@ -171,6 +171,21 @@ def test_a_coordinator_that_was_replaced_notices_though_it_writes_nothing(shell)
     assert old.run([steady])[0].code is Code.NOT_COORDINATOR
     assert old.status is Status.FENCED
     assert isinstance(shell.runner.run([steady])[0], Result)
+
+
+def test_a_coordinator_stopped_right_after_its_commit_looks_before_it_answers(shell):
+    other = MemoryLog(shell.storage)
+
+    def stopped(when):
+        if when == "after" and other.epoch == 0:
+            other.claim("successor", "", shell.now)
+            shell.now += 60_000
+
+    shell.fault = stopped
+    runner = shell.runner
+    steady = Heartbeat("g", "m1", shell.member("m1").epoch)
+    answers = runner.confirmed(runner.run([joining("m2", "a"), steady]))
+    assert [answer.code for answer in answers] == [Code.NOT_COORDINATOR] * 2
 
 
 # Fail-over ---------------------------------------------------------------------------------------

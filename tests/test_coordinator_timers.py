@@ -8,7 +8,7 @@ from coordinator_shell import Shell
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.events import ConfigureGroup, ExpireOffsets, TimerFired
+from coordinator.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
 from coordinator.records import GroupMetadata, Tombstone
 from coordinator.runner import EXPIRE
 from coordinator.status import Status
@@ -108,13 +108,33 @@ def test_after_a_load_everybody_has_a_full_session_and_who_revokes_a_full_rebala
     shell.now += 30_000
     shell.reload()
     left = {due.key: (due.at_ms - shell.now, due.epoch) for due in shell.runner.timers.all()}
+    session_ms = shell.config.lease.check_ms + SESSION_MS
     assert left == {
-        (SESSION, "g", "m1"): (SESSION_MS, 0),
-        (SESSION, "g", "m2"): (SESSION_MS, 0),
+        (SESSION, "g", "m1"): (session_ms, 0),
+        (SESSION, "g", "m2"): (session_ms, 0),
         (REBALANCE, "g", "m1"): (100_000, first),
         (EXPIRE, "", ""): (600_000, 0),
     }
-    assert shell.advance(SESSION_MS) == [(SESSION, "m1"), (SESSION, "m2")]
+    assert shell.advance(session_ms) == [(SESSION, "m1"), (SESSION, "m2")]
+
+
+def test_who_was_confirmed_by_the_one_before_keeps_what_it_has_for_a_full_session():
+    """A coordinator that lost the store goes on confirming until it looks."""
+    shell = Shell(a=6)
+    epoch = shell.join("m1", "a").member_epoch
+    before = shell.runner
+    shell.advance(10)
+    shell.beat("m1", epoch)
+    shell.reload()
+    newcomer = shell.join("m2", "a").member_epoch
+    shell.advance(shell.config.lease.check_ms - 10)
+    (confirmed,) = before.run([Heartbeat("g", "m1", epoch)])
+    assert confirmed.response.member_epoch == epoch
+    for ms in (20_000, SESSION_MS - 20_001):  # and m1 is never heard of again
+        shell.advance(ms)
+        assert shell.beat("m2", newcomer).assignment in {None, ()}
+    shell.advance(20)
+    assert sum(end - first for _, first, end in shell.beat("m2", newcomer).assignment) == 6
 
 
 @pytest.mark.behaviour("G-77")
