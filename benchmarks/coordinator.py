@@ -41,6 +41,7 @@ disk, fsync and housekeeping on. Rates are given as the time for the number in t
 """
 GROUP = "g"
 PARTITIONS_A_TOPIC = 1_000
+TOPICS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +237,10 @@ def _write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
     """Write the log of a group in which everybody is settled at epoch 2."""
     count = len(ids) * each
     topics = {}
-    for number in range(-(-count // PARTITIONS_A_TOPIC)):
+    width = max(PARTITIONS_A_TOPIC, -(-count // TOPICS_MAX))
+    for number in range(-(-count // width)):
         name = f"t{number:06}"
-        left = min(PARTITIONS_A_TOPIC, count - number * PARTITIONS_A_TOPIC)
+        left = min(width, count - number * width)
         topics[name] = Topic.of(name, topic_id_of(name), left, ())
     names = tuple(topics)
     log = DeltaLog.open(store, Config().log)
@@ -247,17 +249,23 @@ def _write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
     log.append([GroupMetadata(GROUP, 2, _hash(topics)), TargetMetadata(GROUP, 2, 1)], 1)
     keys = [topic.key for topic in topics.values()]
     for at in range(0, len(ids), 50_000):
-        log.append(list(_members(ids[at : at + 50_000], at, each, keys, names)), 1)
+        log.append(list(_members(ids[at : at + 50_000], at * each, each, width, keys, names)), 1)
     log.close()
     return topics
 
 
 def _members(
-    ids: list[str], start: int, each: int, keys: list[TopicKey], names: tuple[str, ...]
+    ids: list[str],
+    start: int,
+    each: int,
+    width: int,
+    keys: list[TopicKey],
+    names: tuple[str, ...],
 ) -> Iterator[Record]:
-    for number, member_id in enumerate(ids, start=start):
-        line = number * each
-        key, first = keys[line // PARTITIONS_A_TOPIC], line % PARTITIONS_A_TOPIC
+    """Yield the records of members that own partitions from `start` on, in one line of topics."""
+    for number, member_id in enumerate(ids):
+        line = start + number * each
+        key, first = keys[line // width], line % width
         yield MemberMetadata(
             GROUP, member_id, subscribed_topic_names=names, rebalance_timeout_ms=60_000
         )

@@ -25,6 +25,8 @@ from coordinator.status import Status
 
 TICK_S = 0.05
 RETRY_S = 1.0
+TIMERS_A_ROUND = 200
+"""When very many members go at once, the others are answered in between."""
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
@@ -141,7 +143,7 @@ class Loop:
         for item in items:
             if item.call is not None:
                 self._do_call(item)
-        self.runner.tick()
+        self.runner.tick(TIMERS_A_ROUND)
         for task in self.runner.take_tasks():
             self._start(task)
 

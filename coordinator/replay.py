@@ -15,6 +15,7 @@ import numpy as np
 
 from coordinator.errors import IllegalStateError
 from coordinator.records import (
+    KINDS,
     ComputationPrepared,
     CurrentMember,
     GroupConfigured,
@@ -54,7 +55,7 @@ def replay(state: State, record: Record) -> None:
     IllegalStateError
         The record contradicts the state: two owners of a partition (G-66), an epoch that falls.
     """
-    _replay(record, state)
+    _RULES.get(type(record), _replay)(record, state)
 
 
 def read(group: Group, whole: WholeTarget) -> None:
@@ -263,6 +264,8 @@ def _end_computation(state: State, record: Tombstone) -> None:
         group.computation = None
 
 
+_RULES = {kind: _replay.dispatch(kind) for kind in KINDS.values()}
+"""What singledispatch would find: a million members are millions of records to load."""
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     GroupMetadata.kind: _end_group,
     MemberMetadata.kind: _end_member,
@@ -292,9 +295,9 @@ def _find(state: State, group_id: str, member_id: str) -> Member | None:
 def _listed(state: State, group: Group, meta: MemberMetadata) -> NameList:
     """Return the shared list of a member's names, with the member counted."""
     names = meta.subscribed_topic_names
-    listed = group.lists.get(names)
+    listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
     if listed is None:
-        listed = group.lists[names] = NameList(names)
+        listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
         _count_names(state, group, (), names)
     listed.members += 1
     return listed
@@ -313,7 +316,7 @@ def _forget(state: State, group: Group, member: Member) -> None:
     meta = member.meta
     member.listed.members -= 1
     if member.listed.members == 0:
-        del group.lists[member.listed.names]
+        del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
         _count_names(state, group, member.listed.names, ())
     if meta.subscribed_topic_regex:
         _less(group.regex_members, meta.subscribed_topic_regex)

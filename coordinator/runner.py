@@ -406,11 +406,11 @@ class Runner:
 
     # Timers and tasks ----------------------------------------------------------------------------
 
-    def tick(self) -> list[Fired]:
-        """Fire the timers whose deadline has passed."""
+    def tick(self, most: int | None = None) -> list[Fired]:
+        """Fire the timers whose deadline has passed, or so many of them."""
         if self.status is not Status.ACTIVE:
             return []
-        due = self.timers.pop_due(self.clock())
+        due = self.timers.pop_due(self.clock(), most)
         events: list[Event] = []
         for timer in due:
             kind, group_id, member_id = timer.key

@@ -82,6 +82,8 @@ class Coordinator:
         self._runner = runner
         self._loop = loop
         self._keeper = keeper
+        self._closing = threading.RLock()
+        self._when_closed: list[Callable[[], object]] = []
         self.aio = AsyncFace(self)
 
     @classmethod
@@ -146,11 +148,19 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop."""
-        self._loop.close()
-        if self._keeper is not None:
-            self._keeper.close()
-        self._runner.log.close()
+        """Answer what is asked, hand the store over at once, and stop; any thread may, twice too."""
+        with self._closing:
+            self._loop.close()
+            if self._keeper is not None:
+                self._keeper.close()
+            self._runner.log.close()
+            while self._when_closed:
+                self._when_closed.pop()()
+
+    def when_closed(self, work: Callable[[], object]) -> None:
+        """Have something done once the coordinator has closed; what was asked last goes first."""
+        with self._closing:
+            self._when_closed.append(work)
 
     @property
     def status(self) -> str:

@@ -174,6 +174,8 @@ class Group:
     serials: int = 0
     lists: dict[tuple[str, ...], NameList] = field(default_factory=dict)
     """The distinct lists of names, with the number of members that have each."""
+    lists_by_id: dict[int, NameList] = field(default_factory=dict)
+    """The same by the identity of their names: a list of many topics takes long to hash."""
     names: Counter[str] = field(default_factory=Counter)
     """In how many distinct lists and resolved regexes each topic is."""
     regex_members: Counter[str] = field(default_factory=Counter)

@@ -58,12 +58,18 @@ class Deadlines(Generic[K]):
             self._keys[slot] = None
             self._free.append(slot)
 
-    def pop_due(self, now_ms: int) -> list[Due[K]]:
-        """Return and end the timers whose deadline has passed, in the order of their deadlines."""
+    def pop_due(self, now_ms: int, most: int | None = None) -> list[Due[K]]:
+        """Return and end the timers whose deadline has passed, in the order of their deadlines.
+
+        Parameters
+        ----------
+        most
+            How many to return; the others are due still.
+        """
         if now_ms < self._next:
             return []
         slots = np.flatnonzero(self._at <= now_ms)
-        slots = slots[np.lexsort((self._set[slots], self._at[slots]))]
+        slots = slots[np.lexsort((self._set[slots], self._at[slots]))][:most]
         due = []
         for slot in slots.tolist():
             key = self._keys[slot]

@@ -188,3 +188,13 @@ def test_deadlines_are_a_sorted_list(done):
         assert len(deadlines) == len(twin)
         assert deadlines.next_at() == min((when for when, _ in twin.values()), default=None)
     assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
+
+
+def test_when_very_many_are_due_some_are_given_at_a_time():
+    timers = Deadlines()
+    for number in range(5):
+        timers.set(number, 10 - number)
+    assert [due.key for due in timers.pop_due(9, most=2)] == [4, 3]
+    assert [due.key for due in timers.pop_due(9, most=2)] == [2, 1]
+    assert timers.pop_due(9, most=2) == []
+    assert [due.key for due in timers.pop_due(10, most=2)] == [0]

@@ -1,0 +1,119 @@
+"""embedding: a coordinator inside the driver of a Spark pipeline.
+
+Its life is tied to the session's: whichever ends first ends the coordinator, and its store is free
+for the next one at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator import Coordinator
+from coordinator.config import Config, ConfigError
+from coordinator.topics import TopicCatalog
+from spark_jobs.engine import SparkEngine
+from spark_jobs.session import DELTA_CONF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WATCH_S = 0.5
+logger = logging.getLogger("muster.spark")
+
+
+def embed(
+    spark: SparkSession,
+    store: str | Path,
+    config: Config | None = None,
+    *,
+    topics: TopicCatalog | Mapping[str, int] | None = None,
+    takeover: str = "wait",
+    address: str = "",
+) -> Coordinator:
+    """Open a coordinator on a store in this driver; very large groups are computed on its Spark.
+
+    >>> with embed(spark, "store", topics={"clicks": 6}) as coordinator:  # doctest: +SKIP
+    ...     query = stream.writeStream.foreachBatch(with_what_it_owns(coordinator)).start()
+    ...     query.awaitTermination()
+
+    It ends with the `with` block, with the session, or with the driver's interpreter, whichever is
+    first. When the driver is killed, its lease runs out and whoever waits for the store goes on.
+
+    Parameters
+    ----------
+    spark
+        The driver's session, with Delta (`spark_jobs.session.spark_session`, or
+        conf/spark-defaults.conf under spark-submit).
+    store, config, topics, takeover, address
+        As for `Coordinator.open`.
+
+    Raises
+    ------
+    ConfigError
+        The session has been stopped, or cannot write Delta tables.
+    BusyError, LogError
+        As for `Coordinator.open`.
+    """
+    _check(spark)
+    config = config or Config()
+    engine = SparkEngine(spark, config)
+    try:
+        coordinator = Coordinator.open(
+            store, config=config, topics=topics, engine=engine, takeover=takeover, address=address
+        )
+    except BaseException:
+        engine.close()
+        raise
+    coordinator.when_closed(engine.close)
+    _tie(coordinator, spark)
+    return coordinator
+
+
+def _check(spark: SparkSession) -> None:
+    if not alive(spark):
+        raise ConfigError("the Spark session has been stopped: start one before embedding in it")
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if DELTA_CONF["spark.sql.extensions"] not in extensions:
+        raise ConfigError(
+            f"the Spark session has no Delta (spark.sql.extensions is {extensions!r}): build it "
+            "with spark_jobs.session.spark_session(), or take conf/spark-defaults.conf"
+        )
+    mode = spark.sparkContext.getConf().get("spark.scheduler.mode", "FIFO") or "FIFO"
+    if mode.upper() != "FAIR":
+        logger.warning(
+            "spark.scheduler.mode is %s: targets wait behind the pipeline's own jobs; FAIR lets "
+            "them run beside",
+            mode,
+        )
+
+
+def alive(spark: SparkSession) -> bool:
+    """Whether a session has not been stopped, from here or within its JVM."""
+    context = spark.sparkContext._jsc  # noqa: SLF001 - pyspark has no public word for it
+    if context is None:
+        return False
+    try:
+        return not context.sc().isStopped()
+    except Exception:  # noqa: BLE001 - the JVM is gone
+        return False
+
+
+def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
+    """Close the coordinator when the session ends, or the interpreter does."""
+    closed = threading.Event()
+
+    def watch() -> None:
+        while not closed.wait(WATCH_S):
+            if not alive(spark):
+                logger.warning("the Spark session has ended: the coordinator ends with it")
+                coordinator.close()
+
+    coordinator.when_closed(closed.set)
+    coordinator.when_closed(lambda: atexit.unregister(coordinator.close))
+    atexit.register(coordinator.close)
+    threading.Thread(target=watch, name="muster-embedded", daemon=True).start()
