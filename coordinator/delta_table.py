@@ -139,9 +139,6 @@ class Table:
             # delta-rs reads an empty commit as one that did nothing.
             if reason := damaged(self._disk, self.path):
                 raise CorruptLog(reason)
-            # Whoever wrote it may have died before it was synced, and we are about to build on it.
-            if self._disk.exists(commit_file(self.path, self.version)):
-                self._persist(self.version)
 
     def _create(self, schema: pa.Schema, partition_by: str | None) -> None:
         try:
@@ -157,9 +154,18 @@ class Table:
                 raise CommitFailed(f"{self.path} cannot be made: {one_line(error)}") from None
 
     def refresh(self) -> DeltaTable:
-        """Look at the newest version; the caller compares epochs before it goes on."""
+        """Look at the newest version; the caller compares epochs before it goes on.
+
+        One that is news to us is synced: we are about to build on it, or to answer what it says,
+        and whoever wrote it may have died before, or have been us, with an unknown outcome.
+        """
         with self.lock:
+            if self._broken:
+                raise CommitFailed(self._broken)
+            known = -1 if self.unsure else self.version
             self._adopt(load(self._disk, self.path))
+            if self.version != known and self._disk.exists(commit_file(self.path, self.version)):
+                self._persist(self.version)
             return self.handle
 
     def look(self) -> None:
@@ -211,8 +217,6 @@ class Table:
         if self.unsure:
             self.refresh()
         self.refuse_fenced(epoch)
-        if self._broken:
-            raise CommitFailed(self._broken)
         version, commit_id = self.version + 1, uuid.uuid4().hex
         self.unsure = True
         try:
@@ -256,13 +260,14 @@ class Table:
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
 
     def _persist(self, version: int) -> None:
-        """Sync a commit. One that cannot be must never be built on: nothing is written after it."""
+        """Sync a commit. On one that cannot be nothing is ever built, and nothing answered."""
         if not self._sync:
             return
         try:
             self._disk.sync(commit_file(self.path, version))
             self._disk.sync(log_folder(self.path))
         except OSError as error:
+            self.unsure = True
             self._broken = (
                 f"the disk did not confirm {commit_file(self.path, version)} ({error}): "
                 f"nothing more is written; see to the disk, then open the store again"

@@ -283,9 +283,30 @@ def test_nothing_is_built_on_a_commit_that_the_disk_did_not_confirm(tmp_path, di
         with pytest.raises(CommitFailed, match=r"did not confirm .*2\.json.*see to the disk"):
             log.append(life(1), 2)
         disk.fail = lambda *_: None
+    for use in (log.look, lambda: replayed(log)):  # nor answered what it says
+        with pytest.raises(CommitFailed, match="did not confirm"):
+            use()
     again = claimed(tmp_path)
     again.append(life(2), 3)
     assert replayed(again) == life(1) + life(2)
+
+
+def test_what_turns_out_to_have_landed_is_synced_before_anything_is_built_on_it(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk)
+    unseen = commit_file(log.store + "/log", 2)
+    disk.fail = failing("exists", f"{2:020}.json", errno.EIO)
+
+    def unheard(table, actions, epoch, commit_id):
+        transact(table, actions, epoch, commit_id)
+        raise OSError(errno.ETIMEDOUT, "the answer was lost")
+
+    log._table._transact = unheard
+    with pytest.raises(CommitFailed, match="whether it landed cannot be seen"):
+        log.append(life(1), 2)
+    disk.fail = lambda *_: None
+    disk.calls.clear()
+    assert replayed(log) == life(1)
+    assert unseen in disk.calls
 
 
 def test_a_look_that_fails_is_not_a_yes(tmp_path, disk):
