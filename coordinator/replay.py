@@ -123,7 +123,7 @@ def _target_member(record: TargetMember, state: State) -> None:
 @_replay.register
 def _current(record: CurrentMember, state: State) -> None:
     group = state.groups.get(record.group_id)
-    member = _find(state, record.group_id, record.member_id)
+    member = None if group is None else group.members.get(record.member_id)
     if group is None or member is None:
         return
     old = member.current
@@ -137,21 +137,16 @@ def _current(record: CurrentMember, state: State) -> None:
 
 @_replay.register
 def _advanced(record: MembersAdvanced, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is None:
+        return
+    group_id, epoch, stable = record.group_id, record.member_epoch, MemberState.STABLE
     for member_id in record.member_ids:
-        group = state.groups.get(record.group_id)
-        member = _find(state, record.group_id, member_id)
-        if group is None or member is None:
-            continue
-        old = member.current
-        new = CurrentMember(
-            record.group_id,
-            member_id,
-            record.member_epoch,
-            old.member_epoch,
-            MemberState.STABLE,
-            old.assigned,
-        )
-        _at(group, member, new)
+        member = group.members.get(member_id)
+        if member is not None:
+            old = member.current
+            new = CurrentMember(group_id, member_id, epoch, old.member_epoch, stable, old.assigned)
+            _at(group, member, new)
 
 
 @_replay.register
@@ -364,11 +359,12 @@ def _less(counter: Counter[K], key: K) -> bool:
 
 
 def _at(group: Group, member: Member, record: CurrentMember) -> None:
-    if member.stable:
-        _less(group.stable_at, member.epoch)
+    old, counts = member.current, group.stable_at
+    if old.state is MemberState.STABLE:
+        _less(counts, old.member_epoch)
     member.current = record
-    if member.stable:
-        group.stable_at[member.epoch] += 1
+    if record.state is MemberState.STABLE:
+        counts[record.member_epoch] += 1
 
 
 def _release(group: Group, member: Member, holding: Holding) -> None:
