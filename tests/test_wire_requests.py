@@ -168,6 +168,16 @@ def test_the_cluster_is_this_node(side, version):
         assert (int(answer.error_code), answer.brokers) == (115, ())
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_no_group_is_a_classic_one(side, version):
+    answer = side.ask(
+        Api.DESCRIBE_GROUPS, version, groups=["g"], include_authorized_operations=False
+    )
+    (group,) = answer.groups
+    assert (group.group_id, group.group_state, group.members) == ("g", "Dead", ())
+    assert int(group.error_code) == (69 if version >= 6 else NONE)
+
+
 @pytest.mark.parametrize("version", range(1, 11))
 def test_every_partition_begins_and_ends_at_offset_0(side, version):
     partitions = [{"partition_index": p, "timestamp": -1} for p in (3, 4)]
@@ -256,6 +266,32 @@ def test_a_heartbeat_that_repeats_itself_is_decided_anew(side):
     assert int(side.beat("m1", 2).error_code) == ErrorCode.UNKNOWN_MEMBER_ID
     side.join("m1", "clicks")
     assert side.beat("m1", 2).member_epoch != side.beat("m1", 4).member_epoch
+
+
+def held(answer):
+    found = partitions_of(answer.assignment) if answer.assignment else {}
+    return answer.member_epoch, found.get(CLICKS, [])
+
+
+def test_who_reports_nothing_while_it_takes_what_it_was_given_has_not_let_go_of_it(side):
+    """As librdkafka's second heartbeat does, in full."""
+    assert held(side.join("m1", "clicks")) == (2, [0, 1, 2, 3])
+    assert held(side.join("m2", "clicks")) == (3, [])
+    words = {"rebalance_timeout": 60_000, "subscribed_topic_names": ["clicks"]}
+    assert held(side.beat("m1", 2, {}, **words)) == (2, [0, 1])
+    assert held(side.beat("m2", 3)) == (3, [])
+    assert held(side.beat("m1", 2, {CLICKS: [0, 1, 2, 3]})) == (2, [])
+    assert held(side.beat("m2", 3)) == (3, [])
+    assert side.beat("m1", 2, {CLICKS: [0, 1]}).member_epoch == 3
+    assert held(side.beat("m2", 3)) == (3, [2, 3])
+
+
+def test_who_was_told_to_let_go_of_everything_and_reports_nothing_has(side):
+    side.join("m1", "clicks")
+    assert held(side.beat("m1", 2, {CLICKS: [0, 1, 2, 3]}, subscribed_topic_names=[])) == (2, [])
+    side.join("m2", "clicks")
+    assert side.beat("m1", 2, {}).member_epoch > 2
+    assert held(side.beat("m2", 4, {}))[1] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("version", [0, 1])

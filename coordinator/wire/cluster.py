@@ -21,6 +21,8 @@ SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 NOBODY = {"node_id": -1, "host": "", "port": -1}
 MILLISECOND = timedelta(milliseconds=1)
+GROUP_NOT_FOUND_SINCE = 6
+"""Of DescribeGroups; before, an unknown group was a dead one."""
 
 
 def api_versions(request: Request, cluster: Cluster) -> Call:
@@ -135,6 +137,25 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     return ready(answer | {"coordinators": [answer | {"key": key} for key in keys]})
 
 
+def describe_groups(request: Request, _cluster: Cluster) -> Call:
+    """Know no classic group: clients ask for one where they found no consumer group."""
+    since = request.version >= GROUP_NOT_FOUND_SINCE
+    code = ErrorCode.group_id_not_found if since else ErrorCode.none
+    groups = [
+        {
+            "error_code": code,
+            "error_message": f"Group {group_id} is not a classic group." if since else None,
+            "group_id": group_id,
+            "group_state": "Dead",
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": (),
+        }
+        for group_id in request.body.groups
+    ]
+    return ready({"groups": groups})
+
+
 def list_offsets(request: Request, cluster: Cluster) -> Call:
     """Say that every partition begins and ends at 0: its data is elsewhere."""
     view = cluster.topics()
@@ -196,6 +217,7 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
     Api.METADATA: metadata,
     Api.DESCRIBE_CLUSTER: describe_cluster,
     Api.FIND_COORDINATOR: find_coordinator,
+    Api.DESCRIBE_GROUPS: describe_groups,
     Api.LIST_OFFSETS: list_offsets,
     Api.FETCH: fetch,
     Api.SASL_HANDSHAKE: no_login,

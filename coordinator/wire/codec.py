@@ -8,7 +8,7 @@ class per version.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -50,6 +50,7 @@ class Api(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
@@ -78,6 +79,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.OFFSET_COMMIT: (2, 10),
     Api.OFFSET_FETCH: (1, 10),
     Api.FIND_COORDINATOR: (0, 6),
+    Api.DESCRIBE_GROUPS: (0, 6),
     Api.LIST_GROUPS: (0, 5),
     Api.SASL_HANDSHAKE: (1, 1),  # after version 0 come bytes without any frame
     Api.API_VERSIONS: (0, 4),
@@ -103,6 +105,8 @@ class Request:
         kio's message; None for an unknown version of ApiVersions.
     event
         What a heartbeat means, kept for the next one: it most often is the same.
+    given
+        Groups and members of this conversation whose last answer brought partitions.
     """
 
     api: Api
@@ -112,6 +116,7 @@ class Request:
     body: Any = None
     client_host: str = ""
     event: Heartbeat | None = None
+    given: set[tuple[str, str]] = field(default_factory=set)
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
@@ -123,6 +128,7 @@ class Request:
             self.body,
             self.client_host,
             self.event,
+            self.given,
         )
 
 
@@ -167,9 +173,9 @@ def encode(request: Request, values: Values) -> bytes:
 def written_part(api: Api, version: int, name: str, values: Values) -> Written:
     """Return one element of an array of a response, ready to be put into many responses."""
     message: Any = load_response_schema(api, version)
-    (field,) = (field for field in fields(message) if field.name == name)
+    (part,) = (part for part in fields(message) if part.name == name)
     out = bytearray()
-    entity_writer(shape_of(field).kind)(out, values)
+    entity_writer(shape_of(part).kind)(out, values)
     return Written(out)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -53,6 +54,8 @@ def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
+            if answer.response.assignment or request.given:
+                _note_given(request, answer.response)
             frame = steady_frame(request.correlation_id, answer.response)
             if frame is not None:
                 return frame
@@ -65,11 +68,37 @@ def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
     """ConsumerGroupHeartbeat."""
     event = request.event
-    if event is None:
+    if _lags(request):
+        event = replace(_heartbeat(request), topic_partitions=None)
+    elif event is None:
         event = _heartbeat(request)
         if request.body.member_id:  # who has none gets another one each time
             request.event = event
     return Call(lambda answers: _heartbeat_values(answers[0]), (event,))
+
+
+def _lags(request: Request) -> bool:
+    """Whether a member reports nothing before it has taken what it was just given.
+
+    librdkafka's second heartbeat does, whatever the first one's answer brought: taken for a release
+    (as Kafka takes it), partitions that it is about to take could go to another member, too.
+    """
+    asked = request.body
+    return (
+        asked.topic_partitions is not None
+        and asked.member_epoch > JOIN
+        and not any(topic.partitions for topic in asked.topic_partitions)
+        and (asked.group_id, asked.member_id) in request.given
+    )
+
+
+def _note_given(request: Request, response: HeartbeatResponse) -> None:
+    """Remember whether the member has just been given partitions."""
+    key = request.body.group_id, response.member_id or ""
+    if response.assignment:
+        request.given.add(key)
+    else:
+        request.given.discard(key)
 
 
 def _heartbeat(request: Request) -> Heartbeat:
