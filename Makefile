@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark sim bench lock clean
+.PHONY: help setup demo test check test-fast test-spark sim faults bench lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ test-spark: $(READY) ## tests that need Spark
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim
+
+faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/faults.md
+	@$(BIN)/python -m tests.faults
 
 bench: $(READY)  ## measure, print tables, write docs/benchmarks.md
 	@$(BIN)/python -m benchmarks

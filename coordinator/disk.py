@@ -78,8 +78,10 @@ class Disk:
             with open(beside, "wb") as file:
                 file.write(content)
             os.replace(beside, path)
-        except BaseException:
+        except BaseException as error:
             self.remove(beside)
+            if isinstance(error, OSError) and error.filename is None:  # what a write raises
+                error.filename = path
             raise
 
     def move(self, path: str, to: str) -> None:

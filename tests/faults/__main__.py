@@ -1,0 +1,97 @@
+"""python -m tests.faults: make every fault, again and again, and write docs/faults.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from . import crash, disk, standby, zombie
+from .report import Outcome, Row, write
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A fault, what makes it in a store with a seed so many times, and how often by default."""
+
+    fault: str
+    make: Callable[[Path, int, int], Outcome]
+    times: int
+
+
+SCENARIOS = {
+    "kill": Scenario("kill -9 under load", crash.killed, 100),
+    "zombie": Scenario("SIGSTOP, takeover, SIGCONT", zombie.woken, 20),
+    "late": Scenario("takeover by force from a live one", zombie.confirms, 20),
+    "standby": Scenario("two stand-bys", standby.two_wait, 10),
+    "full": Scenario("full disk", disk.full, 20),
+    "read-only": Scenario("read-only disk", disk.read_only, 20),
+}
+
+
+def main() -> int:
+    """Make the faults asked for; 1 when something did not hold."""
+    options = _options()
+    where = f"{datetime.now(UTC):%Y-%m-%d}, {_machine()}"
+    rows, broken = [], []
+    for name in options.only or SCENARIOS:
+        scenario = SCENARIOS[name]
+        times = options.times or scenario.times
+        _say(f"{name}: {scenario.fault}, {times} times, --seed {options.seed}")
+        began = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="muster-faults-") as folder:
+                outcome = scenario.make(Path(folder) / "store", options.seed, times)
+        except Exception:  # noqa: BLE001 - the next faults are made all the same
+            _say(traceback.format_exc())
+            broken.append(name)
+            continue
+        seconds = time.monotonic() - began
+        _say(f"  {outcome.seen}; {seconds:.0f} s")
+        rows.append(Row(scenario.fault, outcome, options.seed, seconds, where))
+    if options.write:
+        write(rows, [scenario.fault for scenario in SCENARIOS.values()])
+    if broken:
+        _say(f"did not hold: {', '.join(broken)}")
+    return int(bool(broken))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+
+
+def _options() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    words.add_argument("--seed", type=_whole, default=random.SystemRandom().randrange(10_000))
+    words.add_argument("--times", type=_whole, help="instead of each one's own number")
+    words.add_argument("--only", nargs="+", choices=SCENARIOS, metavar="NAME", help=_names())
+    words.add_argument("--no-write", dest="write", action="store_false", help="leave docs alone")
+    return words.parse_args()
+
+
+def _names() -> str:
+    return f"some of {', '.join(SCENARIOS)}"
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 0 or more")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""node: what runs in a coordinator's process: requests from a pipe in, answers out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from coordinator import Coordinator
+from coordinator.config import Config
+
+TOPICS = {"clicks": 12, "orders": 6}
+
+
+class Teller:
+    """Sends whole messages from any thread."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def __call__(self, kind: str, *what: object) -> None:
+        with self._lock, suppress(OSError):  # nobody listens any more
+            self._pipe.send((kind, *what))
+
+
+class _Said(logging.Handler):
+    """What the coordinator logs is told too."""
+
+    def __init__(self, tell: Teller) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell("said", self.format(record))
+
+
+def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
+    """Open a coordinator on a store, and answer until the pipe ends."""
+    tell = Teller(pipe)
+    logging.getLogger("muster").addHandler(_Said(tell))
+    tell("began", time.monotonic())
+    try:
+        coordinator = Coordinator.open(store, config=config, topics=TOPICS, takeover=takeover)
+    except Exception as error:  # noqa: BLE001 - told to whoever started us
+        tell("failed", f"{type(error).__name__}: {error}")
+        return
+    with coordinator:
+        tell("serves", time.monotonic())
+        answer_all(coordinator, pipe, tell)
+
+
+def answer_all(coordinator: Coordinator, pipe: Connection, tell: Teller) -> None:
+    """Ask the coordinator what the pipe asks; many questions may be under way at once."""
+    with ThreadPoolExecutor(4) as pool:
+        while True:
+            try:
+                number, method, fields = pipe.recv()
+            except (EOFError, OSError):
+                return
+            if method == "consumer_group_heartbeat":
+                found = coordinator.submit_heartbeat(**fields)
+            else:
+                found = pool.submit(getattr(coordinator, method), **fields)
+            found.add_done_callback(_told(tell, number))
+
+
+def _told(tell: Teller, number: int) -> Callable[[Any], None]:
+    return lambda found: tell("answer", number, found.result())

@@ -1,0 +1,37 @@
+"""shadow: the state that the log alone says, followed from outside; no coordinator is asked."""
+
+from __future__ import annotations
+
+import os
+
+from coordinator.delta_log import read
+from coordinator.replay import replay
+from coordinator.state import State
+from tests import invariants
+
+
+class Shadow:
+    """Replays what was written since the last look, and checks all that must always hold."""
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self._store = store
+        self.state = State()
+        self.position = 0
+        self.claims: list[int] = []
+
+    def follow(self) -> None:
+        """Look: one owner a partition, epochs in order, one writer at a time, no gap."""
+        for batch in read(self._store, after=self.position):
+            rows = len(batch.records) or 1
+            assert batch.position == self.position + rows, f"a gap after {self.position}: {batch}"
+            self.position = batch.position
+            newest = self.claims[-1] if self.claims else 0
+            assert batch.epoch >= newest, f"epoch {batch.epoch} wrote after {newest} had claimed"
+            if not batch.records:
+                assert batch.epoch == newest + 1, f"claim {batch.epoch} follows {newest}"
+                self.claims.append(batch.epoch)
+            before = invariants.epochs(self.state)
+            for record in batch.records:
+                replay(self.state, record)
+            invariants.check(self.state)
+            invariants.check_rising(before, invariants.epochs(self.state))
