@@ -90,6 +90,10 @@ class Computing:
             self._failed(flight.task, "cancelled")
         return flight is not None
 
+    def supersede(self, group_id: str) -> None:
+        """Give up what is computed for a group: another computation came first."""
+        self._give_up(group_id)
+
     def give_up_all(self) -> None:
         """Give up everything, for good: another coordinator has the store."""
         for group_id in list(self._flights):

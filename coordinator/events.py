@@ -9,8 +9,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from coordinator.errors import ErrorCode
-from coordinator.records import Record, TargetMember
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.records import MemberMetadata, Record, TargetMember
 from coordinator.spans import Spans
 from coordinator.targets import WholeTarget
 
@@ -200,6 +200,29 @@ class TargetComputed:
 
 
 @dataclass(frozen=True, slots=True)
+class Propose:
+    """A target that an external job wrote to the table, read from there and checked.
+
+    Attributes
+    ----------
+    members
+        Those that it was computed for.
+    refusal
+        What was found wrong with it; nothing else counts then.
+    """
+
+    group_id: str
+    group_epoch: int
+    run_id: str
+    assignor: str = ""
+    moved: int = 0
+    partial: bool = False
+    written: Written | None = None
+    members: Mapping[str, MemberMetadata] = field(default_factory=dict)
+    refusal: GroupError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TargetFailed:
     """A ComputeTarget task came to nothing."""
 
@@ -244,6 +267,7 @@ Event: TypeAlias = (
     | DescribeConfig
     | Prepare
     | Install
+    | Propose
     | TopicsSeen
     | RegexesResolved
     | TargetComputed

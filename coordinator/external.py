@@ -17,6 +17,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
     Install,
     Prepare,
+    Propose,
     Result,
     TargetComputed,
     TargetFailed,
@@ -24,8 +25,10 @@ from coordinator.events import (
     Written,
 )
 from coordinator.records import (
+    ACCEPTED,
     ComputationPrepared,
     GroupMetadata,
+    ProposalJudged,
     Record,
     TargetMember,
     TargetMetadata,
@@ -98,15 +101,51 @@ def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
     return _installed_whole(group, found, event.written, done)
 
 
+def proposed(state: State, event: Propose, now_ms: int) -> Result:
+    """Install what an external job proposes, or say why not; the job reads the answer in the log.
+
+    What the group's own engine is computing meanwhile is superseded.
+    """
+    records: list[Record] = []
+    verdict = ACCEPTED
+    try:
+        records = _proposed(state, event, now_ms)
+    except GroupError as error:
+        verdict = f"{error.code.name}: {error.message}"
+    judged = ProposalJudged(event.group_id, event.run_id, event.group_epoch, verdict)
+    return Result([*records, judged], verdict)
+
+
+def _proposed(state: State, event: Propose, now_ms: int) -> list[Record]:
+    if event.refusal is not None:
+        raise event.refusal
+    group = _group(state, event.group_id)
+    if group.installed is not None and group.installed.computation_id == event.run_id:
+        return []  # we crashed after the installation, before its file was taken away
+    if event.group_epoch <= group.assignment_epoch:
+        raise _stale(group, event.group_epoch)
+    assert event.written is not None
+    run = ComputationPrepared(event.group_id, event.run_id, event.group_epoch, now_ms)
+    found = Computation(run, dict(event.members), [], {})
+    done = _metadata(
+        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
+    )
+    return list(_installed_whole(group, found, event.written, done).records)
+
+
+def _stale(group: Group, group_epoch: int) -> GroupError:
+    return GroupError(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"The assignment was computed for group epoch {group_epoch}; the group already has "
+        f"one for {group.assignment_epoch}: prepare again.",
+    )
+
+
 def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation:
     """Return the computation that the group waits for, if it is this one (K-45, K-46)."""
     found = group.computation
     if group_epoch <= group.assignment_epoch:
-        raise GroupError(
-            ErrorCode.STALE_MEMBER_EPOCH,
-            f"The assignment was computed for group epoch {group_epoch}; the group already has "
-            f"one for {group.assignment_epoch}: prepare again.",
-        )
+        raise _stale(group, group_epoch)
     if found is None or found.record.computation_id != computation_id:
         raise GroupError(
             ErrorCode.UNKNOWN_MEMBER_ID,

@@ -1,4 +1,4 @@
-"""keeper: what must be done beside the loop: the lease, the topics, the care of the log."""
+"""keeper: what must be done beside the loop: lease, topics, proposals, the care of the log."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import logging
 import threading
 from collections.abc import Callable
 
+from coordinator import inbox
+from coordinator.errors import GroupError
 from coordinator.lease import Lease
 from coordinator.loading import replayed
 from coordinator.log import LogError, RecordLog
 from coordinator.loop import Loop
+from coordinator.records import ACCEPTED
 from coordinator.snapshot import records_of
 from coordinator.status import Status
 
 CARE_S = 0.25
+PROPOSALS_S = 0.5
 ROWS_A_MEMBER = 3
 logger = logging.getLogger("muster.coordinator")
 
 
 class Keeper:
-    """Three threads that never hold up an answer."""
+    """Threads that never hold up an answer."""
 
     def __init__(self, loop: Loop, lease: Lease | None) -> None:
         self._loop = loop
@@ -32,6 +36,8 @@ class Keeper:
         ]
         if lease is not None:
             jobs.append(("lease", config.lease.renew_ms / 1000, self._renew))
+        if loop.runner.log.store is not None:
+            jobs.append(("proposals", PROPOSALS_S, self._proposals))
         self._snapshot_at = 0
         self._threads = [
             threading.Thread(
@@ -73,6 +79,22 @@ class Keeper:
         event = self._loop.runner.look_at_topics()
         if event is not None:
             self._loop.submit([event]).result()
+
+    def _proposals(self) -> None:
+        """Judge what external jobs propose; a verdict that did not last is given again."""
+        store = self._loop.runner.log.store
+        assert store is not None
+        for run_id in inbox.waiting(store):
+            if self._loop.runner.status is not Status.ACTIVE:
+                return
+            event = inbox.judged(store, run_id)
+            (answer,) = self._loop.submit([event]).result()
+            if isinstance(answer, GroupError):
+                return
+            logger.info("proposal %s of group %s: %s", run_id, event.group_id, answer.response)
+            if answer.response == ACCEPTED:
+                self._loop.computing.supersede(event.group_id)
+            inbox.take_away(store, run_id)
 
     def _care(self) -> None:
         """Pack, clean up, and write a snapshot when there is enough new."""

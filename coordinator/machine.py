@@ -26,6 +26,7 @@ from coordinator.events import (
     OffsetDelete,
     OffsetFetch,
     Prepare,
+    Propose,
     RegexesResolved,
     Result,
     TargetComputed,
@@ -86,6 +87,8 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return external.prepare(state, config, event, now_ms)
         case Install():
             return external.install(state, event, now_ms)
+        case Propose():
+            return external.proposed(state, event, now_ms)
         case TargetComputed():
             return external.computed(state, event, now_ms)
         case TargetFailed():

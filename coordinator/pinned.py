@@ -48,8 +48,8 @@ class Pinned:
 
     Attributes
     ----------
-    group_epoch
-        For which a target is to be computed.
+    group_epoch, assignment_epoch
+        For which a target is to be computed, and that of the last target.
     assignor
         Of the last target; "" when there was none.
     settings
@@ -72,11 +72,8 @@ class Pinned:
         self.group_id = group_id
         state, self.installed_at = self._facts()
         group = state.groups[group_id]
-        self.group_epoch, self.assignor, self.installed = (
-            group.epoch,
-            group.assignor,
-            group.installed,
-        )
+        self.group_epoch, self.assignment_epoch = group.epoch, group.assignment_epoch
+        self.assignor, self.installed = group.assignor, group.installed
         self.settings = state.settings.get(group_id, {})
         regexes = {regex: found.topics for regex, found in group.regexes.items()}
         self.lists = self._subscriptions(regexes)

@@ -178,6 +178,20 @@ class ComputationPrepared(Record, frozen=True, gc=False):
     deadline_ms: int
 
 
+class ProposalJudged(Record, frozen=True, gc=False):
+    """What became of a target that an external job proposed; the job waits for this. No state.
+
+    `reason` is ACCEPTED, or the name of the error and what is wrong.
+    """
+
+    kind: ClassVar[str] = "proposal"
+    group_id: str
+    computation_id: str
+    """The run's."""
+    group_epoch: int
+    reason: str
+
+
 class Tombstone(Record, frozen=True, gc=False):
     """The end of a key: `of` is the kind of the records that it ends."""
 
@@ -190,6 +204,7 @@ class Tombstone(Record, frozen=True, gc=False):
     partition: int | None = None
 
 
+ACCEPTED = "accepted"
 IN_MEMORY = "whole"
 """The field that is not written to the log."""
 
@@ -210,6 +225,7 @@ KINDS: dict[str, type[Record]] = {
         GroupConfigured,
         TopicChanged,
         ComputationPrepared,
+        ProposalJudged,
         Tombstone,
     )
 }

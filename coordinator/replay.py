@@ -24,6 +24,7 @@ from coordinator.records import (
     MembersAdvanced,
     MemberState,
     OffsetCommitted,
+    ProposalJudged,
     Record,
     RegexResolved,
     TargetMember,
@@ -184,6 +185,11 @@ def _computation(record: ComputationPrepared, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         group.computation = Computation.of(record, group, state.topics)
+
+
+@_replay.register
+def _judged(record: ProposalJudged, state: State) -> None:
+    """Change nothing: it is for the job that waits."""
 
 
 @_replay.register

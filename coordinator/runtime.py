@@ -148,7 +148,7 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop; any thread may, twice too."""
+        """Answer what is asked, hand the store over at once, and stop; twice is no fault."""
         with self._closing:
             self._loop.close()
             if self._keeper is not None:

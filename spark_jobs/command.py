@@ -84,10 +84,22 @@ def assign(
     run_id: Annotated[
         str | None, typer.Option(help="Name of this run: done twice, it writes once.")
     ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="A coordinator's store: compute the target of --group there.")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Group id; goes with --store")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
 ) -> None:
-    """Assign partitions to members: a spec in, an assignment out; or tables in, a table out."""
+    """Assign partitions to members: a spec in, an assignment out; or tables in, a table out.
+
+    Or, with --store and --group, compute a group's target on Spark for its coordinator to install.
+    """
     settings = load_config(config)
+    if store is not None or group is not None:
+        if {spec, members, topics, owned, previous, output, plot} != {None}:
+            raise SpecError("--store and --group say it all: what else is read is in the store")
+        _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
+        return
     options = job.Options(assignor or "uniform", imbalance, max_moves)
     wanted = Output(output, format_, report or json_, json_, show.plot_path(plot) if plot else None)
     if members is None and topics is None:
@@ -97,19 +109,33 @@ def assign(
         return
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
-    if owned and previous:
-        raise SpecError("give either --owned or --previous: both say who owned what")
-    work = job.Job(
-        members=TableRef.of(members, "--members"),
-        topics=TableRef.of(topics, "--topics"),
-        owned=TableRef.of(owned, "--owned") if owned else None,
-        previous=TableRef.of(previous, "--previous") if previous else None,
-        output=output,
-        options=options,
-        engine=engine,
-        run_id=run_id,
-    )
+    inputs = _inputs(members=members, topics=topics, owned=owned, previous=previous)
+    work = job.Job(**inputs, output=output, options=options, engine=engine, run_id=run_id)
     _print_done(work, job.run(work, settings), wanted, settings)
+
+
+def _inputs(**named: str | None) -> dict[str, Any]:
+    """Return the tables that options name."""
+    if named["owned"] and named["previous"]:
+        raise SpecError("give either --owned or --previous: both say who owned what")
+    return {name: TableRef.of(text, f"--{name}") if text else None for name, text in named.items()}
+
+
+def _propose(
+    store: str | None,
+    group: str | None,
+    asked: tuple[str | None, str | None, int | None, str | None],
+    engine: Engine,
+    config: Config,
+) -> None:
+    """Compute the target of a group of a store, and say what its coordinator made of it."""
+    if store is None or group is None:
+        raise SpecError("give both --store and --group: a group is known by both")
+    if engine == Engine.local:
+        raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
+    from spark_jobs.propose import Wanted, run  # noqa: PLC0415 - others never import pyspark
+
+    print(show.as_json(run(Wanted(store, group, *asked), config)))  # noqa: T201 - the answer
 
 
 def _specs(

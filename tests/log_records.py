@@ -16,6 +16,7 @@ from coordinator.records import (
     MembersAdvanced,
     MemberState,
     OffsetCommitted,
+    ProposalJudged,
     RegexResolved,
     TargetMember,
     TargetMetadata,
@@ -102,6 +103,7 @@ RECORDS = {
         TopicChanged, texts, texts, partitions, st.lists(names, max_size=3).map(tuple)
     ),
     ComputationPrepared: st.builds(ComputationPrepared, texts, texts, epochs, longs),
+    ProposalJudged: st.builds(ProposalJudged, texts, texts, epochs, texts),
     Tombstone: st.builds(
         _tombstone,
         st.sampled_from(sorted({*KINDS, PARTITION_METADATA} - {Tombstone.kind})),

@@ -1,0 +1,137 @@
+"""inbox: the folder `<store>/proposals`, where external jobs say what they computed.
+
+A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
+it names, checks it, has the verdict written to the log, and takes the file away. A file whose
+verdict is durable but which is still there is judged again, to the same end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow.compute as pc
+
+from coordinator.delta_log import read
+from coordinator.disk import Disk
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import Propose
+from coordinator.log import LogError
+from coordinator.pinned import Pinned
+from coordinator.proposals import Proposal, written
+from coordinator.records import MemberMetadata, ProposalJudged
+from coordinator.source import Source
+
+FOLDER = "proposals"
+ENDING = ".json"
+
+
+def put(store: str | os.PathLike[str], proposal: Proposal) -> None:
+    """Propose a target to whoever coordinates the store."""
+    disk, path = Disk(), _path(store, proposal.run_id)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    disk.replace(path, msgspec.json.format(msgspec.json.encode(proposal)) + b"\n")
+    disk.sync(path)
+
+
+def waiting(store: str | os.PathLike[str]) -> list[str]:
+    """Return the run ids of the proposals that wait, in order."""
+    names = Disk().names(os.path.join(os.path.abspath(store), FOLDER))
+    return [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
+
+
+def take_away(store: str | os.PathLike[str], run_id: str) -> None:
+    """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
+    Disk().remove(_path(store, run_id))
+
+
+def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
+    """Read what a proposal names, and check it against the group that it was computed for.
+
+    Raises
+    ------
+    OSError, LogError
+        The store cannot be read now: try again.
+    """
+    proposal = None
+    try:
+        proposal = _proposal(store, run_id)
+        return _checked(store, proposal)
+    except GroupError as error:
+        group_id, epoch = (proposal.group_id, proposal.group_epoch) if proposal else ("", 0)
+        return Propose(group_id, epoch, run_id, refusal=error)
+
+
+def verdict(
+    store: str | os.PathLike[str], run_id: str, after: int
+) -> tuple[ProposalJudged | None, int]:
+    """Return what a job was answered, if it was, and the position up to which this was seen."""
+    for batch in read(store, after):
+        after = batch.position
+        for record in batch.records:
+            if isinstance(record, ProposalJudged) and record.computation_id == run_id:
+                return record, after
+    return None, after
+
+
+def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
+    try:
+        found = msgspec.json.decode(Disk().read(_path(store, run_id)), type=Proposal)
+    except msgspec.DecodeError as error:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"Proposal {run_id} cannot be read: {error}."
+        ) from None
+    if found.run_id != run_id:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"Proposal {run_id} names run {found.run_id!r}: a file bears the name of its run.",
+        )
+    return found
+
+
+def _checked(store: str | os.PathLike[str], proposal: Proposal) -> Propose:
+    newest = Source.of(store)
+    if proposal.position > newest.position:
+        raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
+    pinned = Pinned(Source.of(store, proposal.position), proposal.group_id)
+    if proposal.group_epoch != pinned.group_epoch:
+        raise _invalid(proposal, f"the group epoch was {pinned.group_epoch} at its position")
+    try:
+        found = written(store, proposal, pinned.spec(), pinned.topics)
+    except LogError as error:  # the rows are not there, or are others
+        raise _invalid(proposal, str(error)) from None
+    if found.members != proposal.members:
+        raise _invalid(proposal, f"the group had {found.members} members at its position")
+    return Propose(
+        proposal.group_id,
+        proposal.group_epoch,
+        proposal.run_id,
+        proposal.assignor,
+        proposal.moved,
+        proposal.partial,
+        found,
+        dict(_members(pinned)),
+    )
+
+
+def _members(pinned: Pinned) -> Iterator[tuple[str, MemberMetadata]]:
+    rows = pinned.members
+    instances = pc.fill_null(rows["instance_id"], "").to_pylist()
+    for member_id, instance_id in zip(rows["member_id"].to_pylist(), instances, strict=True):
+        yield (
+            member_id,
+            MemberMetadata(pinned.group_id, member_id, instance_id=instance_id or None),
+        )
+
+
+def _invalid(proposal: Proposal, why: str) -> GroupError:
+    return GroupError(
+        ErrorCode.INVALID_ASSIGNMENT,
+        f"The target of run {proposal.run_id} for group epoch {proposal.group_epoch}, computed at "
+        f"position {proposal.position} of the log, is refused: {why}.",
+    )
+
+
+def _path(store: str | os.PathLike[str], run_id: str) -> str:
+    return os.path.join(os.path.abspath(store), FOLDER, run_id + ENDING)

@@ -1,0 +1,143 @@
+"""A target for a group of a store, computed by a job of its own: `assign.py --store … --group …`.
+
+The job never writes the log. It commits its rows to the table of targets, proposes them to whoever
+coordinates the store, and waits for the verdict in the log. When nobody does, it coordinates the
+store itself for as long as that takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assignors import SpecError
+from coordinator import Coordinator, inbox
+from coordinator.config import Config
+from coordinator.errors import GroupError
+from coordinator.lease import Lease
+from coordinator.log import NoLog
+from coordinator.pinned import Pinned
+from coordinator.proposals import Proposal
+from coordinator.records import ACCEPTED, ProposalJudged
+from coordinator.runtime import wall_ms
+from coordinator.source import Source
+from coordinator.tables import BusyError
+from spark_jobs.delegated import Work, compute
+from spark_jobs.job import Options
+from spark_jobs.session import spark_session
+
+LOOK_S = 0.25
+logger = logging.getLogger("muster.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the job is asked for; what is None follows from the group.
+
+    Attributes
+    ----------
+    run_id
+        Done twice under one name, it writes once.
+    """
+
+    store: str
+    group_id: str
+    assignor: str | None = None
+    imbalance: str | None = None
+    max_moves: int | None = None
+    run_id: str | None = None
+
+
+def run(wanted: Wanted, config: Config) -> dict[str, Any]:
+    """Compute a group's target, propose it, and return what came of it.
+
+    Raises
+    ------
+    SpecError
+        There is no such store or group, or the assignor refuses.
+    BusyError
+        Nobody judged it in time; it is not proposed any more.
+    RuntimeError
+        It was refused; the message begins with the error's name.
+    """
+    store = os.path.abspath(wanted.store)
+    try:
+        pinned = Pinned(Source.of(store), wanted.group_id)
+    except (NoLog, GroupError) as error:
+        raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
+    before = _before(store, wanted.run_id)
+    if before is not None:
+        return _outcome(before, {"run_id": wanted.run_id, "already_judged": True})
+    facts = {"group_id": wanted.group_id, "group_epoch": pinned.group_epoch}
+    if pinned.group_epoch <= pinned.assignment_epoch:
+        return facts | {"verdict": "nothing to compute", "position": pinned.source.position}
+    run_id = wanted.run_id or str(uuid.uuid4())
+    options = _options(wanted, pinned, config)
+    work = Work(store, pinned, run_id, options, config, config.engine.timeout_ms / 1000)
+    proposal = compute(spark_session("muster-assign"), work, _say)
+    inbox.put(store, proposal)
+    return _outcome(_verdict(store, proposal, config), asdict_of(proposal))
+
+
+def asdict_of(proposal: Proposal) -> dict[str, Any]:
+    """Return what a proposal says, by name."""
+    return {name: getattr(proposal, name) for name in proposal.__struct_fields__}
+
+
+def _options(wanted: Wanted, pinned: Pinned, config: Config) -> Options:
+    """Return how to assign: as asked for, else as the last target was made, else the default."""
+    name = wanted.assignor or pinned.assignor or config.kafka.assignors[0]
+    own = asdict(Options.of_group(name, pinned.settings))
+    asked = {"imbalance": wanted.imbalance, "max_moves": wanted.max_moves}
+    return Options(**own | {key: value for key, value in asked.items() if value is not None})
+
+
+def _before(store: str, run_id: str | None) -> ProposalJudged | None:
+    """Return what became of an earlier run of this name."""
+    return None if run_id is None else inbox.verdict(store, run_id, after=0)[0]
+
+
+def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
+    """Wait for what the coordinator says; without one, be it."""
+    lease = Lease(store, "", "", config.lease, wall_ms)
+    after = proposal.position
+    until = time.monotonic() + config.engine.timeout_ms / 1000
+    while time.monotonic() < until:
+        found, after = inbox.verdict(store, proposal.run_id, after)
+        if found is not None:
+            return found
+        if lease.holder() is None:
+            _judge(store, proposal, config)
+        else:
+            time.sleep(LOOK_S)
+    inbox.take_away(store, proposal.run_id)
+    raise BusyError(
+        f"the coordinator of {store} did not judge run {proposal.run_id} within "
+        f"{config.engine.timeout_ms / 1000:g} s (engine.timeout_ms): look at it, and try again"
+    )
+
+
+def _judge(store: str, proposal: Proposal, config: Config) -> None:
+    """Coordinate the store until the proposal is judged; not when somebody else was faster."""
+    try:
+        coordinator = Coordinator.open(Path(store), config=config, takeover="refuse")
+    except BusyError:
+        return
+    with coordinator:
+        while coordinator.status == "active" and proposal.run_id in inbox.waiting(store):
+            time.sleep(LOOK_S)
+
+
+def _outcome(found: ProposalJudged, facts: dict[str, Any]) -> dict[str, Any]:
+    if found.reason != ACCEPTED:
+        raise RuntimeError(found.reason)
+    return facts | {"verdict": found.reason}
+
+
+def _say(stage: str, rows: int) -> None:
+    logger.info("%s%s", stage, f" {rows:,} rows" if rows else "")
