@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
+from deltalake import CommitProperties
 
-from coordinator import keeper, membership, reconcile, replay
+from coordinator import delta_table, keeper, membership, reconcile, replay
+from coordinator.delta_table import COMMIT_ID, Table, load
 from coordinator.log import MemoryLog
 from coordinator.records import CurrentMember
 from coordinator.runner import Runner
 from coordinator.state import Group
 
 sys.path.insert(0, str(ROOT))
-from tests.sim.run import simulate
+from tests.sim import delta
+from tests.sim.run import DELTA_EVERY, simulate
+from tests.sim.shrink import shrink
 
 SEEDS = 25
+IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
+IN_A_FOLDER = range(0, 100, DELTA_EVERY)
 commit, records_of = Runner._commit, keeper.records_of
 
 PLANTED = {
@@ -43,8 +50,35 @@ PLANTED = {
 """Where, what is replaced, and by what."""
 
 
-def first_violation(seeds):
-    return next((found for found in map(simulate, seeds) if found.violation is not None), None)
+def rebased(table, actions, epoch, commit_id):
+    """Commit with delta-rs's own retries."""
+    properties = CommitProperties(custom_metadata={COMMIT_ID: commit_id})
+    table.create_write_transaction(
+        list(actions),
+        "append",
+        table.schema(),
+        table.metadata().partition_columns or None,
+        commit_properties=properties,
+    )
+
+
+def refreshed(self):
+    """Look at the newest version, and take it for durable."""
+    self._adopt(load(self._disk, self.path))
+    return self.handle
+
+
+PLANTED_IN_A_FOLDER = {
+    "commits are not synced": (Table, "_persist", lambda *_: None),
+    "what landed unheard is not synced": (Table, "refresh", refreshed),
+    "a coordinator that lost the log still writes": (Table, "refuse_fenced", lambda *_: None),
+    "commits are laid on top of others'": (delta, "transact", rebased),
+    "a torn commit is left where it is": (delta_table, "set_aside_torn", lambda *_: None),
+}
+
+
+def violations(seeds):
+    return (found for found in map(simulate, seeds) if found.violation is not None)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -56,11 +90,36 @@ def test_all_holds(seed):
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(monkeypatch, bug):
     monkeypatch.setattr(*PLANTED[bug])
-    assert first_violation(range(60)) is not None
+    assert next(violations(IN_MEMORY)).violation
 
 
-def test_a_seed_is_one_run_in_every_process():
-    code = "from tests.sim.run import simulate; print('\\n'.join(simulate(1).events))"
+@pytest.mark.parametrize("bug", PLANTED_IN_A_FOLDER)
+def test_a_planted_bug_of_the_log_in_a_folder_is_found(monkeypatch, bug):
+    monkeypatch.setattr(*PLANTED_IN_A_FOLDER[bug])
+    assert next(violations(IN_A_FOLDER)).violation
+
+
+def test_the_shrunk_story_of_a_bug_shows_it_in_muster_trace(monkeypatch, muster_here):
+    """The answers go wrong as long as the bug is there, and only so long."""
+
+    def errors(story):
+        done = muster_here("trace", stdin="\n".join(story.trace))
+        answers = [
+            json.loads(line)["response"] for line in done.stdout.splitlines() if b"response" in line
+        ]
+        return {answer.get("error") for answer in answers}
+
+    with monkeypatch.context() as planted:
+        planted.setattr(*PLANTED["partitions are given that others hold"])
+        stories = (shrink(found, runs_max=60) for found in violations(IN_MEMORY))
+        story = next(story for story in stories if not story.untold)
+        assert "UNKNOWN_SERVER_ERROR" in errors(story)
+    assert errors(story) == {"NONE"}
+
+
+@pytest.mark.parametrize("seed", [1, 9 * DELTA_EVERY])
+def test_a_seed_is_one_run_in_every_process(seed):
+    code = f"from tests.sim.run import simulate; print('\\n'.join(simulate({seed}).events))"
     said = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -73,4 +132,4 @@ def test_a_seed_is_one_run_in_every_process():
         for order in ("1", "2")
     ]
     assert said[0] == said[1]
-    assert len(said[0].splitlines()) > 100
+    assert len(said[0].splitlines()) > 60

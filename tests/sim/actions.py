@@ -50,6 +50,8 @@ class Actions:
             ("a coordinator stops", 1.0, troubles.stops),
             ("a clock jumps", 0.4, troubles.clock_jumps),
             ("a snapshot is written", 0.7, troubles.snapshot),
+            ("a coordinator keeps house", 2.0, troubles.keeps_house),
+            ("the power fails", 0.3, troubles.power_fails),
         ]
         self._kinds = [
             (weight, do)

@@ -28,8 +28,15 @@ FAULTS = {
     "crash before a commit": 0.05,
     "crash after a commit": 0.05,
     "take-over within a commit": 0.05,
+    "commit within a claim": 0.3,
     "look fails": 0.1,
     "replay fails": 0.2,
+    # The disk below a log in a folder, each call.
+    "disk cannot be read": 0.02,
+    "disk full": 0.1,
+    "disk cannot sync": 0.02,
+    "crash at the disk": 0.02,
+    "power fails": 0.03,
     # The coordinator's surroundings.
     "timer late": 0.4,
     "topics cannot be read": 0.5,

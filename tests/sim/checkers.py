@@ -55,7 +55,6 @@ class Checker:
         """The shadow: what the log says."""
         self.excused = 0
         """How often the protocol itself lets two members believe that they own a partition."""
-        self._seen = 0
         self._position = 0
         self.newest = 0
         """The coordinator epoch of the newest claim."""
@@ -73,14 +72,13 @@ class Checker:
 
     def fail(self, what: str) -> None:
         """Stop the simulation: something is broken."""
-        raise Violation(f"at {self.world.schedule.now} ms: {what}")
+        raise Violation(self.world.store.plain(f"at {self.world.schedule.now} ms: {what}"))
 
     # The log -------------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """Replay what was committed since, and look at every record and every state."""
-        for batch in self.world.store.batches(self._seen):
-            self._seen += 1
+        for batch in self.world.store.batches(self._position):
             self._one_writer(batch)
             groups: set[str] = set()
             for record in batch.records:

@@ -258,6 +258,8 @@ class Member:
         since, self._waits_since = self._waits_since, None
         self.epoch = answer.member_epoch
         self._told_owned = sent.owned
+        if not self._revoking and sent.owned == self.owned:
+            self._revoke_by = NEVER  # not before: the coordinator waits until it has heard of it
         if sent.full and sent.number > self.untold:
             self.untold = 0
         if answer.ranges is not None:
@@ -301,7 +303,6 @@ class Member:
             return
         self.owned -= self._revoking
         self._revoking = set()
-        self._revoke_by = NEVER
         self._begin()
         self.wake_after(1)
 

@@ -7,13 +7,18 @@ another coordinator may claim the log between the moment it landed and its ackno
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.log import Batch, CommitFailed, CorruptLog, MemoryLog, Storage
+from coordinator.log import Batch, CorruptLog, MemoryLog, Storage
 
 if TYPE_CHECKING:
     from .node import Node
+
+
+OPERATOR_MS = 4_000
+"""When somebody has seen to a disk that could not sync, and starts the coordinator again."""
 
 
 class Crash(BaseException):
@@ -29,18 +34,36 @@ class LogFaults:
 
     def commit(self, when: str) -> None:
         """Be called before and after each commit."""
+        node = self._node
         if when == "before":
             self._count += 1
-            self._crash(f"crash {when} a commit")
-        elif self._happens("take-over within a commit"):
-            self._node.world.take_over(besides=self._node)
-        if when == "after":
-            self._crash(f"crash {when} a commit")
+            if node.starting and self._happens("commit within a claim"):
+                self._within(lambda: node.world.writes(besides=node))
+        else:
+            self.take_over()
+            self._power()
+        self._crash(f"crash {when} a commit")
         if self._happens(f"commit fails {when}"):
-            self._node.world.tell(f"{self._node.name}: commit fails {when} it landed")
-            if self._count % 2:
-                raise OSError(errno.ENOSPC, "no space left (simulated)")
-            raise CommitFailed(f"fails {when} it landed (simulated)")
+            node.world.tell(f"{node.name}: commit fails {when} it landed")
+            code = errno.ENOSPC if self._count % 2 else errno.ETIMEDOUT
+            raise OSError(code, f"fails {when} it landed (simulated)")
+
+    def take_over(self) -> None:
+        """Be called around a commit, where another coordinator may claim the log."""
+        if self._happens("take-over within a commit"):
+            self._within(lambda: self._node.world.take_over(besides=self._node))
+
+    def disk(self, fault: str, code: int) -> None:
+        """Be called at whatever is done to a disk."""
+        self._count += 1
+        if fault != "disk cannot be read":
+            self._power()
+            self._crash("crash at the disk")
+        if self._happens(fault):
+            self._node.world.tell(f"{self._node.name}: {fault}")
+            if fault == "disk cannot sync":
+                self._node.world.schedule.after(OPERATOR_MS, self._node.restart, self._node.life)
+            raise OSError(code, f"{fault} (simulated)")
 
     def look(self) -> None:
         """Be called at each look at the log."""
@@ -53,6 +76,18 @@ class LogFaults:
         self._count += 1
         if self._happens("replay fails"):
             raise CorruptLog("the log cannot be read (simulated)")
+
+    def _within(self, happening: Callable[[], None]) -> None:
+        """Let others act in the middle of what this coordinator does; it may die of it."""
+        life = self._node.life
+        happening()
+        if self._node.life != life:
+            raise Crash("it died within a commit")
+
+    def _power(self) -> None:
+        if self._happens("power fails"):
+            self._node.world.power_fails()
+            raise Crash("the power fails")
 
     def _crash(self, fault: str) -> None:
         if self._happens(fault):
@@ -95,15 +130,16 @@ class MemoryStore:
         return FaultyLog(self._storage, node.faults)
 
     def batches(self, after: int) -> list[Batch]:
-        """Return what was committed, but for the first so many batches."""
-        return self._storage.batches[after:]
+        """Return what was committed after a position."""
+        found = self._storage.batches
+        return found[bisect_right(found, after, key=lambda batch: batch.position) :]
 
-    def epoch(self) -> int:
-        """Return the coordinator epoch of the newest claim."""
-        return self._storage.epoch
-
-    def crashed(self) -> None:
+    def power_fails(self) -> None:
         """Lose nothing: what was committed is durable."""
+
+    def plain(self, text: str) -> str:
+        """Return a text without what differs from run to run: all of it."""
+        return text
 
     def close(self) -> None:
         """Do nothing."""

@@ -79,6 +79,11 @@ class Node:
         return runner is not None and not self.paused and runner.status is not Status.FENCED
 
     @property
+    def starting(self) -> bool:
+        """Whether it is about to claim the log."""
+        return self.runner is None and self.busy
+
+    @property
     def busy(self) -> bool:
         """Whether it is in the middle of something."""
         return self._depth > 0
@@ -115,8 +120,12 @@ class Node:
         self.life += 1
         self.runner = None
         self._inbox = []
-        self.world.store.crashed()
         self.world.died(self)
+
+    def restart(self, life: int) -> None:
+        """End this life if it still is the one, so that another one begins."""
+        if life == self.life and not self.busy:
+            self.die("its operator starts it again")
 
     def pause(self) -> None:
         """Stop as by a signal: the clock goes on, requests wait."""
@@ -152,7 +161,7 @@ class Node:
             if requests:
                 self._ask(requests)
             self._tick()
-            self._start_tasks()
+            self._start_tasks(together=len(requests) > 1)
         except Crash as crash:
             self.die(str(crash))
             return
@@ -172,23 +181,23 @@ class Node:
             self._late_until = now + late
             return
         self.world.checker.asked([])
+        self.world.story.advance(now)
         fired = self.runner.tick()
         self.world.checker.settled()
-        if fired:
-            self.world.story.advance(now)
         for one in fired:
             self.world.tell(f"{self.name}: timer {one.due.key} wrote {len(one.records)}")
 
     def _ask(self, requests: list[Request]) -> None:
         assert self.runner is not None
         self.world.checker.asked(requests)
+        for request in requests:
+            self.world.story.asked(self.world.schedule.now, request.event)
         try:
             answers = self.runner.run([request.event for request in requests])
         finally:
             self.world.checker.settled()
         self.world.checker.answered(self, requests, answers)
         for request, answer in zip(requests, answers, strict=True):
-            self.world.story.asked(self.world.schedule.now, request.event)
             self._reply(request, answer)
 
     def _reply(self, request: Request, answer: Answer) -> None:
@@ -199,6 +208,18 @@ class Node:
             request.reply(answer, self)
         else:
             self.world.network.answer(request, answer, self)
+
+    def decide(self, event: Event, *name: object) -> None:
+        """Decide an event at this very moment, in the middle of what others do."""
+        self._depth += 1
+        try:
+            self.run(event, self.name, *name)
+        except Crash as crash:
+            self.die(str(crash))
+            return
+        finally:
+            self._depth -= 1
+        self._done()
 
     def run(self, event: Event, *name: object) -> Answer:
         """Run an event of the coordinator's own, or one that needs no network."""
@@ -275,10 +296,12 @@ class Node:
         request = Request((self.name, self._count, *name), event, reply, local=True)
         self.receive(request, self.life)
 
-    def _start_tasks(self) -> None:
+    def _start_tasks(self, *, together: bool) -> None:
         assert self.runner is not None
         for task in self.runner.take_tasks():
             self._count += 1
+            if together:
+                self.world.story.cannot_tell("a task after several requests")
             if isinstance(task, ResolveRegexes):
                 self._resolve(task, self._count)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.keeper import write_snapshot
@@ -63,17 +64,41 @@ class Troubles:
         if node.runner is None or node.paused or node.busy:
             return
         log, now = node.runner.log, node.clock()
+        if self._chance.likely(0.5, "at once", *key):
+            self._beside(node, node.life, write_snapshot, log, now)
+        elif node is self._world.leader():
+            records, position = list(records_of(self._world.checker.state)), log.position
+            wait = self._chance.a_while("snapshot", *key)
+            late = (node, node.life, log.snapshot, records, position, now)
+            self._world.schedule.after(wait, self._beside, *late)
+
+    def keeps_house(self, *key: object) -> None:
+        """Let a coordinator checkpoint, clean up and pack, as the keeper does."""
+        node = self._node(*key)
+        if (
+            node.runner is None
+            or node.paused
+            or node.busy
+            or not node.runner.log.housekeeping_due()
+        ):
+            return
+        self._beside(node, node.life, node.runner.log.housekeep)
+
+    def _beside(self, node: Node, life: int, care: Callable[..., object], *args: object) -> None:
+        """Do what the keeper does in a thread of its own; it dies with its coordinator."""
+        if node.life != life:
+            return
+        self._world.checker.follow()
         try:
-            if self._chance.likely(0.5, "at once", *key):
-                write_snapshot(log, now)
-            elif node is self._world.leader():
-                records, position = list(records_of(self._world.checker.state)), log.position
-                wait = self._chance.a_while("snapshot", *key)
-                self._world.schedule.after(wait, log.snapshot, records, position, now)
+            care(*args)
         except (LogError, OSError) as error:
-            self._world.tell(f"{node.name}: no snapshot, {error}")
+            self._world.tell(f"{node.name}: the log was not cared for, {error}")
         except Crash as crash:
             node.die(str(crash))
+
+    def power_fails(self, *_key: object) -> None:
+        """End all coordinators at once."""
+        self._world.power_fails()
 
     def _node(self, *key: object) -> Node:
         return self._chance.pick(self._world.nodes, "node", *key)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.events import Event
+from coordinator.events import ConfigureGroup, Event
 from coordinator.kafka_config import kafka_config
 from coordinator.log import Batch, LogError, RecordLog
 from coordinator.runner import Answer
@@ -31,11 +31,14 @@ class Store(Protocol):
     def open(self, node: Node) -> RecordLog:
         """Return the log of a coordinator that starts."""
 
-    def batches(self, after: int) -> list[Batch]:
-        """Return what was committed, but for the first so many batches."""
+    def batches(self, after: int) -> Iterable[Batch]:
+        """Return what is durable after a position."""
 
-    def crashed(self) -> None:
-        """A coordinator's process ended."""
+    def power_fails(self) -> None:
+        """Lose what is not durable."""
+
+    def plain(self, text: str) -> str:
+        """Return a text without what differs from run to run."""
 
     def close(self) -> None:
         """Remove what is left."""
@@ -95,7 +98,7 @@ class World:
 
     def tell(self, what: str) -> None:
         """Note what happened."""
-        self.events.append(f"{self.schedule.now:7} {what}")
+        self.events.append(f"{self.schedule.now:7} {self.store.plain(what)}")
 
     # Coordinators --------------------------------------------------------------------------------
 
@@ -122,6 +125,21 @@ class World:
         free = [node for node in self.nodes if node is not besides and not node.busy]
         if free:
             self.chance.pick(free, "takes over", self.schedule.now).start()
+
+    def writes(self, besides: Node) -> None:
+        """Let the coordinator write something at this very moment, while another one claims."""
+        leader = self.leader()
+        if leader is not None and leader is not besides and not leader.busy:
+            interval = {"consumer.heartbeat.interval.ms": self.chance.pick(("300", "2000"), "beat")}
+            leader.decide(ConfigureGroup(self.groups[0], interval), besides.name, besides.life)
+
+    def power_fails(self) -> None:
+        """End all coordinators at once, wherever they are; the disk loses what was not synced."""
+        self.tell("the power fails")
+        for node in self.nodes:
+            if node.runner is not None or node.starting:
+                node.die("the power failed")
+        self.store.power_fails()
 
     def died(self, node: Node) -> None:
         """A process ended: it is started again, as long as nobody else has taken over."""
