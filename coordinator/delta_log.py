@@ -223,11 +223,12 @@ class DeltaLog:
         """Whether `housekeep` would have something to do."""
         return self._care.due() or self._care_of_snapshots.due()
 
-    def housekeep(self) -> None:
+    def housekeep(self, *, pack: bool = False) -> None:
         """Checkpoint, clean up and pack; no row is ever deleted."""
-        for care in (self._care, self._care_of_snapshots):
-            if care.due():
-                care.run(self.epoch)
+        if pack or self._care.due():
+            self._care.run(self.epoch, pack=pack)
+        if self._care_of_snapshots.due():
+            self._care_of_snapshots.run(self.epoch)
 
     def close(self) -> None:
         """Let go of the log; its claim stays until the next one."""

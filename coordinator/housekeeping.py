@@ -53,15 +53,15 @@ class Housekeeper:
         """Whether there were so many commits since a version; 0 is never."""
         return 0 < commits <= self._table.version - version
 
-    def run(self, epoch: int) -> None:
-        """Checkpoint, reopen, clean up, pack if it is time to.
+    def run(self, epoch: int, *, pack: bool = False) -> None:
+        """Checkpoint, reopen, clean up, and pack if it is time to, or wanted now.
 
         Raises
         ------
         LogError
             Something could not be done; what was done is whole, and the next run tries again.
         """
-        pack = self._pack_due()
+        pack = pack or self._pack_due()
         # What fails is tried again when it is due again, not over and over.
         self._checkpointed = self._table.version
         self._packed = self._table.version if pack else self._packed

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from coordinator import inbox
+from coordinator import inbox, requests
 from coordinator.errors import GroupError
 from coordinator.lease import Lease
 from coordinator.loading import replayed
@@ -102,6 +102,7 @@ class Keeper:
         if runner.status is not Status.ACTIVE:
             return
         try:
+            self._compact()
             if runner.log.housekeeping_due():
                 runner.log.housekeep()
             rows = runner.position - self._snapshot_at
@@ -111,6 +112,17 @@ class Keeper:
                 self._snapshot_at = write_snapshot(runner.log, runner.clock())
         except LogError as error:
             logger.warning("the log was not cared for: %s", error)
+
+    def _compact(self) -> None:
+        """Do what `muster compact` asks for; whoever asked sees its request go."""
+        runner = self._loop.runner
+        store = runner.log.store
+        if store is None:
+            return
+        for request in requests.waiting(store, requests.COMPACT):
+            self._snapshot_at = write_snapshot(runner.log, runner.clock())
+            runner.log.housekeep(pack=True)
+            requests.take_away(store, request)
 
 
 def write_snapshot(log: RecordLog, at_ms: int) -> int:

@@ -125,8 +125,14 @@ class RecordLog(Protocol):
     def housekeeping_due(self) -> bool:
         """Whether `housekeep` would have something to do."""
 
-    def housekeep(self) -> None:
-        """Keep the log fast to write and to read; no row is ever deleted."""
+    def housekeep(self, *, pack: bool = False) -> None:
+        """Keep the log fast to write and to read; no row is ever deleted.
+
+        Parameters
+        ----------
+        pack
+            Pack small files now, whether that is due or not.
+        """
 
     def close(self) -> None:
         """Let go of the log; its claim stays until the next one."""
@@ -242,7 +248,7 @@ class MemoryLog:
         """Nothing ever is."""
         return False
 
-    def housekeep(self) -> None:
+    def housekeep(self, *, pack: bool = False) -> None:
         """Do nothing: memory needs no packing."""
 
     def close(self) -> None:

@@ -72,6 +72,12 @@ class Source:
         return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
+def data_files(store: str | os.PathLike[str]) -> list[str]:
+    """Return the data files of the whole log, in order."""
+    root = os.path.abspath(store)
+    return _paths(os.path.join(root, "log"), parts_of(table(root)))
+
+
 def position_of(store: str | os.PathLike[str], group_id: str, computation_id: str) -> int:
     """Return the position at which a computation was prepared: it was promised the group there.
 

@@ -8,6 +8,7 @@ has it, and its digest. No JVM is needed to read a target.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -91,6 +92,19 @@ def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> l
     return sorted(
         os.path.join(path, unquote(name)) for name in found["path"].filter(here).to_pylist()
     )
+
+
+def files_with_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
+    """Yield (file, run, when it was written in ms) for every run that a data file has rows of."""
+    found = pa.table(table.get_add_actions(flatten=True))
+    if not len(found):
+        return
+    written = found["modification_time"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    for name, at_ms in zip(found["path"].to_pylist(), written.to_pylist(), strict=True):
+        file = os.path.join(table.table_uri.removeprefix("file://"), unquote(name))
+        with pq.ParquetFile(file, read_dictionary=["run_id"]) as opened:
+            for run_id in pc.unique(opened.read(columns=["run_id"])["run_id"]).to_pylist():
+                yield file, run_id, at_ms
 
 
 def rows_of(files: list[str], run_id: str) -> pa.Table:

@@ -1,0 +1,189 @@
+"""compact: fewer files in a store's log, and no whole targets that nobody can ask for any more.
+
+No row of the log is deleted. A whole target is dropped from the table of targets once it has been
+out of force for longer than history is kept (`log.retention_days`), or was never installed and is
+as old. No JVM is needed. The log has one writer: a live coordinator is asked to pack it, otherwise
+the claim is taken for as long as that takes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from coordinator import requests
+from coordinator.config import Config
+from coordinator.delta_log import DeltaLog, table
+from coordinator.delta_table import one_line
+from coordinator.disk import Disk
+from coordinator.lease import Lease
+from coordinator.loading import replayed
+from coordinator.log import LogError
+from coordinator.parts import parts_of
+from coordinator.records import GroupMetadata, TargetMetadata
+from coordinator.snapshot import records_of
+from coordinator.source import data_files
+from coordinator.tables import BusyError
+from coordinator.target_table import files_with_runs, path_of
+
+DAY_MS = 86_400_000
+PATIENCE_S = 60.0
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was done.
+
+    Attributes
+    ----------
+    by
+        Who packed the log: "coordinator" or "us".
+    runs_dropped, runs_kept
+        Whole targets.
+    files_vacuumed
+        Data files of targets that were deleted from the disk.
+    """
+
+    by: str
+    log_files_before: int
+    log_files_after: int
+    runs_dropped: int
+    runs_kept: int
+    files_vacuumed: int
+
+
+def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compacted:
+    """Pack the log of a store, and drop the whole targets past the retention.
+
+    Raises
+    ------
+    NoLog, LogError
+        There is no log, or it cannot be read.
+    BusyError
+        The live coordinator does not answer, or others write targets all the time.
+    """
+    root = os.path.abspath(store)
+    before = len(parts_of(table(root)))
+    by = _pack(root, config, now_ms)
+    after = len(parts_of(table(root)))
+    return Compacted(by, before, after, *_drop_targets(root, config, now_ms))
+
+
+# The log -----------------------------------------------------------------------------------------
+
+
+def _pack(store: str, config: Config, now_ms: int) -> str:
+    """Have the log packed by who may write it; returns who that was."""
+    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, _now_ms)
+    if lease.holder() is not None:
+        _ask(store, lease)
+        return "coordinator"
+    lease.wait("refuse")
+    try:
+        log = DeltaLog.open(store, config.log)
+        lease.claimed(log.claim("compact", "", now_ms))
+        care_for(log, now_ms)
+        log.close()
+    finally:
+        lease.release()
+    return "us"
+
+
+def _ask(store: str, lease: Lease) -> None:
+    """Wait until the live coordinator has packed the log."""
+    request = requests.put(store, requests.COMPACT)
+    until = time.monotonic() + PATIENCE_S
+    while request in requests.waiting(store):
+        if time.monotonic() > until:
+            requests.take_away(store, request)
+            raise BusyError(
+                f"the coordinator of {store} ({lease.holder()}) did not pack the log within "
+                f"{PATIENCE_S:g} s: look at it, and try again"
+            )
+        time.sleep(LOOK_S)
+
+
+def care_for(log: DeltaLog, now_ms: int) -> None:
+    """Write a snapshot and pack, whether that is due or not."""
+    state, _, position = replayed(log)
+    log.snapshot(records_of(state), position, now_ms)
+    log.housekeep(pack=True)
+
+
+# Targets -----------------------------------------------------------------------------------------
+
+
+def _drop_targets(store: str, config: Config, now_ms: int) -> tuple[int, int, int]:
+    """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
+    path = path_of(store)
+    lock = os.path.join(store, "_locks", os.path.basename(path))
+    with Disk().lock(lock, PATIENCE_S) as ours:
+        if not ours:
+            raise BusyError(f"{path} was written by others for {PATIENCE_S:.0f} s: try again")
+        try:
+            targets = DeltaTable(path)
+        except TableNotFoundError:
+            return 0, 0, 0
+        cutoff = now_ms - config.log.retention_days * DAY_MS
+        needed = runs_needed(store, cutoff)
+        runs: dict[str, int] = {}
+        for _, run_id, written_ms in files_with_runs(targets):
+            runs[run_id] = max(written_ms, runs.get(run_id, 0))
+        gone = [run for run, at in sorted(runs.items()) if run not in needed and at < cutoff]
+        try:
+            if gone:
+                targets.delete(f"run_id IN ({', '.join(map(_quoted, gone))})")
+            hours = -(-config.log.files_kept_ms // 3_600_000)
+            vacuumed = targets.vacuum(
+                retention_hours=hours, dry_run=False, enforce_retention_duration=False
+            )
+        except DeltaError as error:
+            raise LogError(f"{path} was not compacted: {one_line(error)}") from None
+    return len(gone), len(runs) - len(gone), len(vacuumed)
+
+
+def runs_needed(store: str, cutoff_ms: int) -> set[str]:
+    """Return the runs whose targets were in force at the cutoff or have been since."""
+    needed: set[str] = set()
+    in_force: dict[str, str] = {}
+    for group_id, at_ms, run_id in _installs(store):
+        ended = in_force.pop(group_id, None)
+        if ended is not None and at_ms >= cutoff_ms:
+            needed.add(ended)
+        if run_id is not None:
+            in_force[group_id] = run_id
+    return needed | set(in_force.values())
+
+
+def _installs(store: str) -> Iterator[tuple[str, int, str | None]]:
+    """Yield (group, when, run) as whole targets came into force; None: the last one ended."""
+    names = ["position", "at_ms", "kind", "tombstone", "group_id", "computation_id"]
+    kinds = pa.array([TargetMetadata.kind, GroupMetadata.kind])
+    for file in data_files(store):
+        with pq.ParquetFile(file) as opened:
+            there = [name for name in names if name in opened.schema_arrow.names]
+            rows = opened.read(columns=there)
+        rows = rows.filter(pc.is_in(rows["kind"], value_set=kinds))
+        if "computation_id" not in there:
+            rows = rows.append_column("computation_id", pa.nulls(len(rows), pa.string()))
+        told = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
+        for row in rows.filter(told).sort_by("position").to_pylist():
+            yield row["group_id"], row["at_ms"], row["computation_id"]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
