@@ -75,11 +75,23 @@ def torn(disk: Disk, table: str) -> list[str]:
         found.append(commit_file(table, versions[-1]))
     names = disk.names(log_folder(table))
     checkpoint = max((name for name in names if CHECKPOINT_FILE.match(name)), default=None)
-    if checkpoint is not None and not _readable(os.path.join(log_folder(table), checkpoint)):
+    broken = checkpoint is not None and not _readable(os.path.join(log_folder(table), checkpoint))
+    if checkpoint is not None and broken:
         found.append(os.path.join(log_folder(table), checkpoint))
-        if LAST_CHECKPOINT in names:
-            found.append(os.path.join(log_folder(table), LAST_CHECKPOINT))
+    if LAST_CHECKPOINT in names and (broken or not _hint_holds(disk, table, names)):
+        found.append(os.path.join(log_folder(table), LAST_CHECKPOINT))
     return found
+
+
+def _hint_holds(disk: Disk, table: str, names: list[str]) -> bool:
+    """Whether the file that names the newest checkpoint names one that is there."""
+    try:
+        hint = json.loads(disk.read(os.path.join(log_folder(table), LAST_CHECKPOINT)))
+        version = int(hint["version"])
+    except (ValueError, TypeError, KeyError):
+        return False
+    there = {int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))}
+    return version in there
 
 
 def damaged(disk: Disk, table: str) -> str | None:
@@ -101,7 +113,7 @@ def damaged(disk: Disk, table: str) -> str | None:
 
 def _readable(path: str) -> bool:
     try:
-        pq.read_metadata(path)
+        pq.read_table(path).validate(full=True)
     except (OSError, pa.ArrowException):
         return False
     return True

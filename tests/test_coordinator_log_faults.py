@@ -457,15 +457,24 @@ def test_a_damaged_data_file_is_refused_by_name(tmp_path):
         replayed(log)
 
 
-def test_a_torn_checkpoint_costs_nothing(tmp_path, caplog):
+def blot(path):
+    """Overwrite something in the middle: the file's end, which says what is where, is whole."""
+    with open(path, "rb+") as file:
+        file.seek(os.path.getsize(path) // 3)
+        file.write(b"\xff" * 200)
+
+
+@pytest.mark.parametrize("harm", [lambda path: cut(path, 0.5), blot, os.unlink])
+def test_a_damaged_checkpoint_costs_nothing(tmp_path, caplog, harm):
     config = LogConfig(reopen_commits=3)
     written(tmp_path)
     log = claimed(tmp_path, config=config)
     log.housekeep()
     (checkpoint,) = (tmp_path / "log" / "_delta_log").glob("*.checkpoint.parquet")
-    cut(checkpoint, 0.5)
+    harm(checkpoint)
     log = claimed(tmp_path)
-    assert f"{checkpoint} was torn" in caplog.text
+    hint = checkpoint.with_name("_last_checkpoint")
+    assert f"{hint if harm is os.unlink else checkpoint} was torn" in caplog.text
     assert replayed(log) == life(1) + life(2) + life(3)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, disk, standby, zombie
+from . import crash, damage, disk, drivers, standby, zombie
 from .report import Outcome, Row, write
 
 
@@ -35,6 +35,10 @@ SCENARIOS = {
     "standby": Scenario("two stand-bys", standby.two_wait, 10),
     "full": Scenario("full disk", disk.full, 20),
     "read-only": Scenario("read-only disk", disk.read_only, 20),
+    "damage": Scenario("damaged files", damage.damaged, 300),
+    "driver": Scenario("driver killed during a run", drivers.killed, 20),
+    "between": Scenario("driver killed between the two commits", drivers.between, 3),
+    "session": Scenario("session stopped during a run", drivers.session_stopped, 2),
 }
 
 

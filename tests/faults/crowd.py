@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from coordinator.errors import ErrorCode
 
-from .node import TOPICS
+from .node import SMALL
 from .process import Node
 
 Key: TypeAlias = tuple[str, int]
@@ -112,7 +112,7 @@ class Crowd:
             fields["topic_partitions"] = by_topic(member.owned)
         if epoch != LEAVE and member.told is None:
             # Whoever says everything is told everything.
-            fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(TOPICS)}
+            fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
         number = node.send(
             "consumer_group_heartbeat",
             group_id=member.group_id,

@@ -14,7 +14,7 @@ from typing import Any
 from coordinator import Coordinator
 from coordinator.config import Config
 
-TOPICS = {"clicks": 12, "orders": 6}
+SMALL, LARGE = {"clicks": 12, "orders": 6}, {"reports": 1_000}
 
 
 class Teller:
@@ -33,20 +33,27 @@ class _Said(logging.Handler):
     """What the coordinator logs is told too."""
 
     def __init__(self, tell: Teller) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
         self._tell("said", self.format(record))
 
 
+def listen(tell: Teller) -> None:
+    """Tell what is logged from now on."""
+    logging.getLogger("muster").addHandler(_Said(tell))
+
+
 def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
     """Open a coordinator on a store, and answer until the pipe ends."""
     tell = Teller(pipe)
-    logging.getLogger("muster").addHandler(_Said(tell))
+    listen(tell)
     tell("began", time.monotonic())
     try:
-        coordinator = Coordinator.open(store, config=config, topics=TOPICS, takeover=takeover)
+        coordinator = Coordinator.open(
+            store, config=config, topics=SMALL | LARGE, takeover=takeover
+        )
     except Exception as error:  # noqa: BLE001 - told to whoever started us
         tell("failed", f"{type(error).__name__}: {error}")
         return

@@ -19,7 +19,7 @@ from . import node
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["coordinator.runtime", "coordinator.engine"])
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 QUICK = Config(
     lease=LeaseConfig(ttl_ms=400, renew_ms=100, check_ms=100),
     # Small enough that coordinators die in the middle of all that, too.
@@ -83,6 +83,12 @@ class Node:
         self._process.kill()
         self._process.join()
         self.hear()
+
+    def kill_all(self) -> None:
+        """kill -9 a driver together with its JVM, which else ends a little later by itself."""
+        assert self._process.pid is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
 
     def stop(self) -> None:
         """SIGSTOP; returns once it stands still, with everything taken that it sent."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
+from coordinator import target_table
 from coordinator.delta_log import read
+from coordinator.replay import read as load
 from coordinator.replay import replay
 from coordinator.state import State
+from coordinator.targets import NOT_READ
 from tests import invariants
 
 
@@ -33,5 +36,13 @@ class Shadow:
             before = invariants.epochs(self.state)
             for record in batch.records:
                 replay(self.state, record)
+            self._read_targets()
             invariants.check(self.state)
             invariants.check_rising(before, invariants.epochs(self.state))
+
+    def _read_targets(self) -> None:
+        """A record that installs a whole target names its rows: they are there, all of them."""
+        for group in self.state.groups.values():
+            if group.targets.whole is NOT_READ:
+                assert group.installed is not None
+                load(group, target_table.load(self._store, group.installed))

@@ -14,7 +14,7 @@ from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 
 from .crowd import Broken, Key, keys_of
-from .node import TOPICS
+from .node import SMALL
 from .process import QUICK, Node
 from .report import Outcome
 from .shadow import Shadow
@@ -26,7 +26,7 @@ CONFIG = replace(
 SLOW_LOOK = replace(CONFIG, lease=LeaseConfig(ttl_ms=400, renew_ms=100, check_ms=800))
 """A zombie looks less often than a successor needs to load: it confirms heartbeats meanwhile."""
 IN_FLIGHT = 5
-ALL = frozenset((topic, p) for topic, count in TOPICS.items() for p in range(count))
+ALL = frozenset((topic, p) for topic, count in SMALL.items() for p in range(count))
 
 
 class Two:
@@ -51,7 +51,7 @@ class Two:
         """Beat with everything; returns the error code."""
         fields: dict[str, Any] = {"topic_partitions": _lists(self.owned[name])}
         if self.epochs[name] == 0:
-            fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(TOPICS)}
+            fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
         answer = node.ask("consumer_group_heartbeat", **self.steady(name), **fields)
         if answer.error_code == ErrorCode.NONE:
             self.epochs[name] = answer.member_epoch

@@ -1,0 +1,60 @@
+"""driver: what runs in a pipeline's driver: a Spark session, and a coordinator that uses it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from multiprocessing.connection import Connection
+
+from coordinator import Coordinator
+from coordinator.config import Config
+
+from .node import LARGE, SMALL, Teller, answer_all, listen
+
+SPARK = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    # Nothing here runs twice in one JVM: compiling would take most of the time.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+NEVER_S = 600.0
+
+
+def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
+    """Open a coordinator whose targets are computed on Spark, and answer until the pipe ends."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.setsid()  # so that it can be killed together with its JVM
+    tell = Teller(pipe)
+    listen(tell)
+    logging.getLogger("muster.spark").setLevel(logging.INFO)  # it says what it is at
+    from spark_jobs.engine import SparkEngine
+    from spark_jobs.session import spark_session
+
+    spark = spark_session("muster-faults", "local[2]", SPARK)
+    tell("began", time.monotonic())
+    engine = SparkEngine(spark, config)
+    coordinator = Coordinator.open(
+        store, config=config, topics=SMALL | LARGE, engine=engine, takeover=takeover
+    )
+    coordinator.stop_session = spark.stop  # type: ignore[attr-defined] # what a parent may ask
+    with coordinator:
+        tell("serves", time.monotonic())
+        answer_all(coordinator, pipe, tell)
+        engine.close()
+
+
+def stop_before_record(pipe: Connection, store: str, config: Config, takeover: str) -> None:
+    """The same, but it stands still between the job's commit and the record that installs it."""
+    from spark_jobs import engine
+
+    def stand_still(*_: object) -> None:
+        logging.getLogger("muster.spark").warning("committed, not installed")
+        threading.Event().wait(NEVER_S)
+
+    engine.written = stand_still  # type: ignore[assignment]
+    serve(pipe, store, config, takeover)
