@@ -27,7 +27,8 @@ class Heartbeat:
     """ConsumerGroupHeartbeat; None (−1 for the timeout) means unchanged (K-24).
 
     `topic_partitions` are the partitions owned now, by topic name; by `kafka_id`, as clients on the
-    wire report them, where `by_topic_id` says so.
+    wire report them, where `by_topic_id` says so. `wants_assignment` has the answer bring the
+    assignment even where it has not changed.
     """
 
     group_id: str
@@ -43,6 +44,7 @@ class Heartbeat:
     client_id: str = ""
     client_host: str = ""
     by_topic_id: bool = False
+    wants_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     else:
         after = draft.current
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
-    shown = event.member_epoch == JOIN or _is_full(event) or _differ(before, after)
+    asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
+    shown = asked or _differ(before, after)
     response = HeartbeatResponse(
         event.member_id, after.member_epoch, interval, plain(after.assigned) if shown else None
     )

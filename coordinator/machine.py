@@ -138,6 +138,7 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
         or event.subscribed_topic_regex is not None
         or event.server_assignor is not None
         or event.rack_id is not None
+        or event.wants_assignment
         or event.member_epoch <= 0
     ):
         return None

@@ -23,8 +23,8 @@ from wire_client import read_response, request_frame
 
 from coordinator.events import HeartbeatResponse
 from coordinator.wire.codec import VERSIONS, Api, Request, decode, encode, steady_frame
+from coordinator.wire.heartbeats import _values
 from coordinator.wire.reading import WireError
-from coordinator.wire.requests import _heartbeat_values
 
 NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -220,5 +220,5 @@ def test_the_steady_answer_is_byte_for_byte_what_kio_writes(
             self.response = response
 
     frame = steady_frame(correlation_id, response)
-    assert frame in {None, encode(request, _heartbeat_values(Answer()))}
+    assert frame in {None, encode(request, _values(Answer()))}
     assert (frame is None) == (not 0 < len(member.encode()) < 127)

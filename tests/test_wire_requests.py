@@ -286,6 +286,16 @@ def test_who_reports_nothing_while_it_takes_what_it_was_given_has_not_let_go_of_
     assert held(side.beat("m2", 3)) == (3, [2, 3])
 
 
+def test_who_lost_an_answer_with_its_connection_is_told_again(side):
+    side.join("m1", "clicks")
+    side.join("m2", "clicks")
+    assert held(side.beat("m1", 2)) == (2, [0, 1])
+    assert side.beat("m1", 2).assignment is None
+    side.connection = Connection("/10.0.0.1", 1 << 20, 10)
+    assert held(side.beat("m1", 2)) == (2, [0, 1])
+    assert side.beat("m1", 2).assignment is None
+
+
 def test_who_was_told_to_let_go_of_everything_and_reports_nothing_has(side):
     side.join("m1", "clicks")
     assert held(side.beat("m1", 2, {CLICKS: [0, 1, 2, 3]}, subscribed_topic_names=[])) == (2, [])

@@ -105,8 +105,8 @@ class Request:
         kio's message; None for an unknown version of ApiVersions.
     event
         What a heartbeat means, kept for the next one: it most often is the same.
-    given
-        Groups and members of this conversation whose last answer brought partitions.
+    told
+        Of each group and member of this conversation whether the last answer brought partitions.
     """
 
     api: Api
@@ -116,7 +116,7 @@ class Request:
     body: Any = None
     client_host: str = ""
     event: Heartbeat | None = None
-    given: set[tuple[str, str]] = field(default_factory=set)
+    told: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
@@ -128,7 +128,7 @@ class Request:
             self.body,
             self.client_host,
             self.event,
-            self.given,
+            self.told,
         )
 
 

@@ -59,7 +59,7 @@ class Connection:
         self._asked: deque[Asked] = deque()
         self._last: Request | None = None
         self._last_words = b""
-        self._given: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], bool] = {}
 
     @property
     def held(self) -> int:
@@ -130,7 +130,7 @@ class Connection:
                 return self._last.again(correlation_id)
         request = decode(frame)
         request.client_host = self._client_host
-        request.given = self._given
+        request.told = self._told
         if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
             self._last, self._last_words = request, frame[ID_END:]
         return request

@@ -6,22 +6,18 @@ business, how it looks on the wire is the codec's.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
-    JOIN,
     AlterConfig,
     DeleteGroup,
     Describe,
     DescribeConfig,
-    Heartbeat,
     HeartbeatResponse,
     ListGroups,
     OffsetCommit,
@@ -31,12 +27,11 @@ from coordinator.events import (
 )
 from coordinator.records import OffsetCommitted
 from coordinator.runner import Answer
-from coordinator.spans import Spans, TopicKey
 from coordinator.wire import cluster as node
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
 from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
+from coordinator.wire.heartbeats import heartbeat, note_answer
 
-MILLISECOND = timedelta(milliseconds=1)
 GROUP_RESOURCE = 32
 DEFAULT_SOURCE, GROUP_SOURCE = 5, 8
 SET, DELETE = 0, 1
@@ -54,113 +49,11 @@ def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
-            if answer.response.assignment or request.given:
-                _note_given(request, answer.response)
+            note_answer(request, answer.response)
             frame = steady_frame(request.correlation_id, answer.response)
             if frame is not None:
                 return frame
     return encode(request, call.respond(answers))
-
-
-# Heartbeats --------------------------------------------------------------------------------------
-
-
-def heartbeat(request: Request, _cluster: Cluster) -> Call:
-    """ConsumerGroupHeartbeat."""
-    event = request.event
-    if _lags(request):
-        event = replace(_heartbeat(request), topic_partitions=None)
-    elif event is None:
-        event = _heartbeat(request)
-        if request.body.member_id:  # who has none gets another one each time
-            request.event = event
-    return Call(lambda answers: _heartbeat_values(answers[0]), (event,))
-
-
-def _lags(request: Request) -> bool:
-    """Whether a member reports nothing before it has taken what it was just given.
-
-    librdkafka's second heartbeat does, whatever the first one's answer brought: taken for a release
-    (as Kafka takes it), partitions that it is about to take could go to another member, too.
-    """
-    asked = request.body
-    return (
-        asked.topic_partitions is not None
-        and asked.member_epoch > JOIN
-        and not any(topic.partitions for topic in asked.topic_partitions)
-        and (asked.group_id, asked.member_id) in request.given
-    )
-
-
-def _note_given(request: Request, response: HeartbeatResponse) -> None:
-    """Remember whether the member has just been given partitions."""
-    key = request.body.group_id, response.member_id or ""
-    if response.assignment:
-        request.given.add(key)
-    else:
-        request.given.discard(key)
-
-
-def _heartbeat(request: Request) -> Heartbeat:
-    asked = request.body
-    member_id = asked.member_id
-    if request.version == 0 and asked.member_epoch == JOIN and member_id == "":
-        member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
-    return Heartbeat(
-        group_id=asked.group_id,
-        member_id=member_id,
-        member_epoch=asked.member_epoch,
-        instance_id=asked.instance_id,
-        rack_id=asked.rack_id,
-        rebalance_timeout_ms=asked.rebalance_timeout // MILLISECOND,
-        subscribed_topic_names=asked.subscribed_topic_names,
-        subscribed_topic_regex=getattr(asked, "subscribed_topic_regex", None),
-        server_assignor=asked.server_assignor,
-        topic_partitions=_owned(asked.topic_partitions),
-        client_id=request.client_id,
-        client_host=request.client_host,
-        by_topic_id=True,
-    )
-
-
-def _owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | None:
-    if topics is None:
-        return None
-    owned: dict[str, list[int]] = {}
-    for topic in topics:
-        owned.setdefault(id_of(topic.topic_id), []).extend(topic.partitions)
-    return owned
-
-
-def _heartbeat_values(answer: Answer) -> Values:
-    if isinstance(answer, GroupError):
-        return {
-            "error_code": answer.code,
-            "error_message": answer.message,
-            "member_epoch": 0,
-            "heartbeat_interval": 0,
-        }
-    response = answer.response
-    assert isinstance(response, HeartbeatResponse)
-    return {
-        "error_code": Code.none,
-        "member_id": response.member_id,
-        "member_epoch": response.member_epoch,
-        "heartbeat_interval": response.heartbeat_interval_ms,
-        "assignment": None if response.assignment is None else _assignment(response.assignment),
-    }
-
-
-def _assignment(spans: Spans) -> Values:
-    found: dict[TopicKey, list[int]] = {}
-    for key, first, end in spans:
-        found.setdefault(key, []).extend(range(first, end))
-    return {
-        "topic_partitions": [
-            {"topic_id": uuid_of(key.topic_id), "partitions": partitions}
-            for key, partitions in found.items()
-        ]
-    }
 
 
 # Groups ------------------------------------------------------------------------------------------
@@ -241,7 +134,7 @@ class Named(NamedTuple):
     """A topic as a request names it, by name or by id; an id that nothing has gives no name."""
 
     name: str | None
-    topic_id: uuid.UUID | None
+    topic_id: UUID | None
     partitions: Sequence[Any]
 
 
