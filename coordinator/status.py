@@ -49,5 +49,6 @@ def our_fault() -> GroupError:
 def retry() -> GroupError:
     """Return the answer to requests whose commit failed."""
     return GroupError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, "Nothing was written; the log failed: try again."
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "The log failed; whether this was written is not known: try again.",
     )

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT))
-from tests.faults import crash, disk, standby, zombie
+from tests.faults import crash, damage, disk, drivers, standby, zombie
 
 
 @pytest.fixture
@@ -38,3 +38,13 @@ def test_a_disk_that_refuses_loses_nothing_and_service_goes_on(store, trouble):
         trouble(store, seed=1, times=1)
     except disk.NoDisk as error:
         pytest.skip(str(error))
+
+
+def test_damage_is_named_or_costs_nothing(store):
+    damage.damaged(store, seed=1, times=12)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_driver_killed_between_the_two_commits_leaves_the_last_target(store):
+    drivers.between(store, seed=1, times=1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -27,6 +25,7 @@ from .crowd import Broken
 from .node import LARGE, SMALL
 from .process import QUICK
 from .report import Outcome
+from .said import said
 
 EVENTS = 60
 SNAPSHOTS = (20, 40)
@@ -154,7 +153,7 @@ SEEN = HARMS.keys() - {"removed"}
 
 def _opened(store: Path, harmed: Path, lived: Lived) -> str:
     """Open a store, and say what came of it."""
-    with _said() as said:
+    with said() as heard:
         try:
             coordinator = Coordinator.open(
                 store, config=QUICK, topics=SMALL | LARGE, takeover="refuse"
@@ -168,23 +167,7 @@ def _opened(store: Path, harmed: Path, lived: Lived) -> str:
     if found == lived.whole:
         return "opened with everything"
     if harmed.name == lived.newest.name and found == lived.without_newest:
-        if not any(str(harmed) in text for text in said):
-            raise Broken(f"the newest commit is gone, and nothing is said: {said}")
+        if not any(str(harmed) in text for text in heard):
+            raise Broken(f"the newest commit is gone, and nothing is said: {heard}")
         return "opened without the newest commit, which was set aside"
     raise Broken("another state than the log's")
-
-
-@contextmanager
-def _said() -> Iterator[list[str]]:
-    """Yield what is logged meanwhile."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("muster")
-    propagates, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
-    try:
-        yield said
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates

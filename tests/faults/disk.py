@@ -19,6 +19,7 @@ from .shadow import Shadow
 GROUPS = {"billing": 4, "search": 2}
 MIB = 64
 PAGE, PIECE = 4096, 1 << 20
+FULL, READ_ONLY = "No space left on device", "Read-only file system"
 ROOM_PAGES = 8
 """A commit of a few rows needs about four pages."""
 
@@ -30,7 +31,7 @@ class NoDisk(RuntimeError):  # noqa: N818 - what is missing
 @contextmanager
 def small_disk(folder: Path, mib: int = MIB) -> Iterator[Path]:
     """Mount a small disk in memory."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
         raise NoDisk("only root may mount a small disk: run this as root")
@@ -45,16 +46,10 @@ def full(store: Path, seed: int, times: int) -> Outcome:
     chance = random.Random(seed)
     with small_disk(store) as disk:
 
-        def fill() -> None:
-            room = chance.randrange(ROOM_PAGES) * PAGE
-            with open(disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
-                while (free := shutil.disk_usage(disk).free) > room:
-                    file.write(bytes(min(free - room, PIECE)))
+        def begin() -> None:
+            fill(disk, chance.randrange(ROOM_PAGES) * PAGE)
 
-        def empty() -> None:
-            (disk / "ballast").unlink()
-
-        return _trouble(disk / "store", chance, times, fill, empty, "No space left on device")
+        return _trouble(disk / "store", chance, times, begin, lambda: empty(disk), FULL)
 
 
 def read_only(store: Path, seed: int, times: int) -> Outcome:
@@ -64,14 +59,26 @@ def read_only(store: Path, seed: int, times: int) -> Outcome:
             disk / "store",
             random.Random(seed),
             times,
-            lambda: _remount(disk, "ro"),
-            lambda: _remount(disk, "rw"),
-            "Read-only file system",
+            lambda: remount(disk, "ro"),
+            lambda: remount(disk, "rw"),
+            READ_ONLY,
         )
 
 
-def _remount(disk: Path, how: str) -> None:
-    """Retry while a file is open for writing."""
+def fill(disk: Path, room: int) -> None:
+    """Leave so many bytes of room, or as few as others let us."""
+    with open(disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
+        while (free := shutil.disk_usage(disk).free) > room:
+            file.write(bytes(min(free - room, PIECE)))
+
+
+def empty(disk: Path) -> None:
+    """Make room again."""
+    (disk / "ballast").unlink()
+
+
+def remount(disk: Path, how: str) -> None:
+    """Make a disk read-only ("ro"), or not ("rw"); tried again while a file is being written."""
     command = ["mount", "-o", f"remount,{how}", str(disk)]
     end = time.monotonic() + PATIENCE_S
     while subprocess.run(command, check=False, capture_output=True).returncode:

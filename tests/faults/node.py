@@ -14,6 +14,8 @@ from typing import Any
 from coordinator import Coordinator
 from coordinator.config import Config
 
+from .said import Said
+
 SMALL, LARGE = {"clicks": 12, "orders": 6}, {"reports": 1_000}
 
 
@@ -29,20 +31,9 @@ class Teller:
             self._pipe.send((kind, *what))
 
 
-class _Said(logging.Handler):
-    """What the coordinator logs is told too."""
-
-    def __init__(self, tell: Teller) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell("said", self.format(record))
-
-
 def listen(tell: Teller) -> None:
     """Tell what is logged from now on."""
-    logging.getLogger("muster").addHandler(_Said(tell))
+    logging.getLogger("muster").addHandler(Said(lambda text: tell("said", text)))
 
 
 def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
