@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark sim faults bench lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients sim faults bench lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ test-fast: $(READY)  ## tests that need no Spark
 
 test-spark: $(READY) ## tests that need Spark
 	@$(BIN)/pytest -m spark
+
+test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
+	@MUSTER_LONG=1 $(BIN)/pytest tests/test_clients.py
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim

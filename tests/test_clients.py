@@ -75,6 +75,8 @@ def test_who_sleeps_past_the_session_is_fenced_and_joins_again(group):
     sleeper.stop()
     until(lambda: len(group.held()["m1"]) == 8, group.held)
     group.works(["m1"])
+    assert sleeper.process.poll() is None
+    assert len(group.held()["m0"]) == 4  # so it believes
     sleeper.wake()
     group.settled(["m0", "m1"], CLICKS)
     group.works(["m0", "m1"])
@@ -168,7 +170,7 @@ def test_an_admin_sets_a_group_to_another_time(coordinators):
     assert told(AlterConfigOpType.SET, "1800") == "1800"
     with pytest.raises(KafkaException, match="is '7': give 1000 to 60000"):
         told(AlterConfigOpType.SET, "7")
-    assert told(AlterConfigOpType.DELETE, None) == "3000"
+    assert told(AlterConfigOpType.DELETE, None) == "4000"
 
 
 def done(futures):

@@ -1,9 +1,9 @@
 """checker: what members and watchers wrote down, joined: who held which partition when, and was it right.
 
 Times are of one clock (monotonic, the same in all processes of a machine). A member holds a partition
-from the moment its client tells it so until its own callback has let go of it, or until it was killed
-or stopped: what a stopped process believes when it wakes does no harm as long as nothing it then does
-is accepted, which the commits show.
+from the moment its client tells it so until its own callback has let go of it, or until it was killed.
+Who slept, or was not heard, past its session learns later that it lost its partitions: then it held
+them until it began its last commit that was acknowledged, and none may be after that.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ class Acknowledged(NamedTuple):
 
 def holds_of(name, lines):
     """Return what a member held; what it never let go of ends never."""
-    open_since, found = {}, []
+    since, proven, found = {}, {}, []
     for line in lines:
-        if line["what"] == "assign":
+        what, at = line["what"], line["at"]
+        if what == "assign":
             for partition in line["partitions"]:
-                assert partition not in open_since, f"{name} is given {partition} twice: {line}"
-                open_since[partition] = line["at"]
-        elif line["what"] in {"revoke", "lost"}:
-            gone = {partition: open_since.pop(partition) for partition in line["partitions"]}
-            found += [Hold(one, begin, line["at"], name) for one, begin in gone.items()]
-        elif line["what"] in {"killed", "stopped"}:
-            found += [Hold(one, begin, line["at"], name) for one, begin in open_since.items()]
-            # Woken, it must be told that it lost them; it holds nothing in between.
-            open_since = dict.fromkeys(open_since, math.inf) if line["what"] == "stopped" else {}
-    found = [hold for hold in found if hold.begin < hold.end]
-    found += [Hold(one, begin, math.inf, name) for one, begin in open_since.items()]
-    return [hold for hold in found if hold.begin < math.inf]
+                assert partition not in since, f"{name} is given {partition} twice: {line}"
+                since[partition] = proven[partition] = at
+        elif what == "commit":
+            proven |= dict.fromkeys(line["offsets"], line["began"])
+        elif what == "revoke":
+            found += [Hold(one, since.pop(one), at, name) for one in line["partitions"]]
+        elif what == "lost":
+            found += [Hold(one, since.pop(one), proven[one], name) for one in line["partitions"]]
+        elif what == "killed":
+            found += [Hold(one, begin, at, name) for one, begin in since.items()]
+            since = {}
+    return found + [Hold(one, begin, math.inf, name) for one, begin in since.items()]
 
 
 def by_partition(rows):
