@@ -83,9 +83,11 @@ class ReportConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicsConfig:
-    """How topics are watched."""
+    """Where topic metadata comes from, and how it is watched."""
 
+    source: str = ""
     poll_ms: int = 5_000
+    kafka: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

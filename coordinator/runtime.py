@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
-from coordinator.config import Config
+from coordinator.config import Config, ConfigError
 from coordinator.delta_log import DeltaLog
 from coordinator.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
@@ -49,7 +49,7 @@ from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner
 from coordinator.state import TopicView
 from coordinator.status import Status
-from coordinator.topics import DictCatalog, TopicCatalog
+from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
 
 if TYPE_CHECKING:
     from coordinator.wire.serving import Serving
@@ -92,7 +92,7 @@ class Coordinator:
         store: str | Path | None,
         *,
         config: Config | None = None,
-        topics: TopicCatalog | Mapping[str, int] | None = None,
+        topics: TopicCatalog | Mapping[str, int] | str | None = None,
         engine: Engine | None = None,
         takeover: str = "wait",
         address: str = "",
@@ -106,7 +106,8 @@ class Coordinator:
         store
             Root path of the tables (design § 6); None keeps everything in memory.
         topics
-            Where topic metadata comes from, or just {topic: partitions}.
+            Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
+            as in the setting `topics.source`, which stands when this is left out.
         engine
             What computes very large targets; None finds them by the entry points `muster.engines`.
         takeover
@@ -123,10 +124,10 @@ class Coordinator:
             The log is corrupt, or of a newer version; the message names the file.
         """
         config = config or Config()
+        catalog = _catalog(topics, config)
         lease = None
         if log is None:
             log, lease = _claimed(store, config, takeover, address, clock)
-        catalog = DictCatalog(topics) if isinstance(topics, Mapping) else topics
         runner = Runner(log, config, clock, catalog, Metrics())
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
         loop = Loop(runner, engine)
@@ -335,6 +336,10 @@ class Coordinator:
         event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
         return self._ask(event, dict)
 
+    def progress(self) -> str:
+        """Return one line on the targets that engines compute now: stage and rows; "" if none."""
+        return self._loop.computing.progress()
+
     def cancel_computation(self, group_id: str) -> bool:
         """Give up the target that is computed for a group, if one is; it is begun again later."""
         return self._loop.computing.cancel(group_id)
@@ -376,6 +381,22 @@ class AsyncFace:
             return await asyncio.to_thread(method, *args, **fields)
 
         return call
+
+
+def _catalog(
+    topics: TopicCatalog | Mapping[str, int] | str | None, config: Config
+) -> TopicCatalog | None:
+    """Return where topics come from; of none, the store's stay as they are."""
+    if isinstance(topics, Mapping):
+        return DictCatalog(topics)
+    source = config.topics.source if topics is None else topics
+    if isinstance(source, str):
+        return catalog_of(source, config.topics.kafka) if source else None
+    if not callable(getattr(source, "topics", None)):
+        raise ConfigError(
+            f"topics is {source!r}: give {{topic: partitions}}, a source or a catalog"
+        )
+    return source
 
 
 def _claimed(

@@ -21,14 +21,11 @@ from coordinator.tables import BusyError
 
 if TYPE_CHECKING:
     from coordinator.runtime import Coordinator
-    from coordinator.topics import TopicCatalog
 
 # What serves is imported where it is used: every other command would wait for it.
 
 TAKEOVERS = ("wait", "refuse", "force")
 LOOK_S = 0.2
-KAFKA = "kafka://"
-"""How a Kafka cluster is named as the source of topics."""
 
 
 def serve(
@@ -73,9 +70,8 @@ def serve(
     )
     settings = replace(settings, server=server)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    catalog = _catalog(topics, topic or [])
     check(server)  # before it takes the store from anybody
-    _serve(settings, store, catalog, takeover)
+    _serve(settings, store, _topics(topics, topic or []), takeover)
 
 
 def user(
@@ -100,7 +96,7 @@ def user(
 
 
 def _serve(
-    settings: Config, store: str | None, catalog: TopicCatalog | None, takeover: str
+    settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
     """Stand by until the store is ours, then serve until we are stopped or fenced."""
     from coordinator.runtime import Coordinator  # noqa: PLC0415
@@ -118,7 +114,7 @@ def _serve(
         try:
             opening.set_result(
                 Coordinator.open(
-                    store, config=settings, topics=catalog, takeover=takeover, address=address
+                    store, config=settings, topics=topics, takeover=takeover, address=address
                 )
             )
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
@@ -142,28 +138,11 @@ def _serve(
                 )
 
 
-def _catalog(source: str | None, single: list[str]) -> TopicCatalog | None:
-    """Return where topics come from; of none, the store's stay as they are."""
-    from coordinator.topics import (  # noqa: PLC0415
-        DeltaCatalog,
-        DictCatalog,
-        FileCatalog,
-        KafkaCatalog,
-    )
-
+def _topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
+    """Return the topics or their source; of none, what the settings name."""
     if source and single:
         raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
-    if source is None:
-        return DictCatalog(dict(_topic(text) for text in single)) if single else None
-    if source.startswith(KAFKA):
-        return KafkaCatalog({"bootstrap.servers": source.removeprefix(KAFKA)})
-    is_file = source.endswith((".toml", ".json"))
-    catalog: TopicCatalog = FileCatalog(source) if is_file else DeltaCatalog(source)
-    try:
-        catalog.topics()  # later a source may be away for a while; at the start it is a mistake
-    except OSError as error:
-        raise ConfigError(f"--topics {source} cannot be read: {error.strerror or error}") from None
-    return catalog
+    return dict(_topic(text) for text in single) if single else source
 
 
 def _topic(text: str) -> tuple[str, int]:

@@ -19,6 +19,8 @@ from coordinator.spans import made_id
 from coordinator.tables import read_delta
 
 PARTITIONS_MAX = 2**31 - 1
+KAFKA = "kafka://"
+"""How a Kafka cluster is named as the source of topics."""
 
 
 class TopicCatalog(Protocol):
@@ -34,6 +36,33 @@ class TopicCatalog(Protocol):
         OSError
             The source cannot be reached; the coordinator keeps the topics it knows.
         """
+
+
+def catalog_of(source: str, settings: Mapping[str, str] | None = None) -> TopicCatalog:
+    """Return the catalog of a source: a .toml or .json file, a Delta table, kafka://servers.
+
+    Parameters
+    ----------
+    settings
+        Of the client that asks a Kafka cluster.
+
+    Raises
+    ------
+    ConfigError
+        A file or a table cannot be read: later it may be away for a while, at the start it is a
+        mistake.
+    """
+    if source.startswith(KAFKA):
+        servers = source.removeprefix(KAFKA)
+        return KafkaCatalog({"bootstrap.servers": servers, **(settings or {})})
+    is_file = source.endswith((".toml", ".json"))
+    catalog: TopicCatalog = FileCatalog(source) if is_file else DeltaCatalog(source)
+    try:
+        catalog.topics()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"the topics in {source} cannot be read: {reason}") from None
+    return catalog
 
 
 def topic_id_of(name: str) -> str:

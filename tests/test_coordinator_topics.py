@@ -10,11 +10,13 @@ import pytest
 from coordinator_core import lists
 from deltalake import write_deltalake
 
-from coordinator.config import ConfigError
+from coordinator import Coordinator
+from coordinator import topics as topics_module
+from coordinator.config import ConfigError, parse
 from coordinator.events import SeenTopic
 from coordinator.records import GroupMetadata
 from coordinator.state import Topic
-from coordinator.topics import DeltaCatalog, DictCatalog, FileCatalog, topic_id_of
+from coordinator.topics import DeltaCatalog, DictCatalog, FileCatalog, catalog_of, topic_id_of
 
 
 def reasons(result):
@@ -216,6 +218,56 @@ def test_a_table_that_cannot_be_is_refused(tmp_path, columns, message):
     )
     with pytest.raises(ConfigError, match=message):
         DeltaCatalog(table).topics()
+
+
+# The source named in the settings ----------------------------------------------------------------
+
+
+def known(**given):
+    with Coordinator.open(None, **given) as coordinator:
+        topics = coordinator._runner.state.topics
+        return {name: topic.partitions for name, topic in topics.items()}
+
+
+def test_a_source_is_named_in_the_settings_or_where_the_store_is_opened(tmp_path):
+    file, table = tmp_path / "topics.toml", str(tmp_path / "topics")
+    file.write_text("a = 3\n")
+    write_deltalake(table, pa.table({"topic": ["b"], "partitions": [2]}))
+    config = parse(f"[topics]\nsource = '{file}'", "muster.toml")
+    assert known(config=config) == {"a": 3}
+    assert known(config=config, topics=table) == {"b": 2}
+    assert known(config=config, topics={"c": 1}) == {"c": 1}
+    assert known() == {}
+
+
+def test_a_kafka_cluster_as_source_gets_its_clients_settings(monkeypatch):
+    asked = []
+    monkeypatch.setattr(topics_module, "KafkaCatalog", asked.append)
+    text = "[topics]\nkafka = {'security.protocol' = 'SSL'}"
+    catalog_of("kafka://one:9092,two:9092", parse(text, "muster.toml").topics.kafka)
+    assert asked == [{"bootstrap.servers": "one:9092,two:9092", "security.protocol": "SSL"}]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("nowhere.toml", "the topics in nowhere.toml cannot be read: No such file"),
+        ("nowhere", "nowhere is no Delta table"),
+        (["a"], r"topics is \['a'\]: give"),
+        ({"a": -1}, "topic 'a' has -1 partitions"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused_before_the_store_is_touched(tmp_path, source, words):
+    with pytest.raises(ConfigError, match=words):
+        Coordinator.open(tmp_path / "store", topics=source)
+    assert not (tmp_path / "store").exists()
+
+
+def test_muster_serve_refuses_such_a_source_too(muster, tmp_path):
+    (tmp_path / "own.toml").write_text("[topics]\nsource = 'nowhere.json'")
+    done = muster("serve", "--config", "own.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"the topics in nowhere.json cannot be read" in done.stderr
 
 
 def test_the_id_of_a_topic_without_one_follows_from_its_name():
