@@ -68,18 +68,35 @@ def in_spark() -> bool:
 
 
 def delta_jars() -> list[Path]:
-    """Return the jars from the cache, resolving them if they are not there yet.
+    """Return Delta's jars from the cache, resolving them if they are not there yet.
 
     Raises
     ------
     JarsMissingError
         They cannot be fetched, or are not what `jars.lock` says.
     """
-    folder = cache_folder() / "jars" / "-".join(ARTIFACT[1:])
-    missing = [name for name in locked() if not (folder / name).exists()]
-    if missing:
-        _resolve(folder)
-    return [folder / name for name in locked()]
+    return fetched(ARTIFACT, locked(), "Delta's")
+
+
+def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
+    """Return jars of an artifact from the cache, resolving them if they are not there yet.
+
+    Parameters
+    ----------
+    digests
+        The jars that are wanted, with their sha256; what else the artifact needs is not kept.
+    whose
+        Begins the message of an error.
+
+    Raises
+    ------
+    JarsMissingError
+        They cannot be fetched, or have another sha256.
+    """
+    folder = cache_folder() / "jars" / "-".join(artifact[1:])
+    if any(not (folder / name).exists() for name in digests):
+        _resolve(folder, artifact, digests, whose)
+    return [folder / name for name in digests]
 
 
 def install() -> None:
@@ -92,7 +109,9 @@ def install() -> None:
             part.replace(target / jar.name)
 
 
-def _resolve(folder: Path) -> None:
+def _resolve(
+    folder: Path, artifact: tuple[str, str, str], digests: dict[str, str], whose: str
+) -> None:
     java = java_command()
     ivy = next(iter(sorted(spark_jars().glob("ivy-*.jar"))), None)
     if java is None or ivy is None:
@@ -100,30 +119,30 @@ def _resolve(folder: Path) -> None:
             "Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as fetched:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         command = [
             *(java, f"-Dmuster.ivy={cache_folder() / 'ivy'}", "-jar", str(ivy)),
             *("-settings", str(HERE / "ivysettings.xml"), "-confs", "default"),
-            *("-dependency", *ARTIFACT),
-            *("-retrieve", f"{fetched}/[artifact]-[revision].[ext]"),
+            *("-dependency", *artifact),
+            *("-retrieve", f"{fresh}/[artifact]-[revision].[ext]"),
         ]
         try:
             done = subprocess.run(  # noqa: S603 - our own command
                 command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise JarsMissingError(_unreachable("no answer in 15 minutes")) from None
-        if any(not Path(fetched, name).exists() for name in locked()):
-            raise JarsMissingError(_unreachable(_complaint(done)))
-        for name, digest in locked().items():
-            found = hashlib.sha256(Path(fetched, name).read_bytes()).hexdigest()
+            raise JarsMissingError(_unreachable(whose, "no answer in 15 minutes")) from None
+        if any(not Path(fresh, name).exists() for name in digests):
+            raise JarsMissingError(_unreachable(whose, _complaint(done)))
+        for name, digest in digests.items():
+            found = hashlib.sha256(Path(fresh, name).read_bytes()).hexdigest()
             if found != digest:
                 raise JarsMissingError(
-                    f"{name} has sha256 {found}, jars.lock says {digest}: not used"
+                    f"{name} has sha256 {found}, the lock says {digest}: not used"
                 )
         folder.mkdir(exist_ok=True)
-        for name in locked():
-            Path(fetched, name).replace(folder / name)
+        for name in digests:
+            Path(fresh, name).replace(folder / name)
 
 
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:
@@ -135,9 +154,9 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     return f"exit code {done.returncode}"
 
 
-def _unreachable(reason: str) -> str:
+def _unreachable(whose: str, reason: str) -> str:
     return (
-        f"Delta's jars are not cached in {cache_folder()} and Maven Central gives none "
+        f"{whose} jars are not cached in {cache_folder()} and Maven Central gives none "
         f"({reason}): run once with a network, or set MUSTER_CACHE to a filled cache"
     )
 

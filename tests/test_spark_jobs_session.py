@@ -108,7 +108,7 @@ def central(tmp_path, monkeypatch):
 
 
 def test_a_jar_with_another_checksum_is_refused(central):
-    with pytest.raises(jars.JarsMissingError, match=r"has sha256 .*, jars.lock says .*: not used"):
+    with pytest.raises(jars.JarsMissingError, match=r"has sha256 .*, the lock says .*: not used"):
         jars.delta_jars()
     assert not list(central.rglob("*.jar"))
 

@@ -129,6 +129,13 @@ def check_epochs(seen):
         last = now
 
 
+def check_own_epochs(logs):
+    """A member never sees its own epoch fall, where its client says which it is."""
+    for name, lines in logs.items():
+        epochs = [line["epoch"] for line in lines if "epoch" in line]
+        assert epochs == sorted(epochs), f"{name}: {epochs}"
+
+
 def held_now(lines):
     """Return the partitions that a member holds at the end of what it wrote."""
     return {hold.partition for hold in holds_of("", lines) if hold.end == math.inf}
@@ -139,3 +146,4 @@ def check(logs, seen, begins):
     check_holds(logs)
     check_offsets(logs, begins)
     check_epochs(seen)
+    check_own_epochs(logs)
