@@ -134,8 +134,9 @@ def test_metadata_names_this_node_and_topics_with_their_ids(side, version):
     assert [topic.name for topic in every.topics] == ["clicks", "orders"]
 
 
-def test_metadata_by_id(side):
-    asked = [{"name": None, "topic_id": CLICKS}, {"name": None, "topic_id": UUID(int=9)}]
+@pytest.mark.parametrize("name", [None, ""], ids=["no name", "as the Java client asks"])
+def test_metadata_by_id(side, name):
+    asked = [{"name": name, "topic_id": CLICKS}, {"name": name, "topic_id": UUID(int=9)}]
     answer = side.ask(Api.METADATA, 12, topics=asked, include_topic_authorized_operations=False)
     found = [(topic.name, topic.topic_id, int(topic.error_code)) for topic in answer.topics]
     assert found == [("clicks", CLICKS, NONE), (None, UUID(int=9), UNKNOWN_TOPIC_ID)]

@@ -21,6 +21,8 @@ SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 NOBODY = {"node_id": -1, "host": "", "port": -1}
 MILLISECOND = timedelta(milliseconds=1)
+NO_NAME_SINCE = 12
+"""Of Metadata; before, a topic without a known name had an empty one."""
 GROUP_NOT_FOUND_SINCE = 6
 """Of DescribeGroups; before, an unknown group was a dead one."""
 
@@ -65,13 +67,13 @@ def _node(cluster: Cluster) -> dict[str, object]:
 
 
 def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Written:
-    name = getattr(one, "name", None)
-    view = cluster.topics()
-    if version >= 10 and name is None:  # noqa: PLR2004 - topics may be named by id since
-        topic_id = getattr(one, "topic_id", None)
+    """Describe a topic that is asked for by its name or, if it has one, by its id."""
+    view, topic_id = cluster.topics(), getattr(one, "topic_id", None)
+    name: str | None = getattr(one, "name", None) or ""
+    if topic_id is not None:  # the Java client says with it that the name is ""
         topic, code = view.by_id.get(id_of(topic_id)), ErrorCode.unknown_topic_id
+        name = None if version >= NO_NAME_SINCE else ""
     else:
-        topic_id = None
         topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
     if topic is not None:
         return _topic(topic, version, cluster)

@@ -7,8 +7,9 @@ always where their requests say they are. Other clients notice nothing of the tw
   librdkafka goes on as if nothing had been said. So the first answer of a conversation always
   brings the assignment.
 - librdkafka's second heartbeat reports that it owns nothing, whatever the answer to the first one
-  brought. Taken for a release, as Kafka takes it, what it is about to take could go to another
-  member, too. So it is taken for one that does not say what it owns.
+  brought; the Java client's does while it looks up the names of topics. Taken for a release, as
+  Kafka takes it, what it is about to take could go to another member, too. So it is taken for one
+  that does not say what it owns.
 """
 
 from __future__ import annotations
