@@ -69,10 +69,15 @@ class Keeper:
                 logger.exception("the coordinator's keeper goes on")
 
     def _renew(self) -> None:
-        """Renew the lease while we serve; a fenced coordinator has none to renew."""
+        """Renew the lease while we serve; a fenced coordinator has none to renew.
+
+        Whoever has it now has most likely claimed the log: then we end, even if nobody asks us
+        anything.
+        """
         assert self._lease is not None
-        if self._loop.runner.status is not Status.FENCED:
-            self._lease.renew(self._loop.runner.clock())
+        runner = self._loop.runner
+        if runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
+            self._loop.call(lambda: runner.confirmed([])).result()
 
     def _topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the loop."""

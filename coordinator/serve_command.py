@@ -5,10 +5,13 @@ from __future__ import annotations
 import getpass
 import json
 import logging
+import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +74,7 @@ def serve(
     settings = replace(settings, server=server)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     check(server)  # before it takes the store from anybody
+    _check_store(store)
     _serve(settings, store, _topics(topics, topic or []), takeover)
 
 
@@ -106,7 +110,8 @@ def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     server = settings.server
-    pages = Pages(server.http_listen) if server.http_listen else None
+    with _bad_input("server.http_listen (--http)"):
+        pages = Pages(server.http_listen) if server.http_listen else None
     opening: Future[Coordinator] = Future()
 
     def open_store() -> None:
@@ -125,7 +130,10 @@ def _serve(
     while not opening.done():
         if stop.wait(LOOK_S):
             return
-    with opening.result() as coordinator, coordinator.serve() as serving:
+    with ExitStack() as open_now:
+        coordinator = open_now.enter_context(opening.result())
+        with _bad_input("server.listen (--listen)"):
+            serving = open_now.enter_context(coordinator.serve())
         if pages is not None:
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.status
@@ -136,6 +144,29 @@ def _serve(
                 raise BusyError(
                     f"another coordinator has taken {store} over: start again to stand by for it"
                 )
+
+
+def _check_store(store: str | None) -> None:
+    """Refuse a store that cannot be made, before anything waits for it."""
+    if store is None:
+        return
+    try:
+        os.makedirs(store, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--store {store} cannot be made: {error.strerror}: give a folder"
+        ) from None
+
+
+@contextmanager
+def _bad_input(setting: str) -> Iterator[None]:
+    """Say which setting an address is from that cannot be had."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{setting}: {error.strerror}: end what listens there, or give another address"
+        ) from None
 
 
 def _topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:

@@ -52,7 +52,10 @@ class Pages:
                 """Say nothing: probes come every second."""
 
         host, port = parse_address(listen, "server.http_listen")
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {listen}: {error.strerror}") from None
         self.address = f"{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="muster-http", daemon=True

@@ -1,0 +1,146 @@
+"""`muster serve` and `muster user` as commands: what they refuse, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+
+import pytest
+from wire_client import Client
+
+from coordinator.wire.sasl import Users
+
+PATIENCE_S = 60
+
+
+@contextlib.contextmanager
+def served(folder, *words):
+    """Start `muster serve` on a free port; gives the process and its address."""
+    command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0"]
+    with (
+        (folder / "errors").open("wb") as errors,
+        subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        try:
+            line = process.stdout.readline().decode()
+            assert line.startswith("muster serves groups at "), (folder / "errors").read_text()
+            yield process, line.split()[4]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--takeover never", "--takeover is 'never': give one of wait, refuse, force"),
+        ("--topic clicks", "--topic is 'clicks': give name=partitions, as in clicks=12"),
+        ("--topic =3", "--topic is '=3': give name=partitions"),
+        ("--topic a=1 --topics x.json", "--topics x.json and --topic a=1: give one of the two"),
+        ("--topics nowhere.json", "the topics in nowhere.json cannot be read"),
+        ("--listen nowhere", "server.listen is 'nowhere': give host:port"),
+        ("--listen 0.0.0.0:9092", "or say --insecure"),
+        ("--listen 0.0.0.0:9092 --insecure", "say with --advertised"),
+        ("--config nowhere.toml", "nowhere.toml cannot be read"),
+        ("--store file", "--store file cannot be made: File exists: give a folder"),
+        ("--store file/below", "--store file/below cannot be made: Not a directory"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(muster_here, tmp_path, words, message):
+    (tmp_path / "file").write_text("")
+    done = muster_here("serve", *words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = done.stderr.decode().splitlines()[-1]
+    assert said.startswith("muster: ")
+    assert message in said
+
+
+@pytest.mark.parametrize("option", ["--listen", "--http"])
+def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(muster, tmp_path, option):
+    other = [] if option == "--listen" else ["--listen", "127.0.0.1:0"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = muster("serve", "--store", "store", option, address, *other, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"cannot listen on {address}: Address already in use: end what" in done.stderr.decode()
+    assert not (tmp_path / "store" / "_lease.json").exists()
+
+
+def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
+    store = ("--store", str(tmp_path / "store"), "--topic", "clicks=4")
+    second = tmp_path / "second"
+    second.mkdir()
+    with served(tmp_path, *store) as (first, address):
+        with Client(address) as client:
+            assert client.join("g", "m1", "clicks").member_epoch == 2
+        threading.Timer(2, first.terminate).start()
+        with served(second, *store) as (successor, where):
+            assert first.wait(PATIENCE_S) == 0
+            with Client(where) as client:
+                assert client.beat("g", "m1", 2).member_epoch == 2
+            successor.send_signal(signal.SIGINT)
+            assert successor.wait(PATIENCE_S) == 0
+    assert not (tmp_path / "store" / "_lease.json").exists()  # nobody has to wait for its end
+    assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
+
+
+def test_who_was_taken_over_says_so_and_ends(tmp_path):
+    settings = tmp_path / "muster.toml"
+    settings.write_text("[lease]\nrenew_ms = 200")
+    store = ("--store", str(tmp_path / "store"), "--config", str(settings))
+    second = tmp_path / "second"
+    second.mkdir()
+    with (
+        served(tmp_path, *store) as (zombie, _),
+        served(second, *store, "--takeover", "force"),
+    ):
+        assert zombie.wait(PATIENCE_S) == 1
+    assert "start again to stand by for it" in (tmp_path / "errors").read_text()
+
+
+@pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
+    store = ("--store", str(tmp_path / "store"))
+    with served(tmp_path, *store):
+        command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0", *store]
+        with (tmp_path / "log").open("wb") as log:
+            waiting = subprocess.Popen([*command, "--http", "127.0.0.1:0"], stdout=log, stderr=log)
+        time.sleep(3)
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(PATIENCE_S) in {0, -signal.SIGTERM}  # the latter while it starts
+        assert (tmp_path / "log").read_bytes() == b""
+
+
+def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
+    done = muster_here("user", 'an "odd" näme', stdin="secret\n")
+    assert done.returncode == 0, done.stderr
+    assert b"secret" not in done.stdout
+    file = tmp_path / "users.toml"
+    file.write_text("[users]\n" + done.stdout.decode())
+    users = Users.read(str(file))
+    assert users.is_right('an "odd" näme', "secret")
+    assert not users.is_right('an "odd" näme', "Secret")
+    one = muster_here("user", "ann", "--mechanism", "SCRAM-SHA-512", stdin="secret")
+    (verifier,) = tomllib.loads(one.stdout.decode())["ann"]
+    assert verifier.startswith("SCRAM-SHA-512$")
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "message"),
+    [
+        (["ann"], "", "the password is empty: give one"),
+        (["ann", "--mechanism", "PLAIN"], "x", "--mechanism is 'PLAIN': give SCRAM-SHA-256 or"),
+    ],
+)
+def test_no_user_is_made_of_nothing(muster_here, words, stdin, message):
+    done = muster_here("user", *words, stdin=stdin)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert message in done.stderr.decode()
