@@ -34,7 +34,7 @@ test-spark: $(READY) ## tests that need Spark
 	@$(BIN)/pytest -m spark
 
 test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
-	@MUSTER_LONG=1 $(BIN)/pytest tests/test_clients.py
+	@MUSTER_LONG=1 $(BIN)/pytest tests/test_clients.py tests/test_wire_commands.py tests/test_wire_hostile.py
 
 test-java: $(READY) ## groups of Java clients: needs a JDK, and Maven Central once
 	@MUSTER_JAVA=1 $(BIN)/pytest tests/test_clients_java.py
