@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import TypeAlias
 
 from coordinator.costs import Size, choose, fits
-from coordinator.engine import Engine, Job, LocalEngine
+from coordinator.engine import Engine, Job, LocalEngine, Telling
 from coordinator.errors import GroupError
 from coordinator.events import ComputeTarget, Event, TargetComputed, TargetFailed, TargetLost
 from coordinator.log import LostTarget
@@ -89,6 +89,16 @@ class Computing:
         if flight is not None:
             self._failed(flight.task, "cancelled")
         return flight is not None
+
+    def progress(self) -> str:
+        """Return one line on what is computed now; "" when nothing is."""
+        flights = list(self._flights.values())
+        now = time.monotonic()
+        said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in flights}
+        for engine in {id(flight.engine): flight.engine for flight in flights}.values():
+            if isinstance(engine, Telling):
+                said |= {where.group_id: str(where) for where in engine.progress()}
+        return "; ".join(said[group_id] for group_id in sorted(said))
 
     def supersede(self, group_id: str) -> None:
         """Give up what is computed for a group: another computation came first."""

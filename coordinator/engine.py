@@ -6,9 +6,10 @@ coordinator runs Spark without importing it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from assignors import SpecError
 from assignors.quality import problems
@@ -55,6 +56,22 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give up everything."""
+
+
+class Where(Protocol):
+    """Where the computation of a group's target is; as text, it says so to people."""
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An engine that can tell where its computations are."""
+
+    def progress(self) -> Sequence[Where]:
+        """Return where each computation is now."""
 
 
 class LocalEngine:

@@ -1,46 +1,71 @@
-"""`muster demo`: the main job on real input, in a few acts; asks nothing, ends with a summary.
+"""`muster demo`: the main job at a size for two cores; asks nothing, ends with a summary.
 
-The input is what Kafka 4.4.0's own assignors answered to 220 groups. Each act is a function of the
-stage that prints what it did and returns its line of the summary; `ACTS` is their order.
+A Spark driver embeds a coordinator. Kafka clients share a small group over the wire; the target of
+a very large group is computed on Spark. Something changes in each; then the store is asked by SQL,
+and the moves are drawn. Each act is a function of the stage that prints what it did and returns its
+line of the summary; `ACTS` is their order.
 """
 
 from __future__ import annotations
 
+import shutil
+import signal
+import subprocess
+import sys
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
-from assignors.parse import objects_of_json
 from coordinator.cli import FAILURE
-from coordinator.config import Config
-from coordinator.tables import TableRef, replace_file, replace_text
-from spark_jobs import job, show
-from spark_jobs.session import log_option, spark_session
+from coordinator.config import parse
+from spark_jobs import demo_kafka, job, show
+from spark_jobs.demo_crowd import Crowd
 
-CASES = Path(__file__).resolve().parent.parent / "tests/golden/kafka-4.4.0/assignments/cases.jsonl"
-VERDICTS = ("the same", "fewer moves", "fairer", "worse")
-"""Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-_TABLES = ("members", "topics", "owned")
-_MEMBERS_SHOWN = 12
-_SETTINGS = Config()
+    from coordinator import Coordinator
+    from coordinator.topics import DictCatalog
+
+SMALL, LARGE = "billing", "archive"
+CLICKS = "clicks"
+LARGE_TOPICS = 100
+GONE_SHARE = 200
+"""One in so many members of the large group goes."""
+PATIENCE_S = 60.0
+CONFIG = """
+[topics]
+poll_ms = 300
+[kafka]
+"group.consumer.heartbeat.interval.ms" = 2000
+"group.consumer.min.heartbeat.interval.ms" = 2000
+"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stage:
-    """What the acts share: where to print, where to write, the groups with Kafka's answers."""
+    """What the acts share."""
 
     console: Console
     folder: Path
     cases: list[dict[str, Any]]
+    members: int
+    partitions: int
+    spark: SparkSession
+    coordinator: Coordinator
+    catalog: DictCatalog
+    address: str
+    clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    crowd: Crowd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,188 +81,278 @@ def demo(
     cases: Annotated[
         Path,
         typer.Option(help="JSON lines of groups with Kafka's answers", show_default="golden cases"),
-    ] = CASES,
+    ] = demo_kafka.CASES,
+    members: Annotated[int, typer.Option(min=200, help="Of the very large group.")] = 100_000,
+    partitions: Annotated[int, typer.Option(min=200, help="The same.")] = 10_000_000,
 ) -> None:
-    """Run the main job on real input, on both engines, beside what Kafka itself answered."""
+    """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
     started = time.perf_counter()
-    groups = _read(cases)
+    groups = demo_kafka.read(cases)
+    console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
-    stage = Stage(Console(highlight=False), output, groups)
-    outcomes = [act(stage) for act in ACTS]
-    stage.console.rule("summary", align="left")
+    with _stage(console, output, groups, members, partitions) as stage:
+        outcomes = [act(stage) for act in ACTS]
+    console.rule("summary", align="left")
     for outcome in outcomes:
         mark = "[green]✓[/]" if outcome.good else "[red]✗[/]"
-        stage.console.print(f"{mark} {outcome.line}", soft_wrap=True)
-    stage.console.print(f"{time.perf_counter() - started:.0f} s in all")
+        console.print(f"{mark} {outcome.line}", soft_wrap=True)
+    console.print(f"{time.perf_counter() - started:.0f} s in all")
     if not all(outcome.good for outcome in outcomes):
         raise typer.Exit(FAILURE)
 
 
+@contextmanager
+def _stage(
+    console: Console, folder: Path, cases: list[dict[str, Any]], members: int, partitions: int
+) -> Iterator[Stage]:
+    """Start Spark, and a coordinator in this driver that also listens to Kafka clients."""
+    from coordinator.topics import DictCatalog  # noqa: PLC0415 - the command's help needs none
+    from spark_jobs import embed  # noqa: PLC0415 - the same
+    from spark_jobs.session import log_option, spark_session  # noqa: PLC0415 - the same
+
+    each = partitions // LARGE_TOPICS
+    topics = {CLICKS: 6} | {f"archive-{number:02}": each for number in range(LARGE_TOPICS)}
+    catalog = DictCatalog(topics)
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    # The JVM lives for a minute: its optimising compiler would take longer than it saves.
+    options = f"{log_option()} -XX:TieredStopAtLevel=1"
+    with console.status("starting Spark …"):
+        spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
+    settings = parse(CONFIG, "demo")
+    try:
+        with (
+            embed(spark, folder / "store", settings, topics=catalog) as coordinator,
+            coordinator.serve("127.0.0.1:0") as serving,
+        ):
+            stage = Stage(
+                console, folder, cases, members, partitions, spark, coordinator, catalog,
+                serving.address,
+            )  # fmt: skip
+            try:
+                yield stage
+            finally:
+                for client in stage.clients.values():
+                    client.kill()
+    finally:
+        spark.stop()
+
+
+# Acts --------------------------------------------------------------------------------------------
+
+
 def against_kafka(stage: Stage) -> Outcome:
-    """Assign every group in this process, and compare with what Kafka answered."""
-    table = _act(stage, "1. Each group in process, beside Kafka's answer", "assignor", *VERDICTS)
+    """Assign every golden group in this process, and compare with what Kafka answered."""
+    title = "1. Kafka's own groups: each answer beside Kafka's"
+    table = _act(stage, title, "assignor", *demo_kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
     for name in job.TWINS:
-        found = Counter(_judged(name, case) for case in stage.cases)
+        found = demo_kafka.compared(name, stage.cases)
         worse += found["worse"]
-        table.add_row(name, *[str(found[verdict]) for verdict in VERDICTS])
+        table.add_row(name, *[str(found[verdict]) for verdict in demo_kafka.VERDICTS])
     seconds = time.perf_counter() - started
     stage.console.print(table)
     what = f"{len(stage.cases)} groups, {len(job.TWINS)} assignors, in process in {seconds:.1f} s"
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 
 
-def on_both_engines(stage: Stage) -> Outcome:
-    """Run the nightly job on tables that hold all groups as one, on both engines."""
-    columns = ("assignor", "members", "partitions", "ranges", "local", "Spark", "rows")
-    table = _act(stage, "2. All groups as one, from tables to Delta tables", *columns)
-    group = GroupSpec.from_dict(_combined(stage.cases))
-    for name, rows in zip(_TABLES, group.to_arrow(), strict=True):
-        replace_file(str(stage.folder / f"{name}.parquet"), rows)
-    # The JVM lives for a minute: its optimising compiler would take longer than it saves.
-    options = f"{log_option()} -XX:TieredStopAtLevel=1"
-    good = True
-    with stage.console.status("starting Spark …") as status:
-        spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
-        for name in job.TWINS:
-            status.update(f"{name} on both engines …")
-            local, local_seconds = _nightly(stage, name, "local")
-            done, spark_seconds = _nightly(stage, name, "spark")
-            same = local.ranges == done.ranges and local.totals == done.totals
-            good = good and same and _none_worse(stage, name, done)
-            table.add_row(
-                name, f"{group.member_count:,}", f"{int(group.partitions.sum()):,}",
-                f"{len(local.ranges or ()):,}", f"{local_seconds:.1f} s", f"{spark_seconds:.1f} s",
-                "identical" if same else "DIFFERENT",
-            )  # fmt: skip
-        spark.stop()
+def small_group(stage: Stage) -> Outcome:
+    """Let two Kafka clients share a topic, as they are, over the wire."""
+    table = _act(stage, f"2. {SMALL}: Kafka clients in processes of their own", "client", "owns")
+    if find_spec("confluent_kafka") is None:
+        return Outcome(good=True, line="no Kafka client is installed: pip install 'muster[kafka]'")
+    with stage.console.status("two clients join …"):
+        for name in ("ann", "bob"):
+            _client(stage, name)
+        good = _wait_for(lambda: _shares(stage, 2))
+    _print_owners(stage, table)
+    return Outcome(good, f"{SMALL}: two Kafka clients share {CLICKS} at {stage.address}")
+
+
+def large_group(stage: Stage) -> Outcome:
+    """Let very many members join, and have their target computed on Spark."""
+    columns = ("members", "partitions", "join", "target on Spark, and taken", "ranges")
+    table = _act(stage, f"3. {LARGE}: a target computed on Spark", *columns)
+    settings = {"consumer.assignor.engine": "spark", "consumer.assignment.interval.ms": 15_000}
+    ids = [f"worker-{number:07}" for number in range(stage.members)]
+    topics = tuple(name for name in stage.catalog.topics() if name != CLICKS)
+    crowd = stage.crowd = Crowd(stage.coordinator, LARGE, topics)
+    with stage.console.status("") as status:
+        started = time.perf_counter()
+        crowd.join(ids[:1], status.update)  # alone it is assigned at once, here
+        stage.coordinator.alter_group_config(LARGE, settings)
+        crowd.join(ids[1:], status.update)
+        joined = time.perf_counter() - started
+        stage.coordinator.alter_group_config(LARGE, {"consumer.assignor.engine": "spark"})
+        seconds = crowd.settle(status.update)
+    ranges = _runs(stage)[-1][1]
+    table.add_row(
+        f"{stage.members:,}", f"{stage.partitions:,}", f"{joined:.1f} s", f"{seconds:.1f} s",
+        f"{ranges:,}",
+    )  # fmt: skip
     stage.console.print(table)
-    line = "identical rows, none worse than Kafka's" if good else "rows differ, or are worse"
-    tables = f"from {stage.folder}/members.parquet … to {stage.folder}/uniform-spark/ …"
-    return Outcome(good, f"all groups as one, on both engines: {line} ({tables})")
-
-
-def explained(stage: Stage) -> Outcome:
-    """Show how a result explains itself, with the group that has the most to explain."""
-    _act(stage, "3. How a result explains itself")
-    reports = [
-        (case, _assigned("uniform", case)[1])
-        for case in stage.cases
-        if len(case["members"]) <= _MEMBERS_SHOWN
-    ]
-    if not reports:
-        return Outcome(good=True, line="no group is small enough to be shown")
-    case, report = max(reports, key=lambda pair: (len(pair[1].reasons()), pair[1].moved))
-    title = f"uniform, group {case['id']}"
-    show.print_report(stage.console, title, report, _MEMBERS_SHOWN)
-    spec = {name: case[name] for name in ("id", "topics", "members")}
-    replace_text(str(stage.folder / "group.json"), show.as_json(spec) + "\n")
-    replace_text(str(stage.folder / "report.json"), show.as_json(report.to_dict()) + "\n")
-    show.plot(report, title, str(stage.folder / "plot.png"))
-    again = f"again by muster assign {stage.folder}/group.json --report"
-    files = f"{stage.folder}/report.json and plot.png"
     return Outcome(
-        report.valid, f"the report and the plot of group {case['id']}: {files} ({again})"
+        good=True,
+        line=f"{LARGE}: {stage.members:,} members share {stage.partitions:,} partitions after "
+        f"{seconds:.0f} s on Spark",
     )
 
 
-ACTS: tuple[Callable[[Stage], Outcome], ...] = (against_kafka, on_both_engines, explained)
+def changes(stage: Stage) -> Outcome:
+    """Change something in each: clients come and go, a topic grows; a part of the crowd goes."""
+    table = _act(stage, "4. Something changes in each", "group", "change", "until all is settled")
+    good = True
+    if stage.clients:
+        started = time.perf_counter()
+        with stage.console.status("cid joins, bob leaves, the topic grows …"):
+            _client(stage, "cid")
+            stage.clients.pop("bob").send_signal(signal.SIGTERM)
+            stage.catalog.set(CLICKS, 8)
+            good = _wait_for(lambda: _shares(stage, 2, 8))
+        took = f"{time.perf_counter() - started:.1f} s"
+        table.add_row(SMALL, f"cid joins, bob leaves, {CLICKS} grows to 8", took)
+    crowd = stage.crowd
+    assert crowd is not None
+    gone = list(crowd.epochs)[::GONE_SHARE]
+    with stage.console.status("a part of the crowd leaves …") as status:
+        crowd.leave(gone)
+        seconds = crowd.settle(status.update)
+    table.add_row(LARGE, f"{len(gone):,} members leave", f"{seconds:.1f} s")
+    stage.console.print(table)
+    return Outcome(good, f"{LARGE}: {len(gone):,} members left, settled after {seconds:.0f} s")
+
+
+QUERIES = {
+    "the groups": "SELECT group_id, state, group_epoch, assignment_epoch, members FROM groups",
+    "who owned clicks, from when until when, and why": """
+        SELECT concat(first_partition, '-', last_partition) AS partitions,
+            left(member_id, 8) AS member,
+            date_format(since, 'HH:mm:ss') AS since, reason, date_format(until, 'HH:mm:ss') AS until
+        FROM assignment_history WHERE group_id = 'billing'
+        ORDER BY since_position, first_partition""",
+    "the last targets of the archive": """
+        SELECT group_epoch, computed_at, assignor, moved, reason
+        FROM epochs WHERE group_id = 'archive' AND assignor IS NOT NULL
+        ORDER BY group_epoch DESC LIMIT 3""",
+}
+
+
+def by_sql(stage: Stage) -> Outcome:
+    """Ask the store what is and what was."""
+    from spark_jobs import views  # noqa: PLC0415 - imports pyspark
+
+    stage.console.rule("5. What the store says, in Spark SQL", align="left")
+    views.register(stage.spark, stage.folder / "store")
+    asked = 0
+    for title, query in QUERIES.items():
+        with stage.console.status(f"{title} …"):
+            frame = stage.spark.sql(query)
+            rows = frame.collect()
+        asked += bool(rows) or not stage.clients
+        table = Table(*frame.columns, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*["" if value is None else str(value) for value in row])
+        stage.console.print(table)
+    store = stage.folder / "store"
+    again = f"muster history {SMALL} --store {store}"
+    return Outcome(asked == len(QUERIES), f"the store stays for your own questions: {again}")
+
+
+def drawn(stage: Stage) -> Outcome:
+    """Draw loads and moves of the large group, before and after the change."""
+    from assignors import GroupSpec, PartitionRanges, quality  # noqa: PLC0415
+
+    stage.console.rule("6. The moves, drawn", align="left")
+    assert stage.crowd is not None
+    (before, _), (after, _) = _runs(stage)[-2:]
+    columns = ["member_id", "topic", "first_partition", "partition_count"]
+    members = pa.table(
+        {
+            "member_id": list(stage.crowd.epochs),
+            "subscribed": pa.array([list(stage.crowd.topics)] * len(stage.crowd.epochs)),
+        }
+    )
+    each = stage.partitions // LARGE_TOPICS
+    topics = pa.table({"topic": stage.crowd.topics, "partitions": [each] * LARGE_TOPICS})
+    group = GroupSpec.from_arrow(members, topics, _rows(stage, before).select(columns))
+    rows = _rows(stage, after).select(columns)
+    report = quality.report(group, PartitionRanges.from_arrow(group.member_ids, group.topics, rows))
+    path = stage.folder / "plot.png"
+    show.plot(report, f"{LARGE}, {GONE_SHARE} of whose members left", str(path))
+    line = f"loads {report.load_min} to {report.load_max}, {report.moved:,} moved from who stayed"
+    return Outcome(report.valid, f"{LARGE}: {line}, {path}")
+
+
+ACTS: tuple[Callable[[Stage], Outcome], ...] = (
+    against_kafka, small_group, large_group, changes, by_sql, drawn,
+)  # fmt: skip
+
+
+# What they need ----------------------------------------------------------------------------------
 
 
 def _act(stage: Stage, title: str, *columns: str) -> Table:
     """Open an act, and make the table it will fill."""
     stage.console.rule(title, align="left")
     table = Table()
-    for name in columns:
-        table.add_column(name, justify="left" if name == "assignor" else "right")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left")
     return table
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise SpecError(
-            f"--cases {str(path)!r} cannot be read ({error.strerror}): run in a clone of the "
-            "project, or name a file of groups with Kafka's answers"
-        ) from None
-    return [case for _, case in objects_of_json(text)]
+def _client(stage: Stage, name: str) -> None:
+    words = [stage.address, SMALL, CLICKS, name]
+    command = [sys.executable, "-m", "spark_jobs.demo_member", *words]
+    stage.clients[name] = subprocess.Popen(command)  # noqa: S603 - our own program
 
 
-def _assigned(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
-    group = GroupSpec.from_dict(case)
-    ranges = get_assignor(name, **job.Options(name).given(_SETTINGS)).assign(group)
-    return ranges, quality.report(group, ranges)
+def _owned(stage: Stage) -> dict[str, list[int]]:
+    """Return what each client of the small group owns."""
+    (group,) = stage.coordinator.consumer_group_describe(SMALL)
+    return {
+        member["client_id"]: [
+            p for topic in member["assignment"]["topic_partitions"] for p in topic["partitions"]
+        ]
+        for member in group.get("members", ())
+    }
 
 
-def _judged(name: str, case: dict[str, Any]) -> str:
-    """Assign one group, and compare it with Kafka's answer."""
-    ranges, report = _assigned(name, case)
-    if not report.valid:
-        return "worse"
-    return _verdict(name, case["kafka"], ranges.to_dict(), report.members.to_pylist())
+def _shares(stage: Stage, clients: int, partitions: int = 6) -> bool:
+    owned = _owned(stage).values()
+    together = sorted(partition for one in owned for partition in one)
+    return len(owned) == clients and all(owned) and together == list(range(partitions))
 
 
-def _verdict(
-    assignor: str,
-    kafka: dict[str, Any],
-    assignment: dict[str, Any],
-    members: list[dict[str, Any]],
-) -> str:
-    """Compare one answer with Kafka's; `members` are rows of a report."""
-    if assignor == "range":
-        return "the same" if assignment == kafka["range"] else "worse"
-    loads, moved = sorted(row["load"] for row in members), sum(row["lost"] for row in members)
-    theirs = kafka["uniform"]
-    if loads != theirs["loads"]:  # lists compare from the emptiest member up
-        return "fairer" if loads > theirs["loads"] else "worse"
-    if moved != theirs["moved"]:
-        return "fewer moves" if moved < theirs["moved"] else "worse"
-    return "the same"
+def _print_owners(stage: Stage, table: Table) -> None:
+    for name, partitions in sorted(_owned(stage).items()):
+        table.add_row(name, " ".join(map(str, partitions)))
+    stage.console.print(table)
 
 
-def _combined(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make one group of all: no topic is shared, so what is best for each is best for all."""
-    topics: dict[str, int] = {}
-    members: dict[str, dict[str, Any]] = {}
-    for case in cases:
-        at = f"{case['id']}/"
-        topics |= {at + name: count for name, count in case["topics"].items()}
-        for member, fields in case["members"].items():
-            instance = fields["instance_id"]
-            members[at + member] = {
-                "subscribed": [at + name for name in fields["subscribed"]],
-                "owned": {at + name: owned for name, owned in fields["owned"].items()},
-                "instance_id": None if instance is None else at + instance,
-            }
-    return {"topics": topics, "members": members}
+def _wait_for(found: Callable[[], bool]) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if found():
+            return True
+        time.sleep(0.1)
+    return False
 
 
-def _nightly(stage: Stage, assignor: str, engine: str) -> tuple[job.Done, float]:
-    """Do as `muster assign --members … --topics … --owned … --output …`; also take the time."""
-    started = time.perf_counter()
-    paths = [str(stage.folder / f"{name}.parquet") for name in _TABLES]
-    members, topics, owned = (
-        TableRef.of(path, name) for path, name in zip(paths, _TABLES, strict=True)
-    )
-    output = str(stage.folder / f"{assignor}-{engine}")
-    work = job.Job(members, topics, owned, None, output, job.Options(assignor), engine)
-    return job.run(work, _SETTINGS), time.perf_counter() - started
+def _runs(stage: Stage) -> list[tuple[str, int]]:
+    """Return the run and the number of ranges of each whole target of the large group, in order."""
+    from coordinator.delta_log import read  # noqa: PLC0415 - the command's help needs none
+    from coordinator.records import TargetMetadata  # noqa: PLC0415 - the same
+
+    return [
+        (record.computation_id, record.ranges or 0)
+        for batch in read(stage.folder / "store")
+        for record in batch.records
+        if isinstance(record, TargetMetadata) and record.computation_id
+    ]
 
 
-def _none_worse(stage: Stage, assignor: str, done: job.Done) -> bool:
-    """Take the result for all groups apart, and compare each one's with Kafka's answer."""
-    if done.ranges is None or done.report is None or not done.report.valid:
-        return False
-    rows = {row["member_id"]: row for row in done.report.members.to_pylist()}
-    assignment = done.ranges.to_dict()
-    for case in stage.cases:
-        at = f"{case['id']}/"
-        own = {
-            member: {topic.removeprefix(at): p for topic, p in assignment[at + member].items()}
-            for member in case["members"]
-        }
-        members = [rows[at + member] for member in case["members"]]
-        if _verdict(assignor, case["kafka"], own, members) == "worse":
-            return False
-    return True
+def _rows(stage: Stage, run_id: str) -> pa.Table:
+    """Return the rows of one whole target."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - the command's help needs none
+
+    targets = DeltaTable(str(stage.folder / "store" / "targets"))
+    return targets.to_pyarrow_table(filters=[("run_id", "=", run_id)])

@@ -1,0 +1,72 @@
+"""The demo's answers beside Kafka's: what Kafka 4.4.0's own assignors answered to 220 groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors.parse import objects_of_json
+from coordinator.config import Config
+from spark_jobs import job
+
+CASES = Path(__file__).resolve().parent.parent / "tests/golden/kafka-4.4.0/assignments/cases.jsonl"
+VERDICTS = ("the same", "fewer moves", "fairer", "worse")
+"""Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
+_SETTINGS = Config()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the groups of a file, each with Kafka's answers.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise SpecError(
+            f"--cases {str(path)!r} cannot be read ({error.strerror}): run in a clone of the "
+            "project, or name a file of groups with Kafka's answers"
+        ) from None
+    return [case for _, case in objects_of_json(text)]
+
+
+def compared(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:
+    """Assign each group in this process, and count how the answers compare with Kafka's."""
+    return Counter(_judged(assignor, case) for case in cases)
+
+
+def _assigned(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
+    group = GroupSpec.from_dict(case)
+    ranges = get_assignor(name, **job.Options(name).given(_SETTINGS)).assign(group)
+    return ranges, quality.report(group, ranges)
+
+
+def _judged(name: str, case: dict[str, Any]) -> str:
+    """Assign one group, and compare it with Kafka's answer."""
+    ranges, report = _assigned(name, case)
+    if not report.valid:
+        return "worse"
+    return _verdict(name, case["kafka"], ranges.to_dict(), report.members.to_pylist())
+
+
+def _verdict(
+    assignor: str,
+    kafka: dict[str, Any],
+    assignment: dict[str, Any],
+    members: list[dict[str, Any]],
+) -> str:
+    """Compare one answer with Kafka's; `members` are rows of a report."""
+    if assignor == "range":
+        return "the same" if assignment == kafka["range"] else "worse"
+    loads, moved = sorted(row["load"] for row in members), sum(row["lost"] for row in members)
+    theirs = kafka["uniform"]
+    if loads != theirs["loads"]:  # lists compare from the emptiest member up
+        return "fairer" if loads > theirs["loads"] else "worse"
+    if moved != theirs["moved"]:
+        return "fewer moves" if moved < theirs["moved"] else "worse"
+    return "the same"
