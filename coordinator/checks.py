@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pyarrow as pa
 
@@ -52,9 +54,14 @@ def check_types(event: Event) -> None:
             msgspec.json.encode(event)
         elif isinstance(event, Install):
             _check_install(event)
+        elif not isinstance(event, get_args(Event)):
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                f"{type(event).__name__} is no request: give a Heartbeat, or another of events.py.",
+            )
     except msgspec.ValidationError as error:
         raise GroupError(ErrorCode.INVALID_REQUEST, f"The request is refused: {error}.") from None
-    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
+    except (UnicodeEncodeError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"The request is refused: it cannot be written: {error}."
         ) from None

@@ -17,6 +17,7 @@ import typer
 
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
+from coordinator.log import CorruptLog, NewerLog, NoLog
 from coordinator.tables import BusyError
 
 ENTRY_POINTS = "muster.commands"
@@ -61,7 +62,7 @@ def guarded(run: typer.Typer) -> None:
     """Run a command; turn errors into one line on stderr and an exit code."""
     try:
         run()
-    except (SpecError, ConfigError) as error:
+    except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog) as error:
         stop(str(error), BAD_INPUT)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 
 from coordinator import target_table
 from coordinator.columns import SCHEMA, encode, encode_claim
-from coordinator.config import LogConfig
+from coordinator.config import ConfigError, LogConfig
 from coordinator.delta_table import Lost, Table, Transact, load, transact
 from coordinator.disk import Disk
 from coordinator.housekeeping import Housekeeper
 from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, LogError, NoLog, merged
 from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, write_part
 from coordinator.records import Record, TargetMetadata
-from coordinator.repair import damaged, set_aside_torn
+from coordinator.repair import damaged, log_folder, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
 from coordinator.targets import WholeTarget
@@ -232,6 +232,27 @@ class DeltaLog:
 
     def close(self) -> None:
         """Let go of the log; its claim stays until the next one."""
+
+
+def root_of(store: str | os.PathLike[str]) -> str:
+    """Return the root path of a store that is to be written.
+
+    Raises
+    ------
+    ConfigError
+        It can be no folder of ours.
+    """
+    remedy = "name a folder of its own, or None to keep nothing"
+    text = str(store)
+    if not isinstance(store, str | os.PathLike) or not text or "\0" in text:
+        raise ConfigError(f"the store is {store!r}: {remedy}")
+    if "://" in text:
+        raise ConfigError(f"the store {text} is no folder: {remedy}; a mounted one will do")
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise ConfigError(f"the store {text} is a file: {remedy}")
+    if os.path.exists(log_folder(text)):
+        raise ConfigError(f"the store {text} is itself a Delta table: {remedy}")
+    return os.path.abspath(text)
 
 
 def table(store: str | os.PathLike[str]) -> DeltaTable:

@@ -85,8 +85,7 @@ def load(disk: Disk, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
-        reason = damaged(disk, path) or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
-        raise CorruptLog(reason) from None
+        raise CorruptLog(_reason(disk, path, error)) from None
     if found is None or not found.isdigit():
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
@@ -98,6 +97,14 @@ def load(disk: Disk, path: str) -> DeltaTable:
             f"open it with the version that wrote it, or a newer one"
         )
     return table
+
+
+def _reason(disk: Disk, path: str, error: Exception) -> str:
+    """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
+    reason = None
+    with suppress(OSError):  # a file in place of a folder
+        reason = damaged(disk, path)
+    return reason or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
 
 
 class Table:

@@ -19,6 +19,8 @@ JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 INT32_MAX = 2**31 - 1
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
+"""As long as Kafka lets any text be."""
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 
 
@@ -31,18 +33,18 @@ class Heartbeat:
     assignment even where it has not changed.
     """
 
-    group_id: str
-    member_id: str
+    group_id: Text
+    member_id: Text
     member_epoch: Int32
-    instance_id: str | None = None
-    rack_id: str | None = None
+    instance_id: Text | None = None
+    rack_id: Text | None = None
     rebalance_timeout_ms: Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)] = -1
-    subscribed_topic_names: Sequence[str] | None = None
-    subscribed_topic_regex: str | None = None
-    server_assignor: str | None = None
-    topic_partitions: Mapping[str, Sequence[Partition]] | None = None
-    client_id: str = ""
-    client_host: str = ""
+    subscribed_topic_names: Sequence[Text] | None = None
+    subscribed_topic_regex: Text | None = None
+    server_assignor: Text | None = None
+    topic_partitions: Mapping[Text, Sequence[Partition]] | None = None
+    client_id: Text = ""
+    client_host: Text = ""
     by_topic_id: bool = False
     wants_assignment: bool = False
 
@@ -51,20 +53,20 @@ class Heartbeat:
 class OffsetCommit:
     """OffsetCommit: {topic: {partition: (offset, metadata)}}."""
 
-    group_id: str
-    member_id: str
+    group_id: Text
+    member_id: Text
     member_epoch: Int32
-    offsets: Mapping[str, Mapping[Partition, tuple[Int64, str]]]
-    instance_id: str | None = None
+    offsets: Mapping[Text, Mapping[Partition, tuple[Int64, str]]]
+    instance_id: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetch:
     """OffsetFetch of some partitions by topic, or of all (None)."""
 
-    group_id: str
-    topics: Mapping[str, Sequence[Partition]] | None = None
-    member_id: str | None = None
+    group_id: Text
+    topics: Mapping[Text, Sequence[Partition]] | None = None
+    member_id: Text | None = None
     member_epoch: Int32 = -1
 
 
@@ -72,46 +74,46 @@ class OffsetFetch:
 class OffsetDelete:
     """OffsetDelete of some partitions by topic."""
 
-    group_id: str
-    topics: Mapping[str, Sequence[Partition]]
+    group_id: Text
+    topics: Mapping[Text, Sequence[Partition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
     """ConsumerGroupDescribe of one group."""
 
-    group_id: str
+    group_id: Text
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
     """ListGroups; an empty filter takes all, names in any case (G-129)."""
 
-    states: frozenset[str] = frozenset()
-    types: frozenset[str] = frozenset()
+    states: frozenset[Text] = frozenset()
+    types: frozenset[Text] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """DeleteGroups, one group."""
 
-    group_id: str
+    group_id: Text
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigureGroup:
     """All settings of a group id; those left out go back to their defaults."""
 
-    group_id: str
-    settings: Mapping[str, str]
+    group_id: Text
+    settings: Mapping[Text, Text]
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
     """IncrementalAlterConfigs of one group: new values by name, None for the default."""
 
-    group_id: str
-    changes: Mapping[str, str | None]
+    group_id: Text
+    changes: Mapping[Text, Text | None]
     validate_only: bool = False
 
 
@@ -119,15 +121,15 @@ class AlterConfig:
 class DescribeConfig:
     """DescribeConfigs of one group."""
 
-    group_id: str
+    group_id: Text
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
 
-    group_id: str
-    computation_id: str
+    group_id: Text
+    computation_id: Text
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,10 @@ class Loop:
                 self._wake.notify()
                 return item.future
         closed = GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down.")
-        item.future.set_result([closed] * len(item.events))
+        if item.call is None:
+            item.future.set_result([closed] * len(item.events))
+        else:
+            item.future.set_exception(closed)
         return item.future
 
     # In the loop's thread ------------------------------------------------------------------------
@@ -130,8 +133,9 @@ class Loop:
             self.computing.give_up_all()
         items = self._take()
         events = [event for item in items for event in item.events]
+        answers = self.runner.confirmed(self.runner.run(events)) if events else []
+        self._answer(items, answers)
         if events:
-            self._answer(items, self.runner.confirmed(self.runner.run(events)))
             ended = time.monotonic()
             total = self._idle_s + ended - began
             waited = (began - items[0].since) * 1000

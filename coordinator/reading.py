@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from coordinator.delta_log import table
 from coordinator.delta_table import Table, transact
 from coordinator.disk import Disk
 from coordinator.history import History
-from coordinator.log import Batch, NoLog
+from coordinator.log import Batch, LogError, NoLog
 from coordinator.parts import Part, parts_of, read_parts
 from coordinator.records import Record, TopicChanged
 from coordinator.replay import read, replay
@@ -27,6 +28,7 @@ from coordinator.state import Group, State
 from coordinator.target_table import load
 from coordinator.targets import NOT_READ
 
+logger = logging.getLogger("muster.coordinator")
 AsOf: TypeAlias = int | datetime | None
 """A position of the log, a time, or None: now."""
 
@@ -158,6 +160,9 @@ class Reading:
         try:
             snapshots.refresh()
         except NoLog:
+            return
+        except LogError as error:
+            logger.warning("snapshots are passed over: %s", error)
             return
         yield from read_snapshot(snapshots, self.position, seen)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
 from coordinator.config import Config, ConfigError
-from coordinator.delta_log import DeltaLog
+from coordinator.delta_log import DeltaLog, root_of
 from coordinator.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
@@ -43,7 +43,7 @@ from coordinator.events import (
 )
 from coordinator.keeper import Keeper
 from coordinator.lease import Lease
-from coordinator.log import Fenced, MemoryLog, RecordLog
+from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner
@@ -120,6 +120,8 @@ class Coordinator:
         ------
         BusyError
             Another coordinator has the store, and takeover is "refuse".
+        ConfigError
+            The store can be no folder of ours, or the source of topics cannot be read.
         LogError
             The log is corrupt, or of a newer version; the message names the file.
         """
@@ -311,8 +313,9 @@ class Coordinator:
 
     def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
         """Set all settings of a group id, before or after it exists; {} goes back to defaults."""
-        texts = {name: str(value) for name, value in settings.items()}
-        return self._ask(ConfigureGroup(group_id, texts), lambda _: {})
+        if isinstance(settings, Mapping):  # else it is refused by its type
+            settings = {name: str(value) for name, value in settings.items()}
+        return self._ask(ConfigureGroup(group_id, settings), lambda _: {})  # type: ignore[arg-type]
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group id that are not the defaults."""
@@ -412,10 +415,14 @@ def _claimed(
         memory = MemoryLog()
         memory.claim(owner, address, clock())
         return memory, None
-    lease = Lease(str(store), owner, address, config.lease, clock)
+    root = root_of(store)
+    lease = Lease(root, owner, address, config.lease, clock)
     while True:
-        lease.wait(takeover)
-        log = DeltaLog.open(store, config.log)
+        try:
+            lease.wait(takeover)
+        except OSError as error:
+            raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+        log = DeltaLog.open(root, config.log)
         try:
             lease.claimed(log.claim(owner, address, clock()))
         except Fenced:
