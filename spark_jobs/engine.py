@@ -8,6 +8,7 @@ fair scheduler where the session has one. Found by the entry point `muster.engin
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 AT_ONCE = 4
 """Groups that are computed at once."""
 POOL = "muster"
+CAUSE = re.compile(r"^(?:: |Caused by: )(.+)$", re.MULTILINE)
+"""The lines of a Java stack trace that say something."""
 logger = logging.getLogger("muster.spark")
 
 
@@ -130,7 +133,7 @@ class SparkEngine:
     def _computed(self, job: Job, run: _Run) -> TargetComputed:
         """Compute, read back, and check; in a thread of ours."""
         try:
-            with _job_group(self._session(), run):
+            with _job_group(self._session(), run), _failures_in_one_line():
                 proposal = self._proposal(job, run)
             self._say(run)("loading", proposal.ranges)
             task, roster = job.task, job.roster
@@ -195,6 +198,20 @@ def _store(job: Job) -> str:
             "Spark reads a group from its store and this coordinator has none: open it with one.",
         )
     return job.store
+
+
+@contextmanager
+def _failures_in_one_line() -> Iterator[None]:
+    """Say what failed, and of what cause, instead of pages of Java."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - as pyspark
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        text = str(error)
+        causes = dict.fromkeys(CAUSE.findall(text))
+        raise RuntimeError(": ".join(causes) or text.partition("\n")[0]) from error
 
 
 @contextmanager

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 from conftest import ROOT
+from py4j.protocol import Py4JError
+
+from spark_jobs.engine import _failures_in_one_line
 
 sys.path.insert(0, str(ROOT))
 from tests.faults import crash, damage, disk, drivers, standby, zombie
@@ -42,6 +45,18 @@ def test_a_disk_that_refuses_loses_nothing_and_service_goes_on(store, trouble):
 
 def test_damage_is_named_or_costs_nothing(store):
     damage.damaged(store, seed=1, times=12)
+
+
+def test_a_spark_job_that_fails_says_so_in_one_line():
+    text = (
+        "An error occurred while calling o7.save.\n: a.b.SparkException: [WRITE] not written\n"
+        "\tat a.b.c(D.scala:1)\nCaused by: java.io.IOException: No space left on device\n\tat e.f"
+    )
+    with pytest.raises(RuntimeError) as error, _failures_in_one_line():
+        raise Py4JError(text)
+    assert str(error.value) == (
+        "a.b.SparkException: [WRITE] not written: java.io.IOException: No space left on device"
+    )
 
 
 @pytest.mark.spark

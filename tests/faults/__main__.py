@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, damage, disk, drivers, standby, zombie
+from . import crash, damage, disk, drivers, session, standby, zombie
 from .report import Outcome, Row, write
 
 
@@ -39,6 +39,15 @@ SCENARIOS = {
     "driver": Scenario("driver killed during a run", drivers.killed, 20),
     "between": Scenario("driver killed between the two commits", drivers.between, 3),
     "session": Scenario("session stopped during a run", drivers.session_stopped, 2),
+    "fails": Scenario("Spark job fails", session.failing, 3),
+    "hangs": Scenario("Spark job hangs", session.hanging, 2),
+    "cancelled": Scenario("Spark job cancelled", session.cancelled, 3),
+    "two-jobs": Scenario("two jobs for one group", session.two_jobs, 2),
+    "late-job": Scenario("late job of a fenced coordinator", session.late, 2),
+    "lost": Scenario("targets lost behind their record", session.lost, 4),
+    "lost-before": Scenario("targets lost before a load", session.lost_before_a_load, 4),
+    "full-targets": Scenario("full disk for targets", session.full, 3),
+    "read-only-targets": Scenario("read-only disk for targets", session.read_only, 3),
 }
 
 

@@ -36,6 +36,7 @@ def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
     from spark_jobs.session import spark_session
 
     spark = spark_session("muster-faults", "local[2]", SPARK)
+    spark.sparkContext.setLogLevel("OFF")
     tell("began", time.monotonic())
     engine = SparkEngine(spark, config)
     coordinator = Coordinator.open(

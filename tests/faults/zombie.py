@@ -13,7 +13,7 @@ from coordinator.config import LeaseConfig
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 
-from .crowd import Broken, Key, keys_of
+from .crowd import Broken, Key, by_topic, keys_of
 from .node import SMALL
 from .process import QUICK, Node
 from .report import Outcome
@@ -49,7 +49,7 @@ class Two:
 
     def beat(self, node: Node, name: str) -> int:
         """Beat with everything; returns the error code."""
-        fields: dict[str, Any] = {"topic_partitions": _lists(self.owned[name])}
+        fields: dict[str, Any] = {"topic_partitions": by_topic(self.owned[name])}
         if self.epochs[name] == 0:
             fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
         answer = node.ask("consumer_group_heartbeat", **self.steady(name), **fields)
@@ -64,13 +64,6 @@ class Two:
         return {
             "group_id": self.group_id, "member_id": name, "member_epoch": self.epochs[name],
         }  # fmt: skip
-
-
-def _lists(keys: frozenset[Key]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(keys):
-        found.setdefault(topic, []).append(partition)
-    return found
 
 
 def woken(store: Path, seed: int, times: int) -> Outcome:

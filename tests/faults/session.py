@@ -1,0 +1,388 @@
+"""session: what happens to a Spark job, and to the table it writes, while the driver lives.
+
+One Spark session serves all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from prometheus_client import generate_latest
+
+from coordinator import Coordinator
+from coordinator.config import Config, EngineConfig
+from coordinator.delta_log import read
+from coordinator.pinned import Pinned
+from coordinator.records import TargetMetadata
+from coordinator.source import Source
+from coordinator.target_table import path_of
+from tests.members import Members, wait_for
+
+from . import drivers
+from .crowd import Broken
+from .disk import FULL, PAGE, empty, fill, remount, small_disk
+from .driver import JVM, SPARK
+from .process import PATIENCE_S
+from .report import Outcome
+from .said import said
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPICS = {"a": 60}
+ON_SPARK = replace(drivers.CONFIG, engine=EngineConfig(engine="spark", max_failures=1_000))
+HERE = replace(drivers.CONFIG, engine=EngineConfig(engine="local"))
+FAILED, LOST = "was not computed", "its members keep what they have"
+IMPATIENT = replace(ON_SPARK, engine=replace(ON_SPARK.engine, timeout_ms=3_000, max_failures=3))
+MIB = 64
+
+
+def spark() -> SparkSession:
+    """Return the one session."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
+    from spark_jobs.session import spark_session
+
+    found = spark_session("muster-faults", "local[2]", SPARK)
+    found.sparkContext.setLogLevel("OFF")  # what fails here is meant to
+    return found
+
+
+class Here:
+    """A coordinator in this process, the members of a group, and all that is said.
+
+    Attributes
+    ----------
+    told
+        How much of what was said is of the past.
+    """
+
+    def __init__(self, store: Path, coordinator: Coordinator, heard: list[str]) -> None:
+        self.store = store
+        self.coordinator = coordinator
+        self.members = Members(coordinator, 0.1)
+        self.heard = heard
+        self.told = 0
+
+    def hears(self, *texts: str) -> None:
+        """Wait until one line since says all of this."""
+
+        def there() -> bool:
+            lines = [text for text in self.heard[self.told :] if "\n" not in text]
+            return any(all(t in line for t in texts) for line in lines)
+
+        try:
+            wait_for(there)
+        except AssertionError:
+            raise Broken(f"nobody says {texts}, but {self.heard[self.told :]}") from None
+
+    def keeps(self, owned: dict[str, Any]) -> None:
+        """Members beat, and have what they had; newcomers have nothing yet."""
+        self.members.beat()
+        now = {name: had for name, had in self.members.owned.items() if any(had.values())}
+        if now != owned:
+            raise Broken(f"members have {now}, they had {owned}")
+
+    def settles(self) -> dict[str, Any]:
+        """Wait until the group is at rest; returns who owns what."""
+        self.members.settle()
+        owned = self.members.owned
+        _whole({name: frozenset(had.get("a", ())) for name, had in owned.items()})
+        return {name: had for name, had in owned.items() if any(had.values())}
+
+
+def _whole(shares: dict[str, frozenset[int]]) -> None:
+    partitions = sorted(p for share in shares.values() for p in share)
+    if partitions != list(range(TOPICS["a"])):
+        raise Broken(f"not every partition has one owner: {shares}")
+
+
+@contextmanager
+def here(store: Path, config: Config = ON_SPARK, before: Members | None = None) -> Iterator[Here]:
+    """Yield a coordinator that computes targets in the session, and the members from before."""
+    from spark_jobs.engine import SparkEngine
+
+    engine = SparkEngine(spark(), config)
+    with (
+        said() as heard,
+        Coordinator.open(store, topics=TOPICS, config=config, engine=engine) as found,
+    ):
+        there = Here(store, found, heard)
+        if before is None:
+            there.members.join("m1", "m2")
+        else:
+            there.members.epochs, there.members.owned = before.epochs, before.owned
+        yield there
+    engine.close()
+
+
+Fault = Callable[[Here, random.Random], AbstractContextManager[Callable[[], object]]]
+"""While it lasts; yields what waits until the fault is felt."""
+
+
+def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable[..., Outcome]:
+    """Return a scenario: a fault during each run, and members that keep what they have."""
+
+    def scenario(store: Path, seed: int, times: int) -> Outcome:
+        chance = random.Random(seed)
+        with here(store, config) as there:
+            for number in range(times):
+                owned, there.told = there.settles(), len(there.heard)
+                with fault(there, chance) as felt:
+                    there.members.join(f"n{number}")
+                    felt()
+                    there.keeps(owned)
+                there.settles()
+        return Outcome(times, promise)
+
+    return scenario
+
+
+# Jobs --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def changed(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Put a function in the place of one of the job's."""
+    from spark_jobs import delegated
+
+    real = getattr(delegated, name)
+    setattr(delegated, name, function)
+    try:
+        yield
+    finally:
+        setattr(delegated, name, real)
+
+
+@contextmanager
+def fails(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
+    """A task raises, at the beginning, in the middle, or at the end of the job."""
+
+    def fail(*_: object) -> None:
+        spark().range(2).selectExpr("raise_error('the machine is on fire')").collect()
+
+    with changed(chance.choice(("_members", "counted", "_write")), fail):
+        yield lambda: there.hears(FAILED, "on fire")
+
+
+@contextmanager
+def hangs(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]:
+    """A task never ends."""
+
+    def sleep(*_: object) -> None:
+        spark().range(2).selectExpr("java_method('java.lang.Thread', 'sleep', 600000L)").collect()
+
+    def felt() -> None:
+        there.hears(FAILED, "it was not done after")
+        wait_for(lambda: not spark().sparkContext.statusTracker().getActiveJobsIds())
+
+    with changed("_members", sleep):
+        yield felt
+
+
+@contextmanager
+def is_cancelled(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
+    """Somebody cancels it, at any moment."""
+
+    def felt() -> None:
+        time.sleep(chance.uniform(0, 1))
+        wait_for(lambda: there.coordinator.cancel_computation("g"))
+        there.hears(FAILED, "cancelled")
+
+    yield felt
+
+
+# The table of targets ----------------------------------------------------------------------------
+
+
+def spoil(store: Path, chance: random.Random) -> None:
+    """Delete the table, or delete or cut the newest file of it."""
+    table = Path(path_of(store))
+    file = max(table.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    harm = chance.choice(("table", "file", "cut"))
+    if harm == "table":
+        shutil.rmtree(table)
+    elif harm == "file":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: chance.randrange(file.stat().st_size)])
+
+
+@contextmanager
+def is_lost(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
+    """The rows of the last target go while the coordinator lives."""
+    spoil(there.store, chance)
+    yield lambda: there.hears(LOST)
+
+
+@contextmanager
+def is_full(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
+    """The disk of the table has a few pages left."""
+    disk = Path(path_of(there.store))
+    fill(disk, chance.randrange(3) * PAGE)
+    try:
+        yield lambda: there.hears(FAILED, FULL)
+    finally:
+        empty(disk)
+
+
+@contextmanager
+def is_read_only(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]:
+    """The disk of the table takes nothing any more."""
+    disk = Path(path_of(there.store))
+    remount(disk, "ro")
+    try:
+        yield lambda: there.hears(FAILED, path_of(there.store), "Mkdirs failed")
+    finally:
+        remount(disk, "rw")
+
+
+def on_small_disk(scenario: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Return a scenario whose table of targets is on a disk of its own."""
+
+    def there(store: Path, seed: int, times: int) -> Outcome:
+        store.mkdir()
+        with small_disk(Path(path_of(store)), MIB):
+            return scenario(store, seed, times)
+
+    return there
+
+
+def lost_before_a_load(store: Path, seed: int, times: int) -> Outcome:
+    """The rows of the last target go while no coordinator is there."""
+    chance, members = random.Random(seed), None
+    for _ in range(times):
+        with here(store, before=members) as there:
+            owned, members = there.settles(), there.members
+        spoil(store, chance)
+        with here(store, before=members) as there:
+            there.keeps(owned)
+            there.hears(LOST)
+            metrics = generate_latest(there.coordinator.metrics.registry).decode()
+            if 'target_assignment_lost_total{group="g"} 1.0' not in metrics:
+                raise Broken("no metric tells of the lost target")
+            there.settles()
+            members = there.members
+    return Outcome(times, "said, and counted by a metric; members keep what they are assigned")
+
+
+# Two at once -------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Holds up whoever calls `real` through it, until it is opened."""
+
+    def __init__(self, real: Callable[..., Any]) -> None:
+        self._real = real
+        self._arrived, self._open = threading.Event(), threading.Event()
+        self.words: tuple[Any, ...] = ()
+
+    def __call__(self, *words: Any) -> Any:
+        """Wait, then do it."""
+        self.words = words
+        self._arrived.set()
+        assert self._open.wait(PATIENCE_S)
+        return self._real(*words)
+
+    def wait(self) -> None:
+        """Wait until somebody stands before it."""
+        assert self._arrived.wait(PATIENCE_S), "nobody came"
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._open.set()
+
+
+def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
+    """Another job computes the same epoch of the same group, and commits its rows too."""
+    from spark_jobs import delegated
+
+    with here(store) as there:
+        for number in range(times):
+            there.settles()
+            gate = Gate(delegated._write)
+            with changed("_write", gate):
+                there.members.join(f"n{number}")
+                gate.wait()
+            other = _compute(store, f"other-{number}")
+            gate.open()
+            there.settles()
+            runs = set(
+                DeltaTable(path_of(store))
+                .to_pyarrow_table(columns=["run_id"])["run_id"]
+                .to_pylist()
+            )
+            named = _named(store)
+            if other not in runs or other in named or not named <= runs:
+                raise Broken(f"{named} are installed, {runs} have rows")
+        owned, members = there.settles(), there.members
+    with here(store, before=members) as there:
+        there.keeps(owned)
+    return Outcome(times, "both have their rows in the table; the record names one of them")
+
+
+def _compute(store: Path, run_id: str) -> str:
+    from spark_jobs.delegated import Work, compute
+    from spark_jobs.job import Options
+
+    pinned = Pinned(Source.of(store), "g")
+    compute(spark(), Work(str(store), pinned, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
+    return run_id
+
+
+def _named(store: Path) -> set[str]:
+    """Return the runs whose targets were installed."""
+    found = (r for batch in read(store) for r in batch.records if isinstance(r, TargetMetadata))
+    return {record.computation_id for record in found if record.computation_id is not None}
+
+
+def late(store: Path, _seed: int, times: int) -> Outcome:
+    """A job ends when its coordinator has long been fenced."""
+    from spark_jobs import delegated
+
+    members = None
+    for number in range(times):
+        with here(store, before=members) as there:
+            there.settles()
+            gate = Gate(delegated._write)
+            with changed("_write", gate):
+                there.members.join(f"n{number}")
+                gate.wait()
+            members = _taken_over(there, gate)
+    return Outcome(times, "its rows are nobody's; its coordinator learns that it is fenced")
+
+
+def _taken_over(there: Here, gate: Gate) -> Members:
+    """Take over by force; then let the old coordinator's job end."""
+    with Coordinator.open(there.store, topics=TOPICS, config=HERE, takeover="force") as second:
+        members = Members(second, 0.1)
+        members.epochs, members.owned = there.members.epochs, there.members.owned
+        members.settle()
+        epochs = second.group_epochs("g")
+        gate.open()
+        wait_for(lambda: there.coordinator.status == "fenced")
+        members.beat()
+        if second.group_epochs("g") != epochs:
+            raise Broken(f"a late job moved {epochs}")
+        if gate.words[1].run_id in _named(there.store):
+            raise Broken("a late job's target is installed")
+    return members
+
+
+failing = disturbed(fails, "each failure was said, and the computation begun again")
+hanging = disturbed(
+    hangs, "given up after its time; its Spark jobs ended; then the local engine", IMPATIENT
+)
+cancelled = disturbed(is_cancelled, "its Spark jobs ended, and it was begun again")
+lost = disturbed(is_lost, "said; what the coordinator knew went into the log, nobody lost anything")
+full = on_small_disk(disturbed(is_full, "each failure was said; it went on when there was room"))
+read_only = on_small_disk(disturbed(is_read_only, "each failure was said; it went on afterwards"))
