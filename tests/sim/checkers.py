@@ -221,7 +221,8 @@ class Checker:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, GroupError) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 self.fail(f"{node.name} fails at {request.event}: {answer.message}")
-            if isinstance(answer, Result) and request.member is not None:
+            ours = node.runner is not None and node.runner.log.epoch == self.newest
+            if isinstance(answer, Result) and request.member is not None and ours:
                 self._epoch_counts(request, request.member)
         if not fine:
             return
@@ -310,7 +311,7 @@ class Checker:
             both = other.owned & partitions
             if other is member or other.group_id != member.group_id or not both:
                 continue
-            if now >= other.uses_until - self.world.jumped(other.confirmed_at):
+            if now >= other.uses_until - self.world.jumped(other.counts_since):
                 continue
             if member.untold or other.untold or both <= other.released | member.released:
                 self.excused += 1
