@@ -88,6 +88,8 @@ def _hint_holds(disk: Disk, table: str, names: list[str]) -> bool:
     try:
         hint = json.loads(disk.read(os.path.join(log_folder(table), LAST_CHECKPOINT)))
         version = int(hint["version"])
+    except FileNotFoundError:
+        return True  # another coordinator has set it aside by now
     except (ValueError, TypeError, KeyError):
         return False
     there = {int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))}

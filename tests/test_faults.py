@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from members import AT_ONCE, Members, wait_for
 from py4j.protocol import Py4JError
+from table_engine import TableEngine, rows_of, write_rows
 
+from coordinator import Coordinator, target
+from coordinator.config import Config, EngineConfig
+from coordinator.target_table import path_of
 from spark_jobs.engine import _failures_in_one_line
 
 sys.path.insert(0, str(ROOT))
@@ -57,6 +63,61 @@ def test_a_spark_job_that_fails_says_so_in_one_line():
     assert str(error.value) == (
         "a.b.SparkException: [WRITE] not written: java.io.IOException: No space left on device"
     )
+
+
+# Around the job, with an engine that delivers as Spark does -----------------------------------------
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
+    engine = TableEngine()
+    yield engine
+    engine.close()
+
+
+def opened(store, engine):
+    config = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", max_failures=1_000))
+    return Coordinator.open(store, topics={"a": 6}, config=config, engine=engine)
+
+
+def test_of_two_jobs_for_one_group_one_is_installed(store, engine):
+    with opened(store, engine) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        members.settle()
+        engine.wrote.clear()
+        engine.deliver.clear()
+        members.join("m3")
+        assert engine.wrote.wait(60)
+        ((epoch, _),) = coordinator.group_epochs("g")
+        job = engine.jobs[-1]
+        ranges = target.assign(job.roster.spec(), job.assignor, job.settings)
+        write_rows(store, "g", epoch, "another", rows_of(ranges, job.roster.topics))
+        engine.deliver.set()
+        owned = members.settle()
+    assert sorted(map(len, owned.values())) == [2, 2, 2]
+    with opened(store, engine) as coordinator:
+        members.coordinator = coordinator
+        assert members.settle() == owned
+
+
+def test_a_full_disk_for_targets_takes_nothing_from_anybody(store, engine, caplog):
+    store.mkdir()
+    try:
+        with disk.small_disk(Path(path_of(store)), mib=1) as small, opened(store, engine) as found:
+            members = Members(found)
+            members.join("m1", "m2")
+            owned = members.settle()
+            disk.fill(small, room=0)
+            members.join("m3")
+            wait_for(lambda: "was not computed" in caplog.text and disk.FULL in caplog.text)
+            members.beat()
+            assert {m: members.owned[m]["a"] for m in owned} == owned
+            disk.empty(small)
+            assert sorted(map(len, members.settle().values())) == [2, 2, 2]
+    except disk.NoDisk as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.spark
