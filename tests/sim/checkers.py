@@ -55,7 +55,8 @@ class Checker:
         """The shadow: what the log says."""
         self.excused = 0
         """How often the protocol itself lets two members believe that they own a partition."""
-        self._position = 0
+        self.position = 0
+        """Of the last record that the shadow has."""
         self.newest = 0
         """The coordinator epoch of the newest claim."""
         self._made_by: dict[str, tuple[str, dict[str, str]]] = {}
@@ -78,7 +79,7 @@ class Checker:
 
     def follow(self) -> None:
         """Replay what was committed since, and look at every record and every state."""
-        for batch in self.world.store.batches(self._position):
+        for batch in self.world.store.batches(self.position):
             self._one_writer(batch)
             groups: set[str] = set()
             for record in batch.records:
@@ -106,9 +107,9 @@ class Checker:
                 if node.runner is not None and 0 < node.runner.log.epoch < batch.epoch:
                     self._lost_at.setdefault(node.name, self.world.schedule.now)
         rows = len(batch.records) or 1
-        if batch.position != self._position + rows:
-            self.fail(f"position {batch.position} follows {self._position} with {rows} rows")
-        self._position = batch.position
+        if batch.position != self.position + rows:
+            self.fail(f"position {batch.position} follows {self.position} with {rows} rows")
+        self.position = batch.position
 
     def _epochs_rise(self, record: Record) -> None:
         """The three epochs never fall while a group, or a member, lives."""

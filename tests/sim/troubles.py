@@ -67,7 +67,8 @@ class Troubles:
         if self._chance.likely(0.5, "at once", *key):
             self._beside(node, node.life, write_snapshot, log, now)
         elif node is self._world.leader():
-            records, position = list(records_of(self._world.checker.state)), log.position
+            shadow = self._world.checker
+            records, position = list(records_of(shadow.state)), shadow.position
             wait = self._chance.a_while("snapshot", *key)
             late = (node, node.life, log.snapshot, records, position, now)
             self._world.schedule.after(wait, self._beside, *late)
