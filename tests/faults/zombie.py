@@ -34,21 +34,18 @@ class Two:
 
     def __init__(self, node: Node, group_id: str) -> None:
         self.group_id = group_id
-        self.epochs: dict[str, int] = {}
-        self.owned: dict[str, frozenset[Key]] = {}
-        for name in ("m1", "m2"):
-            self.join(node, name)
-        while self.owned["m1"] | self.owned["m2"] != ALL:
+        self.epochs = {"m1": 0, "m2": 0}
+        self.owned: dict[str, frozenset[Key]] = {"m1": frozenset(), "m2": frozenset()}
+        while not self._at_rest():
             for name in ("m1", "m2"):
                 self.beat(node, name)
 
-    def join(self, node: Node, name: str) -> None:
-        """Join, owning nothing."""
-        self.epochs[name], self.owned[name] = 0, frozenset()
-        self.beat(node, name)
+    def _at_rest(self) -> bool:
+        one, two = self.owned.values()
+        return len(one) == len(two) == len(ALL) / 2 and len(set(self.epochs.values())) == 1
 
     def beat(self, node: Node, name: str) -> int:
-        """Beat with everything; returns the error code."""
+        """Beat with everything, or join; returns the error code."""
         fields: dict[str, Any] = {"topic_partitions": by_topic(self.owned[name])}
         if self.epochs[name] == 0:
             fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
@@ -57,7 +54,15 @@ class Two:
             self.epochs[name] = answer.member_epoch
             if answer.assignment is not None:
                 self.owned[name] = keys_of(answer.assignment)
+        elif answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:  # too slow for its session
+            self.epochs[name], self.owned[name] = 0, frozenset()
         return int(answer.error_code)
+
+    def hand_over(self, node: Node, every_s: float) -> None:
+        """Let m2 beat until it has everything: m1 is not heard of any more."""
+        while self.owned["m2"] != ALL:
+            self.beat(node, "m2")
+            time.sleep(every_s)
 
     def steady(self, name: str) -> dict[str, Any]:
         """Return the fields of a heartbeat that says nothing new."""
@@ -76,9 +81,7 @@ def woken(store: Path, seed: int, times: int) -> Outcome:
         waiting = _stopped_under_load(zombie, two, chance)
         successor = Node(store, CONFIG)
         successor.wait_serves()
-        while two.owned["m2"] != ALL:  # once m1's session is over
-            two.beat(successor, "m2")
-            time.sleep(0.05)
+        two.hand_over(successor, 0.05)
         zombie.wake()
         _refuses(zombie, two)
         late += sum(zombie.answers[n].error_code == ErrorCode.NONE for n in waiting)
@@ -130,9 +133,7 @@ def confirms(store: Path, seed: int, times: int) -> Outcome:
         pause_s = chance.choice((0.0, chance.uniform(0, 0.4), chance.uniform(0.7, 0.9)))
         last = _last_confirmed(old, two, _pause(old, pause_at, pause_s))
         new.wait_serves()
-        while two.owned["m2"] != ALL:
-            two.beat(new, "m2")
-            time.sleep(0.005)
+        two.hand_over(new, 0.005)
         spare = (time.monotonic() - last) * 1000 - SESSION_MS
         if spare < 0:
             raise Broken(f"m2 got partitions {-spare:.0f} ms before m1's session was over")
@@ -172,4 +173,5 @@ def _last_confirmed(old: Node, two: Two, look: Callable[[], None]) -> float:
             answer, number = old.answers.pop(number), None
             if answer.error_code == ErrorCode.NOT_COORDINATOR:
                 return last
-            last = sent
+            if answer.error_code == ErrorCode.NONE:
+                last = sent
