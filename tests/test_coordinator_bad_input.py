@@ -6,6 +6,7 @@ import math
 
 import pyarrow as pa
 import pytest
+from conftest import ROOT
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator import Coordinator
@@ -155,6 +156,12 @@ def test_a_closed_coordinator_says_so():
     with pytest.raises(GroupError) as error:
         opened.describe_group_config("g")
     assert error.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_the_page_says_what_each_error_means():
+    page = (ROOT / "docs/coordinator.md").read_text()
+    said = page.partition("## What an error means")[2]
+    assert [code.name for code in ErrorCode if code and code.name not in said] == []
 
 
 # The store ---------------------------------------------------------------------------------------

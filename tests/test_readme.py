@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -81,6 +82,26 @@ def test_the_example_runs(folder):
     said = run(folder / "examples/workers.py", folder)
     assert "w1, w2, w3: 4 moved, 0 had no owner" in said  # 17 shards: the third gets 4, within 1
     assert "w2, w3: 0 moved, 6 had no owner" in said
+
+
+@pytest.mark.spark
+def test_the_example_of_a_groups_life(spark, tmp_path, monkeypatch, capsys):
+    """Join, growth, crash and return, then its history by SQL."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # other tests need it
+    runpy.run_path(str(ROOT / "examples/group_life.py"))["main"](tmp_path / "store")
+    said = capsys.readouterr().out
+    assert "bob: UNKNOWN_MEMBER_ID: gives everything up and joins again" in said
+    told = [line.strip("|").split("|") for line in said.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in told]
+    assert [row[1:] for row in rows[1:6]] == [
+        ["member joined", "ann", "0"],
+        ["member joined", "bob", "2"],
+        ["topics changed", "ann", "0"],
+        ["session timeout", "bob", "0"],
+        ["member joined", "bob", "3"],
+    ]
+    first_of_bob = next(row for row in rows if row[:3] == ["2", "3", "bob"])
+    assert (first_of_bob[4], first_of_bob[6]) == ("member joined", "session timeout")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
