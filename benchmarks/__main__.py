@@ -14,7 +14,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import build, coordinator, grid, large, memory, report, soak, spark
+from benchmarks import (
+    build,
+    coordinator,
+    delegation,
+    grid,
+    large,
+    memory,
+    report,
+    soak,
+    spark,
+    wire,
+)
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -28,7 +39,9 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "build": build.run,
     "memory": memory.run,
     "coordinator": coordinator.run,
+    "wire": wire.run,
     "spark": spark.run,
+    "delegation": delegation.run,
 }
 """The sections, in the order of the document."""
 

@@ -68,7 +68,7 @@ def run(bench: Bench) -> Section:
     figures: list[Figure] = []
     for work in (_commits, _durable, _join_at_once, _beats_and_join, _advance_and_load):
         bench.say(f"coordinator: {work.__name__.strip('_').replace('_', ' ')}")
-        with _folder() as store:
+        with temporary_store() as store:
             figures += work(store, sizes)
     return Section(TITLE, TEXT, figures)
 
@@ -138,7 +138,7 @@ def _join_at_once(store: Path, sizes: Sizes) -> Iterator[Figure]:
 def _beats_and_join(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """Steady heartbeats of a large group; then one more member joins it while others beat."""
     ids = [f"m{n:07}" for n in range(sizes.steady)]
-    topics = _write_group(store, ids, 10)
+    topics = write_group(store, ids, 10)
     with Coordinator.open(store, topics=_catalog(topics)) as coordinator:
         epochs = [2] * len(ids)
         coordinator.steady_heartbeats(GROUP, ids[:10], epochs[:10])
@@ -212,7 +212,7 @@ def _one_joins(
 def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """A very large group is loaded, and advances to an epoch that changes nothing for it."""
     ids = [f"m{n:07}" for n in range(sizes.load)]
-    topics = _write_group(store, ids, sizes.each)
+    topics = write_group(store, ids, sizes.each)
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
     write_snapshot(log, wall_ms())
@@ -233,7 +233,7 @@ def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:
         yield _figure(f"{len(ids):,} members advance to an epoch without change", took, 10_000.0)
 
 
-def _write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
+def write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
     """Write the log of a group in which everybody is settled at epoch 2."""
     count = len(ids) * each
     topics = {}
@@ -286,7 +286,7 @@ def _figure(name: str, took_ms: float, goal: float) -> Figure:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def temporary_store() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
     try:
         yield folder / "store"

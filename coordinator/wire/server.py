@@ -294,7 +294,9 @@ class Link(asyncio.Protocol):
     def written(self, asked: Asked, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that was written elsewhere."""
         self.busy = False
-        if found.cancelled() or found.exception() is not None:
+        if found.cancelled():  # the server ends
+            return
+        if found.exception() is not None:
             logger.error("no answer to %s", asked.request, exc_info=found.exception())
             self.drop("failed")
             return

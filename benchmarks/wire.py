@@ -1,0 +1,118 @@
+"""The Kafka wire protocol: `muster serve` in a process of its own, its clients in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.coordinator import GROUP, temporary_store, write_group
+from benchmarks.measure import Bench, Figure
+from benchmarks.report import Section
+from benchmarks.wire_clients import member_id
+
+TITLE = "The wire"
+TEXT = """\
+`muster serve` with everything as users have it (a Delta store, fsync, Kafka's intervals), on
+loopback; its clients are another process on the same machine. *CPU* is that of the server's
+process, all its threads together. The first members beat on a connection each, with bytes made
+beforehand; the last are real consumers of librdkafka, all in one process.
+"""
+RATE = 25_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large each measurement is."""
+
+    connections: int
+    seconds: float
+    members: int
+    paced_s: float
+    interval_s: float
+    joiners: int
+
+
+FULL = Sizes(1_000, 10.0, 10_000, 20.0, 5.0, 100)
+SMOKE = Sizes(10, 0.5, 20, 1.0, 0.5, 3)
+
+
+def run(bench: Bench) -> Section:
+    """Measure; each on a server of its own."""
+    sizes = SMOKE if bench.smoke else FULL
+    figures: list[Figure] = []
+    for work in (_steady, _paced, _join):
+        bench.say(f"wire: {work.__name__.strip('_')}")
+        with temporary_store() as store:
+            figures += work(store, sizes)
+    return Section(TITLE, TEXT, figures)
+
+
+def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """As many heartbeats as the server answers."""
+    count = sizes.connections
+    write_group(store, [member_id(number) for number in range(count)], 1)
+    with _served(store) as (server, address):
+        found, cpu_s = _measured(server, "steady", address, GROUP, count, sizes.seconds)
+    label = f"{RATE:,} steady heartbeats, {count:,} connections"
+    yield Figure.of(f"{label}: CPU", [cpu_s * 1000 / found["beats"] * RATE], goal=1_000.0)
+    yield Figure.of(f"{label}: elapsed", [found["seconds"] * 1000 / found["beats"] * RATE])
+
+
+def _paced(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """As real members beat."""
+    count = sizes.members
+    write_group(store, [member_id(number) for number in range(count)], 1)
+    with _served(store) as (server, address):
+        words = (count, sizes.paced_s, sizes.interval_s)
+        found, cpu_s = _measured(server, "paced", address, GROUP, *words)
+    label = f"{count:,} members, a heartbeat every {sizes.interval_s:g} s"
+    yield Figure.of(f"{label}: CPU", [cpu_s / found["seconds"] * 100], "% of a core", 20.0)
+    yield Figure.of(f"{label}: p50 of an answer", [found["p50_ms"]])
+    yield Figure.of(f"{label}: p99 of an answer", [found["p99_ms"]], goal=25.0)
+
+
+def _join(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Consumers of librdkafka join an empty group at once."""
+    count, partitions = sizes.joiners, 2 * sizes.joiners
+    with _served(store, "--topic", f"clicks={partitions}") as (server, address):
+        found, cpu_s = _measured(server, "join", address, "joiners", count, "clicks", partitions)
+    label = f"{count:,} consumers of librdkafka join at once"
+    yield Figure.of(f"{label}: until all are settled", [found["seconds"] * 1000], goal=10_000.0)
+    yield Figure.of(f"{label}: CPU", [cpu_s * 1000])
+
+
+@contextmanager
+def _served(store: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve a store on a free port until the end."""
+    command = [sys.executable, "-m", "coordinator", "serve", "--store", str(store)]
+    command += ["--listen", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line.startswith("muster serves groups at "), line
+        yield server, line.split()[4]
+        server.terminate()
+
+
+def _measured(server: subprocess.Popen[str], *words: object) -> tuple[dict[str, float], float]:
+    """Run the clients; return what they saw, and the server's CPU seconds meanwhile."""
+    command = [sys.executable, "-m", "benchmarks.wire_clients", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:  # noqa: S603
+        assert clients.stdout is not None
+        assert clients.stdout.readline() == "ready\n", "the clients have failed"
+        before = _cpu_s(server.pid)
+        line = clients.stdout.readline()
+        assert line, "the clients have failed"
+        return json.loads(line), _cpu_s(server.pid) - before
+
+
+def _cpu_s(process: int) -> float:
+    """Return the CPU seconds of a process, all threads, user and system."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
