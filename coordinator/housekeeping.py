@@ -75,6 +75,9 @@ class Housekeeper:
 
     def _checkpoint(self) -> None:
         table = load(self._disk, self._table.path)
+        # A newer one may not be synced yet: a checkpoint of what a power cut undoes, without its
+        # commit file, would keep everybody from writing.
+        table.load_as_version(self._table.version)
         table.create_checkpoint()
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]

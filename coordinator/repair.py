@@ -102,6 +102,9 @@ def damaged(disk: Disk, table: str) -> str | None:
     checkpoints = [int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))]
     versions = commits(disk, table)
     expected = max(checkpoints, default=-1) + 1
+    if checkpoints and max(versions, default=-1) < expected - 1:
+        # Readers do without it, but nobody can write after it.
+        return f"{commit_file(table, expected - 1)} is missing: {RESTORE}"
     for version in [version for version in versions if version >= expected]:
         if version != expected:
             return f"{commit_file(table, expected)} is missing: {RESTORE}"

@@ -291,6 +291,20 @@ def test_nothing_is_built_on_a_commit_that_the_disk_did_not_confirm(tmp_path, di
     assert replayed(again) == life(1) + life(2)
 
 
+def test_a_checkpoint_holds_nothing_that_a_power_cut_undoes(tmp_path, disk):
+    log = claimed(tmp_path, disk=disk, config=LogConfig(reopen_commits=1))
+    log.append(life(1), 2)
+    disk.fail = failing("sync", f"{3:020}.json", errno.EIO)
+    with pytest.raises(CommitFailed, match="did not confirm"):
+        log.append(life(2), 3)
+    with pytest.raises(CommitFailed, match="did not confirm"):
+        log.housekeep()  # but the checkpoint is made
+    os.unlink(commit_file(log.store + "/log", 3))  # the power is cut
+    again = claimed(tmp_path)
+    again.append(life(3), 4)
+    assert replayed(again) == life(1) + life(3)
+
+
 def test_what_turns_out_to_have_landed_is_synced_before_anything_is_built_on_it(tmp_path, disk):
     log = claimed(tmp_path, disk=disk)
     unseen = commit_file(log.store + "/log", 2)
@@ -434,6 +448,18 @@ def test_a_missing_commit_is_refused_by_name(tmp_path):
     os.unlink(older)
     with pytest.raises(CorruptLog, match=f"{older} is missing"):
         claimed(tmp_path)
+
+
+def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_path):
+    """Whoever reads does without it."""
+    written(tmp_path)
+    log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
+    log.housekeep()
+    newest = commit_file(log.store + "/log", log._table.version)
+    os.unlink(newest)
+    with pytest.raises(CorruptLog, match=f"{newest} is missing: restore it"):
+        claimed(tmp_path)
+    assert rows_of(tmp_path) == life(1) + life(2) + life(3)
 
 
 def newest_part(store):
