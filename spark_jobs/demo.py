@@ -48,6 +48,7 @@ poll_ms = 300
 [kafka]
 "group.consumer.heartbeat.interval.ms" = 2000
 "group.consumer.min.heartbeat.interval.ms" = 2000
+"group.consumer.max.session.timeout.ms" = 3600000
 """
 
 
@@ -172,17 +173,20 @@ def large_group(stage: Stage) -> Outcome:
     """Let very many members join, and have their target computed on Spark."""
     columns = ("members", "partitions", "join", "target on Spark, and taken", "ranges")
     table = _act(stage, f"3. {LARGE}: a target computed on Spark", *columns)
-    settings = {"consumer.assignor.engine": "spark", "consumer.assignment.interval.ms": 15_000}
+    # Its members only beat when an act lets them.
+    settings = {"consumer.assignor.engine": "spark", "consumer.session.timeout.ms": 3_600_000}
     ids = [f"worker-{number:07}" for number in range(stage.members)]
     topics = tuple(name for name in stage.catalog.topics() if name != CLICKS)
     crowd = stage.crowd = Crowd(stage.coordinator, LARGE, topics)
     with stage.console.status("") as status:
         started = time.perf_counter()
         crowd.join(ids[:1], status.update)  # alone it is assigned at once, here
-        stage.coordinator.alter_group_config(LARGE, settings)
+        # One target for all, not one more each second.
+        wait = {"consumer.assignment.interval.ms": 15_000}
+        stage.coordinator.alter_group_config(LARGE, settings | wait)
         crowd.join(ids[1:], status.update)
         joined = time.perf_counter() - started
-        stage.coordinator.alter_group_config(LARGE, {"consumer.assignor.engine": "spark"})
+        stage.coordinator.alter_group_config(LARGE, settings)
         seconds = crowd.settle(status.update)
     ranges = _runs(stage)[-1][1]
     table.add_row(

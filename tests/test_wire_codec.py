@@ -7,7 +7,7 @@ import io
 import random
 import struct
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType
 from typing import get_args, get_origin
@@ -47,6 +47,9 @@ def values(field, kind, optional):
             "error_code": st.sampled_from(ErrorCode),
             "bool": st.booleans(),
             "uuid": st.none() | st.uuids(allow_nil=False),
+            "datetime_i64": st.integers(0, 2**40).map(
+                lambda ms: datetime.fromtimestamp(ms / 1000, UTC)
+            ),
         }[name]
     return st.none() | made if optional else made
 
@@ -170,7 +173,7 @@ def test_garbage_is_a_request_or_refused_and_takes_no_time():
     ("frame", "message"),
     [
         (b"", "0 bytes is cut short"),
-        (struct.pack(">hhi", 0, 9, 1), "API 0 is not served"),
+        (struct.pack(">hhi", 4, 1, 1), "API 4 is not served"),
         (struct.pack(">hhi", 3, 14, 1), "METADATA version 14 is not served here: 0 to 13 are"),
         (struct.pack(">hhi", 3, -1, 1), "METADATA version -1"),
         (struct.pack(">hhih", 3, 0, 1, 300), "300 bytes are announced where 0 are left"),

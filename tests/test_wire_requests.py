@@ -16,6 +16,7 @@ from coordinator.topics import DictCatalog, topic_id_of
 from coordinator.wire.calls import Cluster, id_of, uuid_of
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
+from coordinator.wire.reading import WireError
 from coordinator.wire.requests import HANDLERS, call_of, frame_of
 
 HEARTBEAT, DESCRIBE = Api.CONSUMER_GROUP_HEARTBEAT, Api.CONSUMER_GROUP_DESCRIBE
@@ -542,3 +543,21 @@ def test_ids_go_over_the_wire_and_back():
         assert id_of(uuid_of(topic_id)) == topic_id
     assert id_of(None) == "AAAAAAAAAAAAAAAAAAAAAA"
     assert uuid_of("no uuid") == uuid_of("no uuid") != uuid_of("another")
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_records_are_refused(version):
+    """Produce is served at all because librdkafka keeps a core busy with a node without it."""
+    side = Side(clicks=1)
+    data = [{"name": "clicks", "partition_data": [{"index": 0, "records": b"x"}]}]
+    fields = {"transactional_id": None, "timeout": 0, "topic_data": data}
+    answer = side.ask(Api.PRODUCE, version, acks=-1, **fields)
+    ((topic,),) = (answer.responses,)
+    (partition,) = topic.partition_responses
+    assert (topic.name, partition.index, partition.error_code.name) == (
+        "clicks",
+        0,
+        "policy_violation",
+    )
+    with pytest.raises(WireError, match="keeps no records"):
+        side.ask(Api.PRODUCE, version, acks=0, **fields)

@@ -16,7 +16,9 @@ from kio.schema.errors import ErrorCode
 from coordinator.state import Topic
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
 from coordinator.wire.codec import VERSIONS, Api, Request, Values, Written, written_part
+from coordinator.wire.reading import WireError
 
+NO_RECORDS = "Muster keeps no records: write them where the members of its groups read them."
 SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 NOBODY = {"node_id": -1, "host": "", "port": -1}
@@ -175,6 +177,34 @@ def list_offsets(request: Request, cluster: Cluster) -> Call:
     return ready({"topics": topics})
 
 
+def produce(request: Request, _cluster: Cluster) -> Call:
+    """Take no records: a partition here has no place for any.
+
+    Raises
+    ------
+    WireError
+        The client wants no answer (acks 0): all that it can notice is a closed connection.
+    """
+    if request.body.acks == 0:
+        raise WireError(f"a Produce that wants no answer: {NO_RECORDS}")
+    refused = {
+        "error_code": ErrorCode.policy_violation,
+        "base_offset": -1,
+        "record_errors": (),
+        "error_message": NO_RECORDS,
+    }
+    topics = [
+        {
+            "name": topic.name,
+            "partition_responses": [
+                {"index": one.index, **refused} for one in topic.partition_data
+            ],
+        }
+        for topic in request.body.topic_data
+    ]
+    return ready({"responses": topics})
+
+
 def fetch(request: Request, _cluster: Cluster) -> Call:
     """Bring nothing, once the client's patience is over.
 
@@ -221,6 +251,7 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
     Api.FIND_COORDINATOR: find_coordinator,
     Api.DESCRIBE_GROUPS: describe_groups,
     Api.LIST_OFFSETS: list_offsets,
+    Api.PRODUCE: produce,
     Api.FETCH: fetch,
     Api.SASL_HANDSHAKE: no_login,
     Api.SASL_AUTHENTICATE: no_login,

@@ -44,6 +44,7 @@ ONE_BYTE_LENGTH = 127
 class Api(IntEnum):
     """The APIs that we serve, with Kafka's keys."""
 
+    PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
@@ -73,6 +74,7 @@ LARGE = {
 """APIs whose responses may be so large that writing one takes a while."""
 
 VERSIONS: dict[Api, tuple[int, int]] = {
+    Api.PRODUCE: (3, 12),  # without it librdkafka does not fetch, and turns on a core instead
     Api.FETCH: (4, 18),
     Api.LIST_OFFSETS: (1, 10),
     Api.METADATA: (0, 13),  # below 12 as the highest, librdkafka aborts its process

@@ -121,8 +121,16 @@ def _milliseconds(read_number: Reader) -> Reader:
     return read
 
 
-_LEGACY = {"string": _text(_bytes(_int16, 0)), "bytes": _bytes(_int32, 0)}
-_COMPACT = {"string": _text(_bytes(_varint, 1)), "bytes": _bytes(_varint, 1)}
+_LEGACY = {
+    "string": _text(_bytes(_int16, 0)),
+    "bytes": _bytes(_int32, 0),
+    "records": _bytes(_int32, 0),
+}
+_COMPACT = {
+    "string": _text(_bytes(_varint, 1)),
+    "bytes": _bytes(_varint, 1),
+    "records": _bytes(_varint, 1),
+}
 _PLAIN: dict[str, Reader] = {
     "int8": _int8,
     "int16": _int16,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -62,6 +62,10 @@ def _compact_bytes(out: bytearray, value: bytes | None) -> None:
     out += value or b""
 
 
+def _moment(out: bytearray, value: datetime | None) -> None:
+    _int64(out, -1 if value is None else round(value.timestamp() * 1000))
+
+
 def _text(write_bytes: Writer) -> Writer:
     def write(out: bytearray, value: str | None) -> None:
         write_bytes(out, None if value is None else value.encode())
@@ -89,6 +93,7 @@ _PLAIN: dict[str, Writer] = {
     "uuid": _uuid,
     "timedelta_i32": _int32,
     "timedelta_i64": _int64,
+    "datetime_i64": _moment,
 }
 
 
