@@ -1,0 +1,137 @@
+"""A driver of the section `delegation`: embeds, measures, prints a line of JSON, is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import spark_jobs
+from benchmarks.delegated_group import GROUP, Shape
+from benchmarks.measure import resident_mib
+from coordinator import Coordinator
+from coordinator.events import LEAVE, Heartbeat
+from spark_jobs.session import spark_session
+
+BATCH = 10_000
+BEATS_S = 10.0
+
+
+class Members:
+    """The group's members, who beat from time to time; one of another group beats a lot."""
+
+    def __init__(self, coordinator: Coordinator, shape: Shape) -> None:
+        self.coordinator, self.shape = coordinator, shape
+        self.epochs = dict.fromkeys(shape.ids(), 2)
+        self.waits: list[float] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread.start()
+
+    def join(self, member_ids: list[str]) -> None:
+        """Let members join; each subscribes as the first class does."""
+        names = self.shape.names(0)
+        for at in range(0, len(member_ids), BATCH):
+            self._send(
+                [
+                    Heartbeat(
+                        GROUP, member_id, 0, rebalance_timeout_ms=60_000,
+                        subscribed_topic_names=names, topic_partitions={},
+                    )
+                    for member_id in member_ids[at : at + BATCH]
+                ]
+            )  # fmt: skip
+
+    def leave(self, member_ids: list[str]) -> None:
+        """Let members leave."""
+        for at in range(0, len(member_ids), BATCH):
+            part = member_ids[at : at + BATCH]
+            self.coordinator.consumer_group_heartbeats([Heartbeat(GROUP, i, LEAVE) for i in part])
+            for member_id in part:
+                del self.epochs[member_id]
+
+    def installed(self) -> None:
+        """Wait until the group has a target for its newest epoch, and a member is told."""
+        one = next(iter(self.epochs))
+        beaten = time.perf_counter()
+        while True:
+            self._send([Heartbeat(GROUP, one, self.epochs[one])])
+            ((group_epoch, assignment_epoch),) = self.coordinator.group_epochs(GROUP)
+            if group_epoch == assignment_epoch:
+                break
+            if time.perf_counter() - beaten > BEATS_S:
+                self.beat_all()
+                beaten = time.perf_counter()
+            time.sleep(0.05)
+        self._send([Heartbeat(GROUP, one, self.epochs[one])])
+
+    def beat_all(self) -> None:
+        """Let all beat once, so that none is given up; in small batches, as a server would."""
+        ids = list(self.epochs)
+        for at in range(0, len(ids), 1_000):
+            self._send([Heartbeat(GROUP, i, self.epochs[i]) for i in ids[at : at + 1_000]])
+
+    def _send(self, beats: list[Heartbeat]) -> None:
+        for beat, answer in zip(
+            beats, self.coordinator.consumer_group_heartbeats(beats), strict=True
+        ):
+            if answer.error_code:
+                raise RuntimeError(f"{beat.member_id}: {answer}")
+            self.epochs[beat.member_id] = answer.member_epoch
+
+    def _beat(self) -> None:
+        """Beat as one member of a small group, and take the time of each answer."""
+        fields: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topic_partitions": {}}
+        fields["subscribed_topic_names"] = ["small"]
+        epoch = 0
+        while not self.over.is_set():
+            began = time.perf_counter()
+            answer = self.coordinator.consumer_group_heartbeat(
+                group_id="small", member_id="s", member_epoch=epoch, **fields
+            )
+            self.waits.append((time.perf_counter() - began) * 1000)
+            epoch, fields = answer.member_epoch, {}
+            time.sleep(0.005)
+
+
+def main(store: str, shape: Shape) -> None:
+    """Measure, say so, and wait."""
+    spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
+    coordinator = spark_jobs.embed(spark, store, topics=shape.catalog(), takeover="force")
+    members = Members(coordinator, shape)
+    members.join(["warm"])
+    members.installed()
+    members.waits.clear()
+    gone = shape.ids()[::100]
+    time.sleep(1.1)  # the assignment interval
+    found = {"churn": _took(lambda: _churn(members, gone))}
+    time.sleep(1.1)
+    found["joins"] = _took(lambda: (members.join(["one"]), members.installed()))
+    waits = sorted(members.waits)
+    found["beats_p99"] = waits[int(len(waits) * 0.99)]
+    coordinator.alter_group_config(
+        GROUP, {"consumer.session.timeout.ms": 60_000, "consumer.assignor.engine": "local"}
+    )
+    time.sleep(1.1)
+    found["joins_local"] = _took(lambda: (members.join(["two"]), members.installed()))
+    found["mib"] = resident_mib()
+    print(json.dumps(found), flush=True)
+    threading.Event().wait()
+
+
+def _churn(members: Members, gone: list[str]) -> None:
+    members.leave(gone)
+    members.join([f"n{member_id}" for member_id in gone])
+    members.installed()
+
+
+def _took(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Shape(**json.loads(sys.argv[2])))

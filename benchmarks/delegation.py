@@ -1,0 +1,108 @@
+"""Very large groups, handed to Spark by a coordinator embedded in its driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.delegated_group import GROUP, Shape, write
+from benchmarks.measure import Bench, Figure, ranges_a_member
+from benchmarks.report import Section
+from coordinator import Coordinator
+
+TITLE = "Delegated: a coordinator in a Spark driver"
+TEXT = """\
+Elapsed ms, `local[2]`, 4 GiB of heap, a warm session: the coordinator, its log, Spark and members
+that beat share two cores. *One in a hundred leaves and joins* is the time from the first of these
+until the target for all of them is installed and served. Memory is that of the driver's Python,
+which is also the coordinator; the JVM's is beside it. The takeover is another process opening the
+store after `kill -9`, up to its first answer to a heartbeat, without the lease's end. At 10 and 50
+ranges a member the group is a tenth as large: what a coordinator in Python holds of ten million
+ranges does not fit the machine beside Spark.
+"""
+FULL = (
+    Shape(1_000_000, 100),
+    Shape(1_000_000, 100, classes=1_000),
+    Shape(100_000, 100),
+    Shape(100_000, 100, ranges=10),
+    Shape(100_000, 100, ranges=50),
+)
+SMOKE = (Shape(400, 100, ranges=2),)
+
+
+def run(bench: Bench) -> Section:
+    """Measure each group in a driver of its own."""
+    figures: list[Figure] = []
+    for shape in SMOKE if bench.smoke else FULL:
+        bench.say(f"delegation: {_name(shape)}")
+        folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+        try:
+            write(folder / "store", shape)
+            figures += _figures(shape, folder / "store", full=not bench.smoke)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return Section(TITLE, TEXT, figures)
+
+
+def _name(shape: Shape) -> str:
+    classes = f", {shape.classes:,} classes" if shape.classes > 1 else ""
+    return (
+        f"{shape.members:,} x {shape.members * shape.each:,}, {ranges_a_member(shape.ranges)}"
+        f"{classes}"
+    )
+
+
+def _figures(shape: Shape, store: Path, *, full: bool) -> Iterator[Figure]:
+    command = [sys.executable, "-m", "benchmarks.delegated_driver", str(store)]
+    driver = subprocess.Popen(  # noqa: S603 - our own program
+        [*command, json.dumps(asdict(shape))], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert driver.stdout is not None
+    lines = driver.stdout.readlines() if driver.poll() else [driver.stdout.readline()]
+    found: dict[str, Any] = json.loads(lines[0]) if lines[0] else {}
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    if not found:
+        raise RuntimeError(f"the driver for {_name(shape)} died; its last words are above")
+    name = _name(shape)
+    large = full and shape.members == FULL[0].members
+    goals = {"churn": 45_000.0 if shape.classes == 1 else 90_000.0, "joins": 30_000.0}
+    goals |= {"joins_local": 1_000.0, "beats_p99": 25.0}
+    labels = {
+        "churn": "one in a hundred leaves and joins, until installed and served",
+        "joins": "one more member joins, delegated",
+        "joins_local": "one more member joins, local",
+        "beats_p99": "heartbeats meanwhile, p99",
+    }
+    for key, label in labels.items():
+        goal = goals[key] if large and (shape.classes == 1 or key == "churn") else None
+        yield Figure.of(f"{name}: {label}", [found[key]], "ms", goal)
+    memory = 4_096.0 if large and shape.classes == 1 else None
+    yield Figure.of(f"{name}: the driver's Python at its peak", [found["mib"]], "MiB", memory)
+    took = _takeover(store, shape)
+    yield Figure.of(
+        f"{name}: takeover, until the first answer", [took], "ms", 15_000.0 if large else None
+    )
+
+
+def _takeover(store: Path, shape: Shape) -> float:
+    """Open the store that a killed driver left, as a stand-by would once the lease is over."""
+    began = time.perf_counter()
+    with Coordinator.open(store, topics=shape.catalog(), takeover="force") as coordinator:
+        member_id = shape.ids()[-1]
+        answer = coordinator.consumer_group_heartbeat(
+            group_id=GROUP, member_id=member_id, member_epoch=2
+        )
+        took = (time.perf_counter() - began) * 1000
+        assert answer.error in {"NONE", "FENCED_MEMBER_EPOCH"}, answer
+    return took
