@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks import (
     build,
     coordinator,
+    costs,
     delegation,
     grid,
     large,
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "coordinator": coordinator.run,
     "wire": wire.run,
     "spark": spark.run,
+    "costs": costs.run,
     "delegation": delegation.run,
 }
 """The sections, in the order of the document."""

@@ -1,0 +1,178 @@
+"""What a target costs on each engine: the constants of `[cost]`, by which `auto` chooses.
+
+Measured on groups of several shapes, and fitted so that the relative error is least. They are
+written where they are read: conf/muster.toml, and the defaults in coordinator/config.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+from benchmarks.delegated_group import GROUP, Shape, write
+from benchmarks.measure import Bench, Figure, ranges_a_member, resident_mib
+from benchmarks.report import Section
+from coordinator import target
+from coordinator.config import Config
+from coordinator.delta_log import DeltaLog
+from coordinator.engine import Job, compute
+from coordinator.events import ComputeTarget
+from coordinator.loading import replayed
+from coordinator.pinned import Pinned
+from coordinator.proposals import written
+from coordinator.runtime import wall_ms
+from coordinator.source import Source
+from coordinator.target import Roster
+
+TITLE = "What a target costs"
+TEXT = """\
+Elapsed ms of one computation once one member in a hundred has left: with NumPy in the coordinator
+process, and as a Spark job from the store into the table of targets, read back and checked (warm,
+`local[2]`). The constants of `[cost]` in conf/muster.toml are fitted to these.
+"""
+LOCAL = (
+    Shape(2_000, 100),
+    Shape(20_000, 100),
+    Shape(200_000, 100),
+    Shape(200_000, 100, ranges=5),
+    Shape(50_000, 100, ranges=20),
+    Shape(100_000, 100, classes=1_000),
+)
+SPARK = (
+    Shape(2_000, 100),
+    Shape(200_000, 100),
+    Shape(200_000, 100, ranges=5),
+    Shape(100_000, 100, classes=1_000),
+)
+SMOKE = (
+    Shape(400, 100),
+    Shape(800, 100, ranges=2),
+    Shape(1_000, 100, classes=10),
+    Shape(2_000, 100),
+)
+MIB = 1 << 20
+ROOT = Path(__file__).resolve().parent.parent
+FILES = {
+    ROOT / "conf/muster.toml": r"^({name} = )\d+$",
+    ROOT / "coordinator/config.py": r"^(    {name}: int = )[\d_]+$",
+}
+
+
+def run(bench: Bench) -> Section:
+    """Measure both engines, fit the constants, and write them where they are read."""
+    local = SMOKE if bench.smoke else LOCAL
+    figures, rows, local_s, mib = [], [], [], []
+    for shape in local:
+        bench.say(f"costs: local, {_name(shape)}")
+        took, memory = _local(shape)
+        rows.append(_row(shape))
+        local_s.append(took)
+        mib.append(memory)
+        figures.append(Figure.of(f"local, {_name(shape)}", [took * 1000]))
+    found = _fitted("local", np.array(rows), np.array(local_s))
+    found |= _fitted_memory(np.array(rows), np.array(mib))
+    if not bench.smoke:
+        spark_s = []
+        for shape in SPARK:
+            bench.say(f"costs: Spark, {_name(shape)}")
+            spark_s.append(_spark(shape))
+            figures.append(Figure.of(f"Spark, {_name(shape)}", [spark_s[-1] * 1000]))
+        found |= _fitted("spark", np.array([_row(shape) for shape in SPARK]), np.array(spark_s))
+        for path, form in FILES.items():
+            path.write_text(_replaced(path.read_text(), form, found))
+    words = ", ".join(f"{name} {value:,}" for name, value in found.items())
+    return Section(TITLE, f"{TEXT}\nFitted: {words}.\n", figures)
+
+
+def _row(shape: Shape) -> tuple[int, int, int, int]:
+    return 1, shape.members, shape.classes, shape.members * shape.ranges
+
+
+def _name(shape: Shape) -> str:
+    classes = f", {shape.classes:,} classes" if shape.classes > 1 else ""
+    return f"{shape.members:,} members, {ranges_a_member(shape.ranges)}{classes}"
+
+
+def _fitted(engine: str, rows: np.ndarray, seconds: np.ndarray) -> dict[str, int]:
+    """Return what seconds cost: for any, a member, a class, a range; none below nothing."""
+    any_s, member_s, class_s, range_s = nnls(rows / seconds[:, None], np.ones(len(seconds)))[0]
+    return {
+        f"{engine}_ms": round(any_s * 1e3),
+        f"{engine}_ns_member": round(member_s * 1e9),
+        f"{engine}_us_class": round(class_s * 1e6),
+        f"{engine}_ns_range": round(range_s * 1e9),
+    }
+
+
+def _fitted_memory(rows: np.ndarray, mib: np.ndarray) -> dict[str, int]:
+    used = np.maximum(mib, 1.0)
+    member, piece = nnls(rows[:, [1, 3]] / used[:, None], np.ones(len(used)))[0] * MIB
+    return {"local_bytes_member": round(member), "local_bytes_range": round(piece)}
+
+
+def _replaced(text: str, form: str, found: dict[str, int]) -> str:
+    for name, value in found.items():
+        pattern = form.format(name=name)
+        said = f"{value:_}" if "_]" in form else str(value)
+        text, count = re.subn(pattern, rf"\g<1>{said}", text, flags=re.MULTILINE)
+        assert count == 1, f"{name} is there {count} times"
+    return text
+
+
+# Engines -----------------------------------------------------------------------------------------
+
+
+def _local(shape: Shape) -> tuple[float, float]:
+    """Return the seconds and the MiB that a computation takes in this process."""
+    with _store(shape) as store:
+        log = DeltaLog.open(store, Config().log)
+        log.claim("benchmark", "", wall_ms())
+        state, _, _ = replayed(log)
+        log.close()
+    gone = frozenset(shape.ids()[::100])
+    roster = target.roster(state, state.groups[GROUP], target.Change(removed=gone))
+    compute(_job(roster, shape))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    before, began = resident_mib("VmRSS"), time.perf_counter()
+    compute(_job(roster, shape))
+    return time.perf_counter() - began, resident_mib() - before
+
+
+def _job(roster: Roster, shape: Shape) -> Job:
+    task = ComputeTarget(GROUP, 3, "benchmark", "uniform")
+    return Job(task, roster, "uniform", {}, shape.classes)
+
+
+def _spark(shape: Shape) -> float:
+    """Return the seconds of a job, from the store to a target that was read back and checked."""
+    from spark_jobs.delegated import Work  # noqa: PLC0415 - imports pyspark
+    from spark_jobs.delegated import compute as delegated  # noqa: PLC0415 - the same
+    from spark_jobs.job import Options  # noqa: PLC0415 - the same
+    from spark_jobs.session import spark_session  # noqa: PLC0415 - the same
+
+    spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
+    with _store(shape) as store:
+        pinned = Pinned(Source.of(store), GROUP)
+        for run_id in ("warm", "measured"):
+            began = time.perf_counter()
+            work = Work(str(store), pinned, run_id, Options("uniform"), Config(), 60.0)
+            written(str(store), delegated(spark, work), pinned.spec(), pinned.topics)
+        return time.perf_counter() - began
+
+
+@contextmanager
+def _store(shape: Shape) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+    try:
+        write(folder / "store", shape)
+        yield folder / "store"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
