@@ -18,6 +18,7 @@ from assignors import SpecError
 from coordinator import reading_tables
 from coordinator.cli import load_config
 from coordinator.kafka_json import camel
+from coordinator.log import LostTarget
 from coordinator.reading import Reading, parse_as_of, shown_time
 from coordinator.view_rows import description, explained, group_rows, history_rows
 
@@ -50,7 +51,10 @@ def describe(
     reading = Reading(store, parse_as_of(as_of))
     state = reading.state()
     if group in state.groups:
-        reading.read_target(state.groups[group])
+        try:
+            reading.read_target(state.groups[group])
+        except LostTarget as error:  # members go on with what they have, and so do we
+            typer.echo(f"muster: no targets are shown: {error}", err=True)
     found = description(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pyarrow as pa
 import pytest
 from conftest import ROOT
 from deltalake import DeltaTable, write_deltalake
+from stories import stored
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Heartbeat
-from coordinator.log import CommitFailed, CorruptLog, NewerLog
+from coordinator.log import Batch, CommitFailed, CorruptLog, NewerLog
+from coordinator.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 
 JOINING = {
     "group_id": "g",
@@ -218,6 +221,24 @@ def test_a_store_that_cannot_be(muster_here, tmp_path, make, kind, words, code):
 def test_what_is_no_folder_at_all(store):
     with pytest.raises(ConfigError, match=r"the store .*: name a folder of its own"):
         Coordinator.open(store)
+
+
+def test_a_group_is_described_without_a_target_that_is_gone(muster_here, tmp_path):
+    records = [
+        TopicChanged("clicks", "c", 4),
+        MemberMetadata("g", "m1", subscribed_topic_names=("clicks",)),
+        GroupMetadata("g", 2, 0, "member joined", "m1"),
+        TargetMetadata(
+            "g", 2, 0, "uniform", 0, False,
+            computation_id="run", targets_version=0, digest=1, members=1, ranges=1,
+        ),
+    ]  # fmt: skip
+    stored([Batch(1, 0, 1, []), Batch(5, 0, 1, records)], tmp_path)
+    done = muster_here("describe", "g", "--store", tmp_path)
+    assert done.returncode == 0
+    assert b"no targets are shown" in done.stderr
+    (member,) = json.loads(done.stdout)["members"]
+    assert member["targetAssignment"] == {"topicPartitions": []}
 
 
 def test_tables_of_others_beside_the_log_are_passed_over(muster_here, tmp_path):
