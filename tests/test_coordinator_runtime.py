@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
-from coordinator.config import Config, EngineConfig, TopicsConfig
+from coordinator.config import Config, EngineConfig, LeaseConfig, TopicsConfig
 from coordinator.engine import LocalEngine
 from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
@@ -415,3 +415,13 @@ def test_a_second_one_is_refused_by_name_and_a_forced_one_fences(tmp_path):
             assert beat(second, "m1", 2).error == "NONE"
             wait_for(lambda: beat(first, "m1", 2).error == "NOT_COORDINATOR")
             assert beat(second, "m1", 2).error == "NONE"
+
+
+def test_who_was_taken_over_notices_though_nobody_asks(tmp_path):
+    store = tmp_path / "store"
+    config = Config(lease=LeaseConfig(renew_ms=50))
+    with (
+        Coordinator.open(store, config=config) as first,
+        Coordinator.open(store, config=config, takeover="force"),
+    ):
+        wait_for(lambda: first.status == "fenced")

@@ -18,6 +18,7 @@ from wire_client import Client
 from coordinator.wire.sasl import Users
 
 PATIENCE_S = 60
+long = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
 
 
 @contextlib.contextmanager
@@ -62,13 +63,16 @@ def test_bad_input_is_refused_in_one_line(muster_here, tmp_path, words, message)
 
 
 @pytest.mark.parametrize("option", ["--listen", "--http"])
-def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(muster, tmp_path, option):
+def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(
+    muster_here, tmp_path, monkeypatch, option
+):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its own
     other = [] if option == "--listen" else ["--listen", "127.0.0.1:0"]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = muster("serve", "--store", "store", option, address, *other, cwd=tmp_path)
+        done = muster_here("serve", "--store", "store", option, address, *other, cwd=tmp_path)
     assert done.returncode == 2
     assert f"cannot listen on {address}: Address already in use: end what" in done.stderr.decode()
     assert not (tmp_path / "store" / "_lease.json").exists()
@@ -92,6 +96,7 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
     assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
 
 
+@long
 def test_who_was_taken_over_says_so_and_ends(tmp_path):
     settings = tmp_path / "muster.toml"
     settings.write_text("[lease]\nrenew_ms = 200")
@@ -106,7 +111,7 @@ def test_who_was_taken_over_says_so_and_ends(tmp_path):
     assert "start again to stand by for it" in (tmp_path / "errors").read_text()
 
 
-@pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+@long
 def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
     store = ("--store", str(tmp_path / "store"))
     with served(tmp_path, *store):
