@@ -30,24 +30,28 @@ class Keeper:
         self._lease = lease
         self._stop = threading.Event()
         config = loop.runner.config
-        jobs: list[tuple[str, float, Callable[[], None]]] = [
-            ("care", CARE_S, self._care),
-            ("topics", config.topics.poll_ms / 1000, self._topics),
-        ]
+        self._holding = []
         if lease is not None:
-            jobs.append(("lease", config.lease.renew_ms / 1000, self._renew))
-        if loop.runner.log.store is not None:
-            jobs.append(("proposals", PROPOSALS_S, self._proposals))
-        self._snapshot_at = 0
+            self._holding = [self._thread("lease", config.lease.renew_ms / 1000, self._renew)]
         self._threads = [
-            threading.Thread(
-                target=self._repeat, args=(every_s, job), name=f"muster-{name}", daemon=True
-            )
-            for name, every_s, job in jobs
+            self._thread("care", CARE_S, self._care),
+            self._thread("topics", config.topics.poll_ms / 1000, self._topics),
         ]
+        if loop.runner.log.store is not None:
+            self._threads.append(self._thread("proposals", PROPOSALS_S, self._proposals))
+        self._snapshot_at = 0
+
+    def _thread(self, name: str, every_s: float, job: Callable[[], None]) -> threading.Thread:
+        words = (every_s, job)
+        return threading.Thread(target=self._repeat, args=words, name=f"muster-{name}", daemon=True)
+
+    def hold(self) -> None:
+        """Renew the lease from now on: a load may take longer than one lives."""
+        for thread in self._holding:
+            thread.start()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin with everything else, once the coordinator is loaded."""
         self._snapshot_at = self._loop.runner.loaded_from
         for thread in self._threads:
             thread.start()
@@ -55,7 +59,7 @@ class Keeper:
     def close(self) -> None:
         """Stop, and give the lease back so that a successor may start at once."""
         self._stop.set()
-        for thread in self._threads:
+        for thread in (*self._holding, *self._threads):
             if thread.is_alive():
                 thread.join()
         if self._lease is not None:
@@ -69,7 +73,7 @@ class Keeper:
                 logger.exception("the coordinator's keeper goes on")
 
     def _renew(self) -> None:
-        """Renew the lease while we serve; a fenced coordinator has none to renew.
+        """Renew the lease while we load and serve; a fenced coordinator has none to renew.
 
         Whoever has it now has most likely claimed the log: then we end, even if nobody asks us
         anything.
@@ -77,7 +81,7 @@ class Keeper:
         assert self._lease is not None
         runner = self._loop.runner
         if runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
-            self._loop.call(lambda: runner.confirmed([])).result()
+            self._loop.call(lambda: runner.confirmed([]))
 
     def _topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the loop."""

@@ -134,6 +134,7 @@ class Coordinator:
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
         loop = Loop(runner, engine)
         keeper = Keeper(loop, lease)
+        keeper.hold()
         try:
             runner.load()
         except BaseException:

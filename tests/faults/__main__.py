@@ -55,7 +55,7 @@ def main() -> int:
     """Make the faults asked for; 1 when something did not hold."""
     options = _options()
     where = f"{datetime.now(UTC):%Y-%m-%d}, {_machine()}"
-    rows, broken = [], []
+    broken = []
     for name in options.only or SCENARIOS:
         scenario = SCENARIOS[name]
         times = options.times or scenario.times
@@ -70,9 +70,9 @@ def main() -> int:
             continue
         seconds = time.monotonic() - began
         _say(f"  {outcome.seen}; {seconds:.0f} s")
-        rows.append(Row(scenario.fault, outcome, options.seed, seconds, where))
-    if options.write:
-        write(rows, [scenario.fault for scenario in SCENARIOS.values()])
+        if options.write:
+            row = Row(scenario.fault, outcome, options.seed, seconds, where)
+            write(row, [scenario.fault for scenario in SCENARIOS.values()])
     if broken:
         _say(f"did not hold: {', '.join(broken)}")
     return int(bool(broken))

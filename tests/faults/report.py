@@ -48,17 +48,17 @@ class Row:
         return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def with_rows(text: str, rows: list[Row], order: list[str]) -> str:
-    """Return the page with these rows in the place of older ones of the same faults."""
+def with_row(text: str, row: Row, order: list[str]) -> str:
+    """Return the page with this row in the place of an older one of the same fault."""
     head, rest = text.split(BEGIN)
     table, _, tail = rest.partition(END)
     lines = {line.split("|")[1].strip(): f"{line}\n" for line in table.splitlines()[2:]}
-    lines |= {row.fault: str(row) for row in rows}
+    lines[row.fault] = str(row)
     kept = "".join(lines[fault] for fault in order if fault in lines)
     return f"{head}{BEGIN}{HEAD}{kept}{END}{tail}"
 
 
-def write(rows: list[Row], order: list[str]) -> None:
-    """Put rows into docs/faults.md."""
+def write(row: Row, order: list[str]) -> None:
+    """Put a row into docs/faults.md."""
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(with_rows(text, rows, order), encoding="utf-8")
+    PAGE.write_text(with_row(text, row, order), encoding="utf-8")
