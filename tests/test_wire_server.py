@@ -357,6 +357,34 @@ def users(tmp_path):
     return str(file)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_librdkafka_logs_in_over_tls(certificates, users, mechanism):
+    """As users configure it; a wrong password joins nobody."""
+    from confluent_kafka import Consumer
+
+    def joined(password, patience_s):
+        config = {
+            "bootstrap.servers": address, "group.id": "g", "group.protocol": "consumer",
+            "security.protocol": "SASL_SSL", "ssl.ca.location": f"{certificates}/ca.pem",
+            "sasl.mechanism": mechanism, "sasl.username": "ann", "sasl.password": password,
+            "log_level": "2",
+        }  # fmt: skip
+        consumer = Consumer(config)
+        consumer.subscribe(["clicks"])
+        end = time.monotonic() + patience_s
+        while len(consumer.assignment()) < 4 and time.monotonic() < end:
+            consumer.poll(0.05)
+        found = len(consumer.assignment())
+        consumer.close()
+        return found
+
+    login = {"sasl_mechanisms": (mechanism,), "sasl_users": users}
+    with served(**tls_of(certificates), **login) as (coordinator, address):
+        assert joined("Secret", 1.5) == 0
+        assert coordinator.list_groups()["groups"] == []
+        assert joined("secret", 20) == 4
+
+
 def test_a_login_comes_first(users):
     with served(sasl_mechanisms=("PLAIN",), sasl_users=users, request_ms=1_000) as (c, address):
         with Client(address) as client:
