@@ -42,6 +42,9 @@ LARGE_TOPICS = 100
 GONE_SHARE = 200
 """One in so many members of the large group goes."""
 PATIENCE_S = 60.0
+INTERVAL, ENGINE = "consumer.assignment.interval.ms", "consumer.assignor.engine"
+SETTINGS = {"consumer.session.timeout.ms": 3_600_000}
+"""Of the large group: its members only beat when an act lets them."""
 CONFIG = """
 [topics]
 poll_ms = 300
@@ -111,9 +114,7 @@ def _stage(
     from spark_jobs import embed  # noqa: PLC0415 - the same
     from spark_jobs.session import log_option, spark_session  # noqa: PLC0415 - the same
 
-    each = partitions // LARGE_TOPICS
-    topics = {CLICKS: 6} | {f"archive-{number:02}": each for number in range(LARGE_TOPICS)}
-    catalog = DictCatalog(topics)
+    catalog = DictCatalog({CLICKS: 6})
     shutil.rmtree(folder / "store", ignore_errors=True)
     # The JVM lives for a minute: its optimising compiler would take longer than it saves.
     options = f"{log_option()} -XX:TieredStopAtLevel=1"
@@ -173,20 +174,18 @@ def large_group(stage: Stage) -> Outcome:
     """Let very many members join, and have their target computed on Spark."""
     columns = ("members", "partitions", "join", "target on Spark, and taken", "ranges")
     table = _act(stage, f"3. {LARGE}: a target computed on Spark", *columns)
-    # Its members only beat when an act lets them.
-    settings = {"consumer.assignor.engine": "spark", "consumer.session.timeout.ms": 3_600_000}
     ids = [f"worker-{number:07}" for number in range(stage.members)]
-    topics = tuple(name for name in stage.catalog.topics() if name != CLICKS)
+    topics = tuple(f"archive-{number:02}" for number in range(LARGE_TOPICS))
     crowd = stage.crowd = Crowd(stage.coordinator, LARGE, topics)
     with stage.console.status("") as status:
         started = time.perf_counter()
-        crowd.join(ids[:1], status.update)  # alone it is assigned at once, here
-        # One target for all, not one more each second.
-        wait = {"consumer.assignment.interval.ms": 15_000}
-        stage.coordinator.alter_group_config(LARGE, settings | wait)
-        crowd.join(ids[1:], status.update)
+        stage.coordinator.alter_group_config(LARGE, SETTINGS | {INTERVAL: 15_000})
+        crowd.join(ids, status.update)
         joined = time.perf_counter() - started
-        stage.coordinator.alter_group_config(LARGE, settings)
+        stage.coordinator.alter_group_config(LARGE, SETTINGS | {ENGINE: "spark"})
+        for topic in topics:  # who joins first would own all of them, and then give up most
+            stage.catalog.set(topic, stage.partitions // LARGE_TOPICS)
+        stage.coordinator.refresh_topics()
         seconds = crowd.settle(status.update)
     ranges = _runs(stage)[-1][1]
     table.add_row(
