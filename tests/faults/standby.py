@@ -14,7 +14,7 @@ from .process import PATIENCE_S, QUICK, Node
 from .report import Outcome
 from .shadow import Shadow
 
-LEASE = LeaseConfig(ttl_ms=1_500, renew_ms=200, check_ms=100)
+LEASE = LeaseConfig(ttl_ms=1_000, renew_ms=100, check_ms=100)
 """A holder that gets no time on a busy machine is not taken for a dead one."""
 CONFIG = replace(QUICK, lease=LEASE)
 
