@@ -255,7 +255,10 @@ class MemoryLog:
         """Let go; the storage stays with whoever holds it."""
 
     def _commit(self, records: list[Record], rows: int, at_ms: int, epoch: int) -> None:
+        known = self.storage.epoch
         self._fault("before")
+        if self.storage.epoch != known:
+            raise Fenced(f"another coordinator claimed at the same time, with epoch {known + 1}")
         self.storage.epoch = epoch
         self.storage.position += rows
         self.storage.batches.append(Batch(self.storage.position, at_ms, epoch, records))

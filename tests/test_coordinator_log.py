@@ -31,6 +31,16 @@ def replayed(log):
     return [record for batch in log.replay() for record in batch.records]
 
 
+def test_of_two_claims_at_the_same_moment_in_memory_one_is_fenced():
+    storage = Storage()
+    faster = MemoryLog(storage)
+    moments = [lambda: faster.claim("faster", "", 1)]
+    slower = MemoryLog(storage, lambda when: moments.pop()() if when == "before" else None)
+    with pytest.raises(Fenced, match="at the same time, with epoch 1"):
+        slower.claim("slower", "", 1)
+    assert [batch.epoch for batch in storage.batches] == [1]
+
+
 def test_every_kind_has_a_strategy():
     assert set(RECORDS) == set(KINDS.values())
 
