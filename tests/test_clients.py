@@ -170,7 +170,7 @@ def test_an_admin_sets_a_group_to_another_time(coordinators):
     assert told(AlterConfigOpType.SET, "1800") == "1800"
     with pytest.raises(KafkaException, match="is '7': give 1000 to 60000"):
         told(AlterConfigOpType.SET, "7")
-    assert told(AlterConfigOpType.DELETE, None) == "4000"
+    assert told(AlterConfigOpType.DELETE, None) == "6000"
 
 
 def done(futures):

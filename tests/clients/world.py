@@ -32,13 +32,13 @@ check_ms = 100
 poll_ms = 200
 
 [kafka]
-"group.consumer.session.timeout.ms" = 4000
+"group.consumer.session.timeout.ms" = 6000
 "group.consumer.min.session.timeout.ms" = 1000
 "group.consumer.heartbeat.interval.ms" = 400
 "group.consumer.min.heartbeat.interval.ms" = 50
 "group.consumer.assignment.interval.ms" = 100
 """
-"""Kafka's times divided by twelve: a session ends in four seconds."""
+"""A session ends in six seconds: short, but long enough for a busy machine."""
 
 
 def until(condition, what, patience_s=PATIENCE_S):
