@@ -376,7 +376,7 @@ def _at(group: Group, member: Member, record: CurrentMember) -> None:
 def _release(group: Group, member: Member, holding: Holding) -> None:
     for key, first, end, _ in holding:
         span = group.owners[key][first:end]
-        if (span != member.serial).any():
+        if np.count_nonzero(span != member.serial):
             raise IllegalStateError(
                 f"{member.member_id} releases {key.name}[{first}..{end - 1}] that it does not hold"
             )
@@ -387,7 +387,7 @@ def _claim(group: Group, member: Member, holding: Holding) -> None:
     for key, first, end, _ in holding:
         owners = _room(group, key, end)
         span = owners[first:end]
-        if (span != FREE).any():
+        if np.count_nonzero(span):  # not FREE; the quickest way to know, a million times over
             raise IllegalStateError(
                 f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"
             )
@@ -397,9 +397,9 @@ def _claim(group: Group, member: Member, holding: Holding) -> None:
 def _room(group: Group, key: TopicKey, end: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     owners = group.owners.get(key)
     if owners is None:
-        owners = group.owners[key] = np.full(end, FREE, dtype=np.int32)
+        owners = group.owners[key] = np.zeros(end, dtype=np.int32)
     elif len(owners) < end:
-        grown = np.full(max(end, 2 * len(owners)), FREE, dtype=np.int32)
+        grown = np.zeros(max(end, 2 * len(owners)), dtype=np.int32)
         grown[: len(owners)] = owners
         owners = group.owners[key] = grown
     return owners

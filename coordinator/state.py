@@ -28,7 +28,8 @@ from coordinator.records import (
 from coordinator.spans import TopicKey, kafka_id
 from coordinator.targets import Targets
 
-FREE = -1
+FREE = 0
+"""No member's serial: they count from 1."""
 LEFT_FOR_A_WHILE = -2
 HASH_BITS = 64
 

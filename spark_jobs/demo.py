@@ -280,7 +280,8 @@ def drawn(stage: Stage) -> Outcome:
     rows = _rows(stage, after).select(columns)
     report = quality.report(group, PartitionRanges.from_arrow(group.member_ids, group.topics, rows))
     path = stage.folder / "plot.png"
-    show.plot(report, f"{LARGE}, {GONE_SHARE} of whose members left", str(path))
+    gone = stage.members - len(stage.crowd.epochs)
+    show.plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
     line = f"loads {report.load_min} to {report.load_max}, {report.moved:,} moved from who stayed"
     return Outcome(report.valid, f"{LARGE}: {line}, {path}")
 

@@ -142,7 +142,7 @@ def plot(report: Report, title: str, path: str) -> None:
         left.plot(np.sort(after)[::-1], label="after", color="#1f77b4", drawstyle="steps-mid")
         left.set_xlabel("members, fullest first")
     left.set_ylabel("partitions")
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.1 * max(1, int(before.max(initial=0)), int(after.max(initial=0))))
     left.locator_params(axis="y", integer=True)
     left.set_title(f"loads: {report.load_min:,} … {report.load_max:,}")
     left.legend()
