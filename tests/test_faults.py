@@ -163,3 +163,9 @@ def test_a_full_disk_for_targets_takes_nothing_from_anybody(store, engine, caplo
 @pytest.mark.slow
 def test_a_driver_killed_between_the_two_commits_leaves_the_last_target(store):
     drivers.between(store, seed=1, times=1)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_stopped_during_a_run_leaves_the_group_served(store):
+    drivers.session_stopped(store, seed=2, times=1)  # while it reads: the rest is spared
