@@ -15,11 +15,12 @@ from coordinator.errors import ErrorCode
 from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
 from coordinator.target_table import path_of
+from tests.members import wait_for
 
 from . import driver
 from .crowd import Broken, assigned, by_topic, keys_of
 from .node import LARGE
-from .process import QUICK, Node, wait_for
+from .process import QUICK, Node
 from .report import Outcome
 from .shadow import Shadow
 
@@ -167,10 +168,10 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
     group.settle(node)
     node.close()
     shadow.follow()
-    reached = ", ".join(f"{count} {stage}" for stage, count in stages.most_common())
+    reached = ", ".join(f"{stage} {count}" for stage, count in stages.most_common())
     return Outcome(
         times,
-        f"killed while it was {reached}; {newer} times the next driver found the new target, else "
+        f"killed at: {reached}; {newer} times the next driver found the new target, else "
         f"the last one, whole; a run takes {length:.0f} s in a cold JVM",
     )
 

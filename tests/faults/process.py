@@ -11,6 +11,7 @@ from typing import Any
 
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.kafka_config import kafka_config
+from tests.members import wait_for
 
 from . import node
 
@@ -169,12 +170,3 @@ def _state(pid: int | None) -> str:
     """Return the state of a process as the system calls it; T is stopped."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0]
-
-
-def wait_for(there: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + patience_s
-    while not there():
-        if time.monotonic() > end:
-            raise AssertionError(f"it did not come in {patience_s:.0f} s")
-        time.sleep(0.01)
