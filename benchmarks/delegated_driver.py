@@ -12,15 +12,20 @@ import spark_jobs
 from benchmarks.delegated_group import GROUP, Shape
 from benchmarks.measure import resident_mib
 from coordinator import Coordinator
+from coordinator.config import parse
 from coordinator.events import LEAVE, Heartbeat
 from spark_jobs.session import spark_session
 
 BATCH = 10_000
-BEATS_S = 10.0
+CONFIG = """
+[kafka]
+"group.consumer.max.session.timeout.ms" = 3600000
+"""
+"""The group's members need not beat while they are only there to be many."""
 
 
 class Members:
-    """The group's members, who beat from time to time; one of another group beats a lot."""
+    """The group's members; one of another group beats a lot."""
 
     def __init__(self, coordinator: Coordinator, shape: Shape) -> None:
         self.coordinator, self.shape = coordinator, shape
@@ -55,23 +60,13 @@ class Members:
     def installed(self) -> None:
         """Wait until the group has a target for its newest epoch, and a member is told."""
         one = next(iter(self.epochs))
-        beaten = time.perf_counter()
         while True:
             self._send([Heartbeat(GROUP, one, self.epochs[one])])
             ((group_epoch, assignment_epoch),) = self.coordinator.group_epochs(GROUP)
             if group_epoch == assignment_epoch:
                 break
-            if time.perf_counter() - beaten > BEATS_S:
-                self.beat_all()
-                beaten = time.perf_counter()
             time.sleep(0.05)
         self._send([Heartbeat(GROUP, one, self.epochs[one])])
-
-    def beat_all(self) -> None:
-        """Let all beat once, so that none is given up; in small batches, as a server would."""
-        ids = list(self.epochs)
-        for at in range(0, len(ids), 1_000):
-            self._send([Heartbeat(GROUP, i, self.epochs[i]) for i in ids[at : at + 1_000]])
 
     def _send(self, beats: list[Heartbeat]) -> None:
         for beat, answer in zip(
@@ -99,7 +94,8 @@ class Members:
 def main(store: str, shape: Shape) -> None:
     """Measure, say so, and wait."""
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
-    coordinator = spark_jobs.embed(spark, store, topics=shape.catalog(), takeover="force")
+    config = parse(CONFIG, "benchmark")
+    coordinator = spark_jobs.embed(spark, store, config, topics=shape.catalog(), takeover="force")
     members = Members(coordinator, shape)
     members.join(["warm"])
     members.installed()
@@ -112,7 +108,7 @@ def main(store: str, shape: Shape) -> None:
     waits = sorted(members.waits)
     found["beats_p99"] = waits[int(len(waits) * 0.99)]
     coordinator.alter_group_config(
-        GROUP, {"consumer.session.timeout.ms": 60_000, "consumer.assignor.engine": "local"}
+        GROUP, {"consumer.session.timeout.ms": 3_600_000, "consumer.assignor.engine": "local"}
     )
     time.sleep(1.1)
     found["joins_local"] = _took(lambda: (members.join(["two"]), members.installed()))

@@ -72,7 +72,7 @@ def write(store: Path, shape: Shape) -> None:
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
     log.append([TopicChanged(n, t.key.topic_id, t.partitions) for n, t in topics.items()], 1)
-    settings = {"consumer.session.timeout.ms": "60000", "consumer.assignor.engine": "spark"}
+    settings = {"consumer.session.timeout.ms": "3600000", "consumer.assignor.engine": "spark"}
     facts = [
         GroupConfigured(GROUP, settings),
         GroupMetadata(GROUP, 2, total),
