@@ -17,6 +17,8 @@ from coordinator.events import LEAVE, Heartbeat
 from spark_jobs.session import spark_session
 
 BATCH = 10_000
+INTERVAL, ENGINE = "consumer.assignment.interval.ms", "consumer.assignor.engine"
+SETTINGS = {"consumer.session.timeout.ms": 3_600_000, ENGINE: "spark"}
 CONFIG = """
 [kafka]
 "group.consumer.max.session.timeout.ms" = 3600000
@@ -101,26 +103,19 @@ def main(store: str, shape: Shape) -> None:
     members.installed()
     members.waits.clear()
     gone = shape.ids()[::100]
-    time.sleep(1.1)  # the assignment interval
-    found = {"churn": _took(lambda: _churn(members, gone))}
-    time.sleep(1.1)
+    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 15_000})
+    members.leave(gone)
+    members.join([f"n{member_id}" for member_id in gone])
+    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 0})
+    found = {"churn": _took(members.installed)}
     found["joins"] = _took(lambda: (members.join(["one"]), members.installed()))
     waits = sorted(members.waits)
     found["beats_p99"] = waits[int(len(waits) * 0.99)]
-    coordinator.alter_group_config(
-        GROUP, {"consumer.session.timeout.ms": 3_600_000, "consumer.assignor.engine": "local"}
-    )
-    time.sleep(1.1)
+    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 0, ENGINE: "local"})
     found["joins_local"] = _took(lambda: (members.join(["two"]), members.installed()))
     found["mib"] = resident_mib()
     print(json.dumps(found), flush=True)
     threading.Event().wait()
-
-
-def _churn(members: Members, gone: list[str]) -> None:
-    members.leave(gone)
-    members.join([f"n{member_id}" for member_id in gone])
-    members.installed()
 
 
 def _took(work: Any) -> float:

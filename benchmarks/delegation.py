@@ -23,8 +23,8 @@ from coordinator import Coordinator
 TITLE = "Delegated: a coordinator in a Spark driver"
 TEXT = """\
 Elapsed ms, `local[2]`, 4 GiB of heap, a warm session: the coordinator, its log, Spark and members
-that beat share two cores. *One in a hundred leaves and joins* is the time from the first of these
-until the target for all of them is installed and served. Memory is that of the driver's Python,
+that beat share two cores. *One in a hundred leaves and joins*: from when the interval lets their
+target be computed until it is installed and served. Memory is that of the driver's Python,
 which is also the coordinator; the JVM's is beside it. The takeover is another process opening the
 store after `kill -9`, up to its first answer to a heartbeat, without the lease's end. At 10 and 50
 ranges a member the group is a tenth as large: what a coordinator in Python holds of ten million
