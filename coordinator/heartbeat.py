@@ -125,7 +125,7 @@ def _bump(
     if reason is None and metadata_hash != group.metadata_hash:
         reason = "topics changed"
     if reason is None and _moves_left(config, settings, group, now_ms):
-        reason = "finishing moves"
+        reason, draft.finishing = "finishing moves", True
     draft.epoch = group.epoch
     if reason is not None:
         draft.epoch += 1
@@ -228,6 +228,17 @@ def _preferred_after(config: Config, draft: Draft) -> str:
     return preferred(config, wishes)
 
 
+def _assignor(config: Config, draft: Draft) -> str:
+    """Return the assignor of the next target: what one began, the same one finishes.
+
+    Where wishes are even, that of whoever sends a heartbeat then would undo it, and so on for ever.
+    """
+    begun = draft.group.assignor
+    if draft.finishing and begun in config.kafka.assignors:
+        return begun
+    return _preferred_after(config, draft)
+
+
 def _assignor_changed(
     config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
 ) -> bool:
@@ -289,7 +300,7 @@ def _target(
         draft.target if draft.had_target else None,
         frozenset({draft.replaces} - {draft.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    assignor = _preferred_after(config, draft)
+    assignor = _assignor(config, draft)
     roster = target.roster(state, group, change)
     try:
         ranges = target.assign(roster.spec(), assignor, dict(settings))
@@ -358,7 +369,7 @@ def _delegate(config: Config, draft: Draft, now_ms: int) -> None:
     computation_id = f"{ENGINE_PREFIX}{group_id}-{draft.epoch}-{now_ms}"
     deadline = now_ms + config.engine.timeout_ms
     draft.records.append(ComputationPrepared(group_id, computation_id, draft.epoch, deadline))
-    assignor = _preferred_after(config, draft)
+    assignor = _assignor(config, draft)
     draft.tasks.append(ComputeTarget(group_id, computation_id, draft.epoch, assignor))
 
 

@@ -35,6 +35,8 @@ class Draft:
     records: list[Record] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     epoch: int = 0
+    finishing: bool = False
+    """Whether the epoch is there to finish moves of a target that was cut short."""
 
     @property
     def names_changed(self) -> bool:

@@ -24,6 +24,8 @@ from tests.sim.run import DELTA_EVERY, simulate
 from tests.sim.shrink import shrink
 
 SEEDS = 25
+FOUND = (6018,)
+"""Of those that failed once: wishes for assignors that were even, and moves left to be finished."""
 IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
 IN_A_FOLDER = range(0, 100, DELTA_EVERY)
 commit, records_of = Runner._commit, keeper.records_of
@@ -81,7 +83,7 @@ def violations(seeds):
     return (found for found in map(simulate, seeds) if found.violation is not None)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *FOUND])
 def test_all_holds(seed):
     outcome = simulate(seed)
     assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
