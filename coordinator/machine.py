@@ -8,6 +8,8 @@ randomness, no disk, no thread and no Spark: time, new ids and settings are argu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator import external, groups, metadata, offsets
 from coordinator.config import Config
 from coordinator.events import (
@@ -158,6 +160,53 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
         [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
         HeartbeatResponse(event.member_id, epoch, interval_ms),
     )
+
+
+def steady_beats(
+    state: State,
+    config: Config,
+    group_id: str,
+    member_ids: Sequence[str],
+    member_epochs: Sequence[int],
+    start: int = 0,
+) -> tuple[int, int, int, tuple[str, ...]]:
+    """Answer the heartbeats of many members that say nothing but who and where they are.
+
+    As `steady_heartbeat` for each of them from `start` on, up to the first that needs a step.
+
+    Returns
+    -------
+    tuple
+        Where it ended, the epoch that all of them are at then, the heartbeat interval in ms, and
+        the members whose epoch moves: one record for all.
+    """
+    found = steady_group(state, config, group_id)
+    if found is None:
+        return start, 0, 0, ()
+    group, interval_ms = found
+    epoch, members, targets = group.assignment_epoch, group.members, group.targets
+    advanced: dict[str, None] = {}
+    at = start
+    for at in range(start, len(member_ids)):
+        member_id, said = member_ids[at], member_epochs[at]
+        member = members.get(member_id)
+        if member is None or said <= 0 or member_id in advanced:
+            break
+        current, meta = member.current, member.meta
+        if (
+            current.member_epoch != said
+            or current.state is not MemberState.STABLE
+            or meta.client_id
+            or meta.client_host
+        ):
+            break
+        if said != epoch:
+            if not _same(current.assigned, targets.get(member_id, ())):
+                break
+            advanced[member_id] = None
+    else:
+        at = len(member_ids)
+    return at, epoch, interval_ms, tuple(advanced)
 
 
 def _speaks(member: Member, event: Heartbeat) -> bool:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import re2
 
@@ -42,9 +42,9 @@ from coordinator.heartbeat import ENGINE_PREFIX
 from coordinator.kafka_config import group_value
 from coordinator.loading import read_targets, replayed
 from coordinator.log import Fenced, LogError, RecordLog
-from coordinator.machine import steady_heartbeat, step
+from coordinator.machine import steady_beats, steady_heartbeat, step
 from coordinator.metrics import Metrics
-from coordinator.records import MemberState, Record, TargetMetadata
+from coordinator.records import MembersAdvanced, MemberState, Record, TargetMetadata
 from coordinator.replay import replay
 from coordinator.state import State, TopicView
 from coordinator.status import Status, our_fault, refusal, retry
@@ -73,6 +73,13 @@ class Fired:
 
     due: Due[TimerKey]
     records: list[Record] = field(default_factory=list)
+
+
+class Steady(NamedTuple):
+    """The answer to a steady heartbeat, whosever it is."""
+
+    member_epoch: int
+    heartbeat_interval_ms: int
 
 
 class Runner:
@@ -322,6 +329,30 @@ class Runner:
             self._beat(event.group_id, event.member_id, now)
         return result
 
+    def run_steady(
+        self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int], start: int
+    ) -> list[Answer | Steady]:
+        """Answer the steady heartbeats from one on, up to the first that is not (beats.py)."""
+        if self.status is not Status.ACTIVE:
+            return []
+        end, epoch, interval_ms, advanced = steady_beats(
+            self.state, self.config, group_id, member_ids, member_epochs, start
+        )
+        if end == start:
+            return []
+        records: list[Record] = []
+        if advanced:
+            records = [MembersAdvanced(group_id, epoch, advanced)]
+            replay(self.state, records[0])
+        if not self._commit(records):
+            refused = refusal(self.status) if self.status is not Status.ACTIVE else retry()
+            return [refused] * (end - start)
+        settings = self.state.settings.get(group_id, {})
+        timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
+        keys = [(SESSION, group_id, member_id) for member_id in member_ids[start:end]]
+        self.timers.set_many(keys, self.clock() + timeout)
+        return [Steady(epoch, interval_ms)] * (end - start)
+
     def _beat(self, group_id: str, member_id: str, now: int) -> None:
         settings = self.state.settings.get(group_id, {})
         timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
@@ -354,7 +385,7 @@ class Runner:
             self.log.look()
             self._seen_ms = now
 
-    def confirmed(self, answers: list[Answer]) -> list[Answer]:
+    def confirmed(self, answers: list[Any]) -> list[Any]:
         """Return answers that may leave now.
 
         The process may have been stopped since they were decided: whoever hands them out asks this

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
+from coordinator.beats import run_beats
 from coordinator.config import Config, ConfigError
 from coordinator.delta_log import DeltaLog, root_of
 from coordinator.engine import Engine
@@ -46,7 +47,7 @@ from coordinator.lease import Lease
 from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
-from coordinator.runner import Answer, Clock, Runner
+from coordinator.runner import Answer, Clock, Runner, Steady
 from coordinator.state import TopicView
 from coordinator.status import Status
 from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
@@ -248,8 +249,24 @@ class Coordinator:
         self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
     ) -> list[HeartbeatAnswer]:
         """Answer heartbeats that carry nothing but id and epoch: the batch face of a server."""
-        beats = map(Heartbeat, [group_id] * len(member_ids), member_ids, member_epochs)
-        return self.consumer_group_heartbeats(list(beats))
+        if len(member_ids) != len(member_epochs):
+            raise ValueError(f"{len(member_ids)} ids and {len(member_epochs)} epochs: give pairs")
+        runner = self._runner
+
+        def beat() -> list[Answer | Steady]:
+            return runner.confirmed(run_beats(runner, group_id, member_ids, member_epochs))
+
+        answers: list[Answer | Steady]
+        try:
+            answers = self._loop.call(beat).result()
+        except GroupError as closed:
+            answers = [closed] * len(member_ids)
+        return [
+            HeartbeatAnswer(0, "NONE", None, member_id, found[0], found[1])
+            if isinstance(found, Steady)
+            else api.heartbeat_answer(found)
+            for member_id, found in zip(member_ids, answers, strict=True)
+        ]
 
     def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
         """Return groups as Kafka describes them (G-130)."""

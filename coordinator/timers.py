@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -48,6 +48,16 @@ class Deadlines(Generic[K]):
         self._at[slot] = at_ms
         self._set[slot] = self._count
         self._epoch[slot] = epoch
+        self._next = min(self._next, at_ms)
+
+    def set_many(self, keys: Sequence[K], at_ms: int) -> None:
+        """Start timers, or start them again, all for the same instant, in their order."""
+        known = self._slots
+        slots = [known[key] if key in known else self._new_slot(key) for key in keys]
+        self._at[slots] = at_ms
+        self._set[slots] = np.arange(self._count + 1, self._count + 1 + len(slots))
+        self._epoch[slots] = 0
+        self._count += len(slots)
         self._next = min(self._next, at_ms)
 
     def cancel(self, key: K) -> None:
