@@ -187,12 +187,14 @@ class Targets(Mapping[str, Spans]):
         What a job computed, None when none did.
     """
 
-    __slots__ = ("_own", "whole")
+    __slots__ = ("_own", "_ranges", "whole")
 
     def __init__(self, whole: WholeTarget | None = None) -> None:
         self.whole = whole
         self._own: dict[str, Spans | None] = {}
         """Members whose target is another one than the whole says; None is no target."""
+        self._ranges: Ranges | None = None
+        """What `ranges` made, as long as it holds."""
 
     def __getitem__(self, member_id: str) -> Spans:
         if self.whole is None or member_id in self._own:
@@ -204,6 +206,7 @@ class Targets(Mapping[str, Spans]):
 
     def __setitem__(self, member_id: str, spans: Spans) -> None:
         self._own[member_id] = spans
+        self._ranges = None
 
     def __iter__(self) -> Iterator[str]:
         yield from (member_id for member_id, spans in self._own.items() if spans is not None)
@@ -215,6 +218,7 @@ class Targets(Mapping[str, Spans]):
 
     def end(self, member_id: str) -> None:
         """Let a member have no target."""
+        self._ranges = None
         if self.whole is None:
             self._own.pop(member_id, None)
         else:
@@ -226,6 +230,11 @@ class Targets(Mapping[str, Spans]):
 
     def ranges(self) -> Ranges:
         """Return all targets in columns, each member's in order."""
+        if self._ranges is None:
+            self._ranges = self._in_columns()
+        return self._ranges
+
+    def _in_columns(self) -> Ranges:
         had = [(member_id, spans) for member_id, spans in self._own.items() if spans]
         flat = [span for _, spans in had for span in spans]
         known: dict[TopicKey, int] = {}
