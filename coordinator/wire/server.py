@@ -27,6 +27,8 @@ from coordinator.wire.requests import call_of, frame_of
 from coordinator.wire.sasl import Login
 
 BACKLOG = 4096
+GATHER_LINKS, GATHER_S = 64, 0.004
+"""From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
 logger = logging.getLogger("muster.wire")
 
@@ -68,6 +70,7 @@ class Server:
         self._backend = backend
         self._cluster = cluster
         self._asked: list[tuple[Link, Asked, Call]] = []
+        self._submitted = 0.0
         self._listening: asyncio.Server | None = None
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._patrol = self.loop.create_task(self._watch())
@@ -94,7 +97,7 @@ class Server:
         link.busy = asked.request.api in LARGE
         if call.events:
             if not self._asked:
-                self.loop.call_soon(self._submit)  # after all reads of this turn
+                self._submit_soon()
             self._asked.append((link, asked, call))
         elif call.wait_ms:
             link.park(asked, call)
@@ -102,8 +105,20 @@ class Server:
             self.metrics.served({asked.request.api.name: 1})
             self._answer(link, asked, call, ())
 
+    def _submit_soon(self) -> None:
+        """Submit after all reads of this turn; with many clients, not again within `GATHER_S`.
+
+        Each batch wakes two threads, which costs more than most requests in it.
+        """
+        since = self.loop.time() - self._submitted
+        if len(self.links) < GATHER_LINKS or since >= GATHER_S:
+            self.loop.call_soon(self._submit)
+        else:
+            self.loop.call_later(GATHER_S - since, self._submit)
+
     def _submit(self) -> None:
-        """Ask the coordinator everything that came in this turn, as one batch."""
+        """Ask the coordinator everything that came meanwhile, as one batch."""
+        self._submitted = self.loop.time()
         batch, self._asked = self._asked, []
         events = [event for _, _, call in batch for event in call.events]
         future = self._backend.submit(events)
