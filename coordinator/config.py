@@ -38,16 +38,16 @@ class EngineConfig:
 class CostConfig:
     """What a computation costs on each engine, a member, a distinct subscription, a range."""
 
-    local_ms: int = 50
-    local_ns_member: int = 3_000
-    local_us_class: int = 200
-    local_ns_range: int = 2_500
-    local_bytes_member: int = 700
-    local_bytes_range: int = 300
-    spark_ms: int = 8_000
-    spark_ns_member: int = 4_000
-    spark_us_class: int = 1_000
-    spark_ns_range: int = 3_000
+    local_ms: int = 0
+    local_ns_member: int = 4_526
+    local_us_class: int = 0
+    local_ns_range: int = 2_173
+    local_bytes_member: int = 70
+    local_bytes_range: int = 240
+    spark_ms: int = 6_676
+    spark_ns_member: int = 7_963
+    spark_us_class: int = 0
+    spark_ns_range: int = 5_526
 
 
 @dataclass(frozen=True, slots=True)
