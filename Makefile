@@ -19,7 +19,7 @@ demo: $(READY)   ## run the main job on real input
 	@$(BIN)/muster demo
 
 test: check      ## lint, types, layers, and all tests, on two cores
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@$(BIN)/pytest -n 2 --dist worksteal --durations 12
 
 check: $(READY)  ## lint, types and layers only
 	@$(BIN)/ruff check --quiet .
