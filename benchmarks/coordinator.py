@@ -38,6 +38,14 @@ TITLE = "The coordinator"
 TEXT = """\
 Elapsed ms (not CPU), with everything as users have it: one process, a Delta store on this machine's
 disk, fsync and housekeeping on. Rates are given as the time for the number in the goal.
+
+Why a commit takes what it takes (cProfile over 100 of them, 17 ms each): 7.6 ms are delta-rs's
+transaction, 6.6 ms its look at what it has just committed, 1.6 ms four fsyncs, 1 ms the data
+file. The first two grow with the commits since the handle was opened, from 4 ms to 10 ms within
+twenty. One member joins 100,000: 100 to 160 ms are the computation in its thread, half of them
+putting the last targets into columns; the join and the installation are steps of 20 to 50 ms with
+a commit each, and other heartbeats wait behind them. Loading: three records a member are three
+Python objects a member.
 """
 GROUP = "g"
 PARTITIONS_A_TOPIC = 1_000

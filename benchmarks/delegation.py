@@ -29,6 +29,9 @@ which is also the coordinator; the JVM's is beside it. The takeover is another p
 store after `kill -9`, up to its first answer to a heartbeat, without the lease's end. At 10 and 50
 ranges a member the group is a tenth as large: what a coordinator in Python holds of ten million
 ranges does not fit the machine beside Spark.
+
+One more member joins after the others have left and joined, when members have two ranges each.
+For the local engine two million targets, which are Python objects, are put into columns first.
 """
 FULL = (
     Shape(1_000_000, 100),
