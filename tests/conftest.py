@@ -38,6 +38,12 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long: at the end two cores would wait for one."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""
