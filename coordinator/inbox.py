@@ -14,36 +14,32 @@ import msgspec
 import pyarrow.compute as pc
 
 from coordinator.delta_log import read
-from coordinator.disk import Disk
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Propose
 from coordinator.log import LogError
+from coordinator.mailbox import Mailbox
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal, written
 from coordinator.records import MemberMetadata, ProposalJudged
 from coordinator.source import Source
 
 FOLDER = "proposals"
-ENDING = ".json"
 
 
 def put(store: str | os.PathLike[str], proposal: Proposal) -> None:
     """Propose a target to whoever coordinates the store."""
-    disk, path = Disk(), _path(store, proposal.run_id)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    disk.replace(path, msgspec.json.format(msgspec.json.encode(proposal)) + b"\n")
-    disk.sync(path)
+    words = msgspec.json.format(msgspec.json.encode(proposal)) + b"\n"
+    _mailbox(store).put(proposal.run_id, words)
 
 
 def waiting(store: str | os.PathLike[str]) -> list[str]:
     """Return the run ids of the proposals that wait, in order."""
-    names = Disk().names(os.path.join(os.path.abspath(store), FOLDER))
-    return [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
+    return _mailbox(store).waiting()
 
 
 def take_away(store: str | os.PathLike[str], run_id: str) -> None:
     """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
-    Disk().remove(_path(store, run_id))
+    _mailbox(store).take_away(run_id)
 
 
 def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
@@ -77,7 +73,7 @@ def verdict(
 
 def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     try:
-        found = msgspec.json.decode(Disk().read(_path(store, run_id)), type=Proposal)
+        found = msgspec.json.decode(_mailbox(store).read(run_id), type=Proposal)
     except msgspec.DecodeError as error:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"Proposal {run_id} cannot be read: {error}."
@@ -133,5 +129,5 @@ def _invalid(proposal: Proposal, why: str) -> GroupError:
     )
 
 
-def _path(store: str | os.PathLike[str], run_id: str) -> str:
-    return os.path.join(os.path.abspath(store), FOLDER, run_id + ENDING)
+def _mailbox(store: str | os.PathLike[str]) -> Mailbox:
+    return Mailbox(store, FOLDER, ".json")

@@ -128,7 +128,15 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
         assert len(data_files(tmp_path)) == done.log_files_after
-    assert requests.waiting(tmp_path) == []
+    assert requests.waiting(tmp_path, requests.COMPACT) == []
+
+
+def test_a_request_that_is_being_written_is_none_yet(tmp_path):
+    """Whoever took it away would leave its writer with nothing to rename."""
+    name = requests.put(tmp_path, requests.COMPACT)
+    folder = tmp_path / "requests"
+    (folder / f"{name}.request.123").touch()
+    assert requests.waiting(tmp_path, requests.COMPACT) == [name]
 
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
