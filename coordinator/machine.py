@@ -149,7 +149,11 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
         return None
     group, interval_ms = found
     member = group.members.get(event.member_id)
-    if member is None or not _speaks(member, event):
+    if (
+        member is None
+        or event.instance_id not in (None, member.meta.instance_id)
+        or not _settled(member, event.member_epoch, event.client_id, event.client_host)
+    ):
         return None
     epoch = group.assignment_epoch
     if event.member_epoch == epoch:
@@ -190,18 +194,10 @@ def steady_beats(
     for at in range(start, len(member_ids)):
         member_id, said = member_ids[at], member_epochs[at]
         member = members.get(member_id)
-        if member is None or said <= 0 or member_id in advanced:
-            break
-        current, meta = member.current, member.meta
-        if (
-            current.member_epoch != said
-            or current.state is not MemberState.STABLE
-            or meta.client_id
-            or meta.client_host
-        ):
+        if member is None or said <= 0 or member_id in advanced or not _settled(member, said):
             break
         if said != epoch:
-            if not _same(current.assigned, targets.get(member_id, ())):
+            if not _same(member.current.assigned, targets.get(member_id, ())):
                 break
             advanced[member_id] = None
     else:
@@ -209,15 +205,14 @@ def steady_beats(
     return at, epoch, interval_ms, tuple(advanced)
 
 
-def _speaks(member: Member, event: Heartbeat) -> bool:
-    """Whether a STABLE member says who it is, and says nothing new."""
-    meta, current = member.meta, member.current
+def _settled(member: Member, epoch: int, client_id: str = "", client_host: str = "") -> bool:
+    """Whether a member is STABLE, at the epoch that it says, and where it was before."""
+    current, meta = member.current, member.meta
     return (
-        current.state is MemberState.STABLE
-        and current.member_epoch == event.member_epoch
-        and meta.client_id == event.client_id
-        and meta.client_host == event.client_host
-        and (event.instance_id is None or event.instance_id == meta.instance_id)
+        current.member_epoch == epoch
+        and current.state is MemberState.STABLE
+        and meta.client_id == client_id
+        and meta.client_host == client_host
     )
 
 

@@ -47,7 +47,7 @@ from coordinator.metrics import Metrics
 from coordinator.records import MembersAdvanced, MemberState, Record, TargetMetadata
 from coordinator.replay import replay
 from coordinator.state import State, TopicView
-from coordinator.status import Status, our_fault, refusal, retry
+from coordinator.status import Status, our_fault, refusal
 from coordinator.target import prepared
 from coordinator.timers import Deadlines, Due
 from coordinator.topics import TopicCatalog
@@ -179,8 +179,7 @@ class Runner:
         every = self.config.kafka.offsets_retention_check_interval_ms
         self.timers.set((EXPIRE, "", ""), now + every)
         for group_id, group in sorted(self.state.groups.items()):
-            settings = self.state.settings.get(group_id, {})
-            timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
+            timeout = self._session_ms(group_id)
             for member_id, member in sorted(group.members.items()):
                 self.timers.set((SESSION, group_id, member_id), now + check_ms + timeout)
                 if member.current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -252,9 +251,7 @@ class Runner:
             others = self.run([event for at, event in enumerate(events) if at != broken])
             return [*others[:broken], answers[broken], *others[broken:]]
         if not self._commit(records):
-            return [refusal(self.status) if self.status is not Status.ACTIVE else retry()] * len(
-                events
-            )
+            return [refusal(self.status)] * len(events)
         if self.state.topics_version != self._topics_version:
             self._show_topics()
         for answer in answers:
@@ -326,7 +323,8 @@ class Runner:
             check_types(event)  # the fast path does not look at them
         result = steady_heartbeat(self.state, self.config, event)
         if result is not None:
-            self._beat(event.group_id, event.member_id, now)
+            after = self._session_ms(event.group_id)
+            self.timers.set((SESSION, event.group_id, event.member_id), now + after)
         return result
 
     def run_steady(
@@ -345,18 +343,14 @@ class Runner:
             records = [MembersAdvanced(group_id, epoch, advanced)]
             replay(self.state, records[0])
         if not self._commit(records):
-            refused = refusal(self.status) if self.status is not Status.ACTIVE else retry()
-            return [refused] * (end - start)
-        settings = self.state.settings.get(group_id, {})
-        timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
+            return [refusal(self.status)] * (end - start)
         keys = [(SESSION, group_id, member_id) for member_id in member_ids[start:end]]
-        self.timers.set_many(keys, self.clock() + timeout)
+        self.timers.set_many(keys, self.clock() + self._session_ms(group_id))
         return [Steady(epoch, interval_ms)] * (end - start)
 
-    def _beat(self, group_id: str, member_id: str, now: int) -> None:
+    def _session_ms(self, group_id: str) -> int:
         settings = self.state.settings.get(group_id, {})
-        timeout = group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
-        self.timers.set((SESSION, group_id, member_id), now + timeout)
+        return group_value(self.config.kafka, settings, "consumer.session.timeout.ms")
 
     def _commit(self, records: list[Record]) -> bool:
         """Make records durable, or at least see that the log is still ours."""
@@ -392,8 +386,7 @@ class Runner:
         last, so that a woken zombie looks before its first answer.
         """
         if self.status is Status.ACTIVE and not self._commit([]):
-            refused = refusal(self.status) if self.status is not Status.ACTIVE else retry()
-            return [refused] * len(answers)
+            return [refusal(self.status)] * len(answers)
         return answers
 
     def _doubt(self) -> bool:

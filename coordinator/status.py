@@ -18,6 +18,10 @@ class Status(StrEnum):
 
 
 REFUSALS = {
+    Status.ACTIVE: (  # it is again: memory was dropped and the log replayed meanwhile
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "The log failed; whether this was written is not known: try again.",
+    ),
     Status.LOADING: (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         "The coordinator replays its log: try again.",
@@ -35,7 +39,7 @@ REFUSALS = {
 
 
 def refusal(status: Status) -> GroupError:
-    """Return what every request is told by a coordinator that is not active (G-150)."""
+    """Return what requests are told that were not served, by what the coordinator does (G-150)."""
     return GroupError(*REFUSALS[status])
 
 
@@ -43,12 +47,4 @@ def our_fault() -> GroupError:
     """Return the answer to a request that our own bug keeps from being decided."""
     return GroupError(
         ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; its log says where and why."
-    )
-
-
-def retry() -> GroupError:
-    """Return the answer to requests whose commit failed."""
-    return GroupError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "The log failed; whether this was written is not known: try again.",
     )
