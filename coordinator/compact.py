@@ -14,9 +14,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -24,16 +22,15 @@ from coordinator import requests
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog, table
 from coordinator.delta_table import one_line
-from coordinator.disk import Disk
+from coordinator.keeper import pack
 from coordinator.lease import Lease
-from coordinator.loading import replayed
 from coordinator.log import LogError
 from coordinator.parts import parts_of
 from coordinator.records import GroupMetadata, TargetMetadata
-from coordinator.snapshot import records_of
-from coordinator.source import data_files
+from coordinator.runtime import wall_ms
+from coordinator.source import every_group
 from coordinator.tables import BusyError
-from coordinator.target_table import files_with_runs, path_of
+from coordinator.target_table import alone, files_with_runs, path_of
 
 DAY_MS = 86_400_000
 PATIENCE_S = 60.0
@@ -84,7 +81,7 @@ def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compa
 
 def _pack(store: str, config: Config, now_ms: int) -> str:
     """Have the log packed by who may write it; returns who that was."""
-    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, _now_ms)
+    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     if lease.holder() is not None:
         _ask(store, lease)
         return "coordinator"
@@ -92,7 +89,7 @@ def _pack(store: str, config: Config, now_ms: int) -> str:
     try:
         log = DeltaLog.open(store, config.log)
         lease.claimed(log.claim("compact", "", now_ms))
-        care_for(log, now_ms)
+        pack(log, now_ms)
         log.close()
     finally:
         lease.release()
@@ -103,7 +100,7 @@ def _ask(store: str, lease: Lease) -> None:
     """Wait until the live coordinator has packed the log."""
     request = requests.put(store, requests.COMPACT)
     until = time.monotonic() + PATIENCE_S
-    while request in requests.waiting(store):
+    while request in requests.waiting(store, requests.COMPACT):
         if time.monotonic() > until:
             requests.take_away(store, request)
             raise BusyError(
@@ -113,23 +110,13 @@ def _ask(store: str, lease: Lease) -> None:
         time.sleep(LOOK_S)
 
 
-def care_for(log: DeltaLog, now_ms: int) -> None:
-    """Write a snapshot and pack, whether that is due or not."""
-    state, _, position = replayed(log)
-    log.snapshot(records_of(state), position, now_ms)
-    log.housekeep(pack=True)
-
-
 # Targets -----------------------------------------------------------------------------------------
 
 
 def _drop_targets(store: str, config: Config, now_ms: int) -> tuple[int, int, int]:
     """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
     path = path_of(store)
-    lock = os.path.join(store, "_locks", os.path.basename(path))
-    with Disk().lock(lock, PATIENCE_S) as ours:
-        if not ours:
-            raise BusyError(f"{path} was written by others for {PATIENCE_S:.0f} s: try again")
+    with alone(store, PATIENCE_S):
         try:
             targets = DeltaTable(path)
         except TableNotFoundError:
@@ -168,14 +155,7 @@ def runs_needed(store: str, cutoff_ms: int) -> set[str]:
 def _installs(store: str) -> Iterator[tuple[str, int, str | None]]:
     """Yield (group, when, run) as whole targets came into force; None: the last one ended."""
     names = ["position", "at_ms", "kind", "tombstone", "group_id", "computation_id"]
-    kinds = pa.array([TargetMetadata.kind, GroupMetadata.kind])
-    for file in data_files(store):
-        with pq.ParquetFile(file) as opened:
-            there = [name for name in names if name in opened.schema_arrow.names]
-            rows = opened.read(columns=there)
-        rows = rows.filter(pc.is_in(rows["kind"], value_set=kinds))
-        if "computation_id" not in there:
-            rows = rows.append_column("computation_id", pa.nulls(len(rows), pa.string()))
+    for rows in every_group(store, [TargetMetadata.kind, GroupMetadata.kind], names):
         told = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
         for row in rows.filter(told).sort_by("position").to_pylist():
             yield row["group_id"], row["at_ms"], row["computation_id"]
@@ -183,7 +163,3 @@ def _installs(store: str) -> Iterator[tuple[str, int, str | None]]:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from assignors import SpecError
 from coordinator.cli import load_config
 
 
@@ -25,11 +24,7 @@ def compact(
     settings = load_config(config)
     # What reads a store is imported where it is used: every other command would wait for it.
     from coordinator.compact import compact as compacted  # noqa: PLC0415
-    from coordinator.log import NoLog  # noqa: PLC0415
     from coordinator.runtime import wall_ms  # noqa: PLC0415
 
-    try:
-        done = compacted(store, settings, wall_ms())
-    except NoLog as error:
-        raise SpecError(f"--store {store}: {error}") from None
+    done = compacted(store, settings, wall_ms())
     typer.echo(json.dumps(asdict(done)))

@@ -129,8 +129,7 @@ class Keeper:
         if store is None:
             return
         for request in requests.waiting(store, requests.COMPACT):
-            self._snapshot_at = write_snapshot(runner.log, runner.clock())
-            runner.log.housekeep(pack=True)
+            self._snapshot_at = pack(runner.log, runner.clock())
             requests.take_away(store, request)
 
 
@@ -141,4 +140,11 @@ def write_snapshot(log: RecordLog, at_ms: int) -> int:
     """
     state, _, position = replayed(log)
     log.snapshot(records_of(state), position, at_ms)
+    return position
+
+
+def pack(log: RecordLog, at_ms: int) -> int:
+    """Write a snapshot and pack the log, whether that is due or not; returns the position."""
+    position = write_snapshot(log, at_ms)
+    log.housekeep(pack=True)
     return position

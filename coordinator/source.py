@@ -8,7 +8,7 @@ Spark job reads the same files.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -72,6 +72,14 @@ class Source:
         return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
+def every_group(
+    store: str | os.PathLike[str], kinds: Collection[str], columns: list[str]
+) -> Iterator[pa.Table]:
+    """Yield columns of the whole log's rows of some kinds, of every group, a file at a time."""
+    for file in data_files(store):
+        yield _of_kinds(file, kinds, columns)
+
+
 def data_files(store: str | os.PathLike[str]) -> list[str]:
     """Return the data files of the whole log, in order."""
     root = os.path.abspath(store)
@@ -118,7 +126,14 @@ def _paths(folder: str, parts: list[Part]) -> list[str]:
 
 
 def _read(path: str, group_id: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
-    """Read the columns of one file; those that none of its rows has are null."""
+    """Read the rows of some kinds, of one group and of topics, that one file has."""
+    rows = _of_kinds(path, kinds, columns)
+    ours = pc.equal(rows["group_id"], group_id)
+    return rows.filter(pc.or_kleene(ours, pc.equal(rows["kind"], TopicChanged.kind)))
+
+
+def _of_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
+    """Read the rows of some kinds that one file has; columns that none of them has are null."""
     try:
         with pq.ParquetFile(path) as plain:
             there = [name for name in columns if name in plain.schema_arrow.names]
@@ -128,9 +143,7 @@ def _read(path: str, group_id: str, kinds: Collection[str], columns: list[str]) 
         raise CorruptLog(f"{path} cannot be read: {error}") from None
     rows = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(list(kinds), pa.string())))
     full = {name: rows[name] if name in there else _nulls(name, len(rows)) for name in columns}
-    rows = pa.table(full, schema=_empty(columns).schema)
-    ours = pc.equal(rows["group_id"], group_id)
-    return rows.filter(pc.or_kleene(ours, pc.equal(rows["kind"], TopicChanged.kind)))
+    return pa.table(full, schema=_empty(columns).schema)
 
 
 def _empty(columns: Sequence[str]) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,8 +20,10 @@ from deltalake.exceptions import DeltaError
 
 from coordinator.delta_table import one_line
 from coordinator.digest import digest
+from coordinator.disk import Disk
 from coordinator.log import LostTarget
 from coordinator.records import TargetMetadata
+from coordinator.tables import BusyError
 from coordinator.targets import WholeTarget
 
 COLUMNS = {
@@ -40,6 +43,23 @@ RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition
 def path_of(store: str | os.PathLike[str]) -> str:
     """Return where a store has its table of targets."""
     return os.path.join(os.path.abspath(store), "targets")
+
+
+@contextmanager
+def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
+    """Hold the table of targets: whoever writes it, or drops from it, is the only one.
+
+    Raises
+    ------
+    BusyError
+        Others held it all the time.
+    """
+    path = path_of(store)
+    lock = os.path.join(os.path.dirname(path), "_locks", os.path.basename(path))
+    with Disk().lock(lock, patience_s) as ours:
+        if not ours:
+            raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
+        yield
 
 
 def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:

@@ -24,14 +24,12 @@ from assignors import SpecError
 from coordinator.config import Config
 from coordinator.delta_table import one_line
 from coordinator.digest import of_halves
-from coordinator.disk import Disk
 from coordinator.log import LostTarget
 from coordinator.pinned import NAMES, REGEX, Pinned
 from coordinator.proposals import Proposal
 from coordinator.records import MemberMetadata, TargetMember
 from coordinator.source import BEFORE_THE_LOG
-from coordinator.tables import BusyError
-from coordinator.target_table import COLUMNS, files_of, path_of
+from coordinator.target_table import COLUMNS, alone, files_of, path_of
 from spark_jobs.frames import small
 from spark_jobs.job import TWINS, Options
 from spark_jobs.scratch import Scratch
@@ -259,10 +257,7 @@ def counted(rows: DataFrame) -> tuple[int, int]:
 def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest: int) -> int:
     """Commit the rows, and return the version that has them, once they are read from there."""
     path, pinned = path_of(work.store), work.pinned
-    lock = os.path.join(os.path.dirname(path), "_locks", os.path.basename(path))
-    with Disk().lock(lock, work.patience_s) as ours:
-        if not ours:
-            raise BusyError(f"{path} was written by others for {work.patience_s:.0f} s: try again")
+    with alone(work.store, work.patience_s):
         _make_table(path, work.config)
         named = rows.select(
             F.lit(pinned.group_id).alias("group_id"),

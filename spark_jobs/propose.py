@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from assignors import SpecError
 from coordinator import Coordinator, inbox
 from coordinator.config import Config
 from coordinator.errors import GroupError
 from coordinator.lease import Lease
-from coordinator.log import NoLog
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal
 from coordinator.records import ACCEPTED, ProposalJudged
@@ -68,7 +69,7 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     store = os.path.abspath(wanted.store)
     try:
         pinned = Pinned(Source.of(store), wanted.group_id)
-    except (NoLog, GroupError) as error:
+    except GroupError as error:
         raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
     before = _before(store, wanted.run_id)
     if before is not None:
@@ -81,12 +82,7 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     work = Work(store, pinned, run_id, options, config, config.engine.timeout_ms / 1000)
     proposal = compute(spark_session("muster-assign"), work, _say)
     inbox.put(store, proposal)
-    return _outcome(_verdict(store, proposal, config), asdict_of(proposal))
-
-
-def asdict_of(proposal: Proposal) -> dict[str, Any]:
-    """Return what a proposal says, by name."""
-    return {name: getattr(proposal, name) for name in proposal.__struct_fields__}
+    return _outcome(_verdict(store, proposal, config), msgspec.structs.asdict(proposal))
 
 
 def _options(wanted: Wanted, pinned: Pinned, config: Config) -> Options:
