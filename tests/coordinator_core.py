@@ -229,6 +229,11 @@ Code = ErrorCode
 __all__ = ["REBALANCE", "SESSION", "STABLE", "UNRELEASED", "UNREVOKED", "Code", "Core"]
 
 
+def kinds(result):
+    """The kinds of a result's records."""
+    return [type(record) for record in result.records]
+
+
 def lists(spans):
     """{topic: partitions} of spans of either kind."""
     found = {}

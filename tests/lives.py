@@ -1,7 +1,8 @@
-"""A small life of a group, as records, for tests of the log."""
+"""A small life of a group, as records, and a log that has been claimed, for tests of the log."""
 
 from __future__ import annotations
 
+from coordinator.delta_log import DeltaLog, read
 from coordinator.records import (
     CurrentMember,
     GroupMetadata,
@@ -27,3 +28,20 @@ def life(epoch, members=3):
             CurrentMember("g", name, epoch, epoch - 1, MemberState.STABLE, ((*span, epoch),)),
         ]
     return [*records, TargetMetadata("g", epoch, 0, "uniform")]
+
+
+def claimed(store, **more):
+    """Return a coordinator's log, ready for appends."""
+    log = DeltaLog(store, **more)
+    log.claim("me", "", 1)
+    return log
+
+
+def replayed(log):
+    """Return the records that a coordinator replays."""
+    return [record for batch in log.replay() for record in batch.records]
+
+
+def rows_of(store):
+    """Return the records that anybody reads."""
+    return [record for batch in read(store) for record in batch.records]

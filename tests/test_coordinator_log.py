@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from lives import life
+from lives import life, replayed
 from log_records import RECORDS, anything
 
 from coordinator.columns import SCHEMA, encode
@@ -25,10 +25,6 @@ def opened(request, tmp_path):
         return lambda: DeltaLog.open(tmp_path / "store")
     storage = Storage()
     return lambda: MemoryLog(storage)
-
-
-def replayed(log):
-    return [record for batch in log.replay() for record in batch.records]
 
 
 def test_of_two_claims_at_the_same_moment_in_memory_one_is_fenced():
