@@ -47,7 +47,8 @@ class Crowd:
             [Heartbeat(self.group_id, member_id, LEAVE) for member_id in member_ids]
         )
         for member_id in member_ids:
-            del self.epochs[member_id], self._count[member_id]
+            del self.epochs[member_id]
+            self._count.pop(member_id, None)
 
     def beat(self) -> None:
         """Let every member beat once."""
@@ -55,20 +56,24 @@ class Crowd:
         for at in range(0, len(beats), BATCH):
             self._beat(beats[at : at + BATCH])
 
+    def one_beats(self) -> tuple[int, int]:
+        """Let one member beat; return the group epoch and the assignment epoch."""
+        one = next(iter(self.epochs))
+        self._beat([Heartbeat(self.group_id, one, self.epochs[one])])
+        return self._coordinator.group_epochs(self.group_id)[0]
+
     def settle(self, say: Callable[[str], object]) -> float:
         """Beat until the group is stable at its newest epoch; returns the seconds it took."""
         began = beaten = time.perf_counter()
-        one = next(iter(self.epochs))
         while True:
-            self._beat([Heartbeat(self.group_id, one, self.epochs[one])])
-            if time.perf_counter() - beaten > BEAT_S:
-                beaten = time.perf_counter()
-                self.beat()
-            ((group_epoch, assignment_epoch),) = self._coordinator.group_epochs(self.group_id)
+            group_epoch, assignment_epoch = self.one_beats()
             if group_epoch == assignment_epoch:
                 break
             say(self._coordinator.progress() or f"epoch {group_epoch:,} waits for its interval")
             time.sleep(0.2)
+            if time.perf_counter() - beaten > BEAT_S:
+                beaten = time.perf_counter()
+                self.beat()
         say("its members take their new target")
         while self._state() != "Stable":
             self.beat()
