@@ -42,9 +42,14 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def views(spark, store):
-    """The views of that log, each computed once, for Spark thinks longer about them than they take.
+    """The views of that log; other tests ask the views as they are."""
+    return computed_views(spark, store)
 
-    One after the other takes the place of its view; other tests ask the views as they are.
+
+def computed_views(spark, store):
+    """Register the views of a log and return them, each computed once.
+
+    Spark thinks longer about them than they take. One after the other takes the place of its view.
     """
     from spark_jobs.views import register
 

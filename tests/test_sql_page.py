@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from rich.console import Console
 from test_readme import bare, folder, run
-from test_spark_jobs_views import IN_ORDER, rows_of
+from test_spark_jobs_views import computed_views, rows_of
 
 from coordinator.reading_tables import print_rows
 
@@ -40,15 +40,7 @@ def store(muster_here, folder):
 
 @pytest.fixture
 def views(spark, store):
-    """The views, each computed once: Spark thinks longer about them than they take."""
-    from spark_jobs.views import register
-
-    register(spark, store)
-    frames = {}
-    for name in IN_ORDER:
-        frames[name] = spark.table(name).localCheckpoint()
-        frames[name].createOrReplaceTempView(name)
-    return frames
+    return computed_views(spark, store)
 
 
 def asked(spark, query):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coordinator.engine import compute
@@ -156,12 +157,18 @@ class Node:
         if life != self.life or self.runner is None or self.paused or self.busy:
             return
         requests, self._inbox = self._inbox, []
-        self._depth += 1
-        try:
+        with self._at_work():
             if requests:
                 self._ask(requests)
             self._tick()
             self._start_tasks(together=len(requests) > 1)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Be busy; a crash meanwhile ends this life, otherwise look after what was done."""
+        self._depth += 1
+        try:
+            yield
         except Crash as crash:
             self.die(str(crash))
             return
@@ -211,15 +218,8 @@ class Node:
 
     def decide(self, event: Event, *name: object) -> None:
         """Decide an event at this very moment, in the middle of what others do."""
-        self._depth += 1
-        try:
+        with self._at_work():
             self.run(event, self.name, *name)
-        except Crash as crash:
-            self.die(str(crash))
-            return
-        finally:
-            self._depth -= 1
-        self._done()
 
     def run(self, event: Event, *name: object) -> Answer:
         """Run an event of the coordinator's own, or one that needs no network."""
