@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from coordinator_core import group
 from hypothesis import HealthCheck, settings
+from table_engine import engine
 
-__all__ = ["group"]
+__all__ = ["engine", "group"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"

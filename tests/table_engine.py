@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
+import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from coordinator import target
@@ -87,3 +88,11 @@ class TableEngine:
         self.let.set()
         self.deliver.set()
         self._pool.shutdown()
+
+
+@pytest.fixture
+def engine():
+    """An engine that computes and delivers at once."""
+    engine = TableEngine()
+    yield engine
+    engine.close()

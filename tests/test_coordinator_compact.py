@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from members import AT_ONCE, Members, wait_for
-from table_engine import TableEngine, write_rows
+from table_engine import write_rows
 
 from coordinator import Coordinator, compact, requests
 from coordinator.config import Config, EngineConfig, LogConfig
@@ -30,13 +30,6 @@ AT_ONCE_GONE = replace(CONFIG, log=replace(CONFIG.log, retention_days=0))
 
 def now():
     return time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-def engine():
-    engine = TableEngine()
-    yield engine
-    engine.close()
 
 
 def opened(store, engine):

@@ -25,13 +25,6 @@ def no_long_waits(monkeypatch):
     monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
 
 
-@pytest.fixture
-def engine():
-    engine = TableEngine()
-    yield engine
-    engine.close()
-
-
 def opened(store, engine, config=SPARK, partitions=6):
     return Coordinator.open(store, topics={"a": partitions}, config=config, engine=engine)
 

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from members import AT_ONCE, Members, wait_for
-from table_engine import TableEngine, rows_of, write_rows
+from table_engine import rows_of, write_rows
 
 from coordinator import Coordinator, inbox, target
 from coordinator.config import Config, EngineConfig
@@ -28,12 +28,10 @@ def often(monkeypatch):
 
 
 @pytest.fixture
-def engine():
+def engine(engine):
     """Whatever the coordinator wants to have computed does not come."""
-    engine = TableEngine()
     engine.let.clear()
-    yield engine
-    engine.close()
+    return engine
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from members import AT_ONCE, Members, wait_for
 from py4j.protocol import Py4JError
-from table_engine import TableEngine, rows_of, write_rows
+from table_engine import rows_of, write_rows
 
 from coordinator import Coordinator, target
 from coordinator.config import Config, EngineConfig, LeaseConfig
@@ -108,11 +108,9 @@ def test_a_spark_job_that_fails_says_so_in_one_line():
 
 
 @pytest.fixture
-def engine(monkeypatch):
+def engine(monkeypatch, engine):
     monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
-    engine = TableEngine()
-    yield engine
-    engine.close()
+    return engine
 
 
 def opened(store, engine):
