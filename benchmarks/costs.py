@@ -7,19 +7,16 @@ written where they are read: conf/muster.toml, and the defaults in coordinator/c
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.delegated_group import GROUP, Shape, write
 from benchmarks.measure import Bench, Figure, ranges_a_member, resident_mib
 from benchmarks.report import Section
+from benchmarks.shape import EPOCH, GROUP, Shape
+from benchmarks.store import temporary_store, write_group
 from coordinator import target
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
@@ -132,7 +129,8 @@ def _replaced(text: str, form: str, found: dict[str, int]) -> str:
 
 def _local(shape: Shape) -> tuple[float, float]:
     """Return the seconds and the MiB that a computation takes in this process."""
-    with _store(shape) as store:
+    with temporary_store() as store:
+        write_group(store, shape, snapshot=True)
         log = DeltaLog.open(store, Config().log)
         log.claim("benchmark", "", wall_ms())
         state, _, _ = replayed(log)
@@ -147,7 +145,7 @@ def _local(shape: Shape) -> tuple[float, float]:
 
 
 def _job(roster: Roster, shape: Shape) -> Job:
-    task = ComputeTarget(GROUP, 3, "benchmark", "uniform")
+    task = ComputeTarget(GROUP, "benchmark", EPOCH + 1, "uniform")
     return Job(task, roster, "uniform", {}, shape.classes)
 
 
@@ -159,20 +157,11 @@ def _spark(shape: Shape) -> float:
     from spark_jobs.session import spark_session  # noqa: PLC0415 - the same
 
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
-    with _store(shape) as store:
+    with temporary_store() as store:
+        write_group(store, shape, snapshot=True)
         pinned = Pinned(Source.of(store), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
             work = Work(str(store), pinned, run_id, Options("uniform"), Config(), 60.0)
             written(str(store), delegated(spark, work), pinned.spec(), pinned.topics)
         return time.perf_counter() - began
-
-
-@contextmanager
-def _store(shape: Shape) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
-    try:
-        write(folder / "store", shape)
-        yield folder / "store"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
