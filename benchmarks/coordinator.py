@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.measure import Bench, Figure, resident_mib
 from benchmarks.report import Section
+from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands
+from benchmarks.store import epoch_records, temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
 from coordinator.events import Heartbeat
-from coordinator.keeper import write_snapshot
-from coordinator.records import (
-    CurrentMember,
-    GroupMetadata,
-    MemberMetadata,
-    OffsetCommitted,
-    Record,
-    TargetMember,
-    TargetMetadata,
-    TopicChanged,
-)
+from coordinator.records import OffsetCommitted
 from coordinator.runtime import wall_ms
-from coordinator.spans import TopicKey
-from coordinator.state import Topic
-from coordinator.topics import DictCatalog, topic_id_of
 
 TITLE = "The coordinator"
 TEXT = """\
@@ -47,9 +33,6 @@ putting the last targets into columns; the join and the installation are steps o
 a commit each, and other heartbeats wait behind them. Loading: three records a member are three
 Python objects a member.
 """
-GROUP = "g"
-PARTITIONS_A_TOPIC = 1_000
-TOPICS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +128,11 @@ def _join_at_once(store: Path, sizes: Sizes) -> Iterator[Figure]:
 
 def _beats_and_join(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """Steady heartbeats of a large group; then one more member joins it while others beat."""
-    ids = [f"m{n:07}" for n in range(sizes.steady)]
-    topics = write_group(store, ids, 10)
-    with Coordinator.open(store, topics=_catalog(topics)) as coordinator:
-        epochs = [2] * len(ids)
+    shape = in_thousands(sizes.steady, 10)
+    write_group(store, shape)
+    ids = shape.ids()
+    with Coordinator.open(store, topics=shape.topics()) as coordinator:
+        epochs = [EPOCH] * len(ids)
         coordinator.steady_heartbeats(GROUP, ids[:10], epochs[:10])
         began = time.perf_counter()
         done = 0
@@ -163,15 +147,14 @@ def _beats_and_join(store: Path, sizes: Sizes) -> Iterator[Figure]:
             took * 150_000 / sizes.beats,
             1_000.0,
         )
-        yield from _one_joins(coordinator, ids, topics)
+        yield from _one_joins(coordinator, shape)
 
 
-def _one_joins(
-    coordinator: Coordinator, ids: list[str], topics: dict[str, Topic]
-) -> Iterator[Figure]:
+def _one_joins(coordinator: Coordinator, shape: Shape) -> Iterator[Figure]:
     """Until the group's target for the newcomer is durable; others beat one by one meanwhile."""
     waits: list[float] = []
-    epochs = dict.fromkeys(ids, 2)
+    ids = shape.ids()
+    epochs = dict.fromkeys(ids, EPOCH)
     over = threading.Event()
 
     def beat() -> None:
@@ -199,7 +182,7 @@ def _one_joins(
             member_id=f"new{number}",
             member_epoch=0,
             rebalance_timeout_ms=60_000,
-            subscribed_topic_names=sorted(topics),
+            subscribed_topic_names=shape.names(0),
             topic_partitions={},
         )
         assert answer.error_code == 0, answer
@@ -219,15 +202,15 @@ def _one_joins(
 
 def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """A very large group is loaded, and advances to an epoch that changes nothing for it."""
-    ids = [f"m{n:07}" for n in range(sizes.load)]
-    topics = write_group(store, ids, sizes.each)
+    shape = in_thousands(sizes.load, sizes.each)
+    write_group(store, shape, snapshot=True)
+    ids = shape.ids()
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
-    write_snapshot(log, wall_ms())
-    log.append([GroupMetadata(GROUP, 3, _hash(topics)), TargetMetadata(GROUP, 3, 1)], wall_ms())
+    log.append(epoch_records(shape, EPOCH + 1), wall_ms())
     log.close()
     began = time.perf_counter()
-    with Coordinator.open(store, topics=_catalog(topics), takeover="force") as coordinator:
+    with Coordinator.open(store, topics=shape.topics(), takeover="force") as coordinator:
         took = (time.perf_counter() - began) * 1000
         label = f"{len(ids):,} members, {len(ids) * sizes.each:,} partitions"
         yield _figure(f"load {label}, from snapshot and log", took, 10_000.0)
@@ -235,68 +218,11 @@ def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:
         began = time.perf_counter()
         for at in range(0, sizes.advance, 50_000):
             part = ids[at : at + 50_000]
-            answers = coordinator.steady_heartbeats(GROUP, part, [2] * len(part))
-            assert answers[-1].member_epoch == 3, answers[-1]
+            answers = coordinator.steady_heartbeats(GROUP, part, [EPOCH] * len(part))
+            assert answers[-1].member_epoch == EPOCH + 1, answers[-1]
         took = (time.perf_counter() - began) * 1000
         yield _figure(f"{len(ids):,} members advance to an epoch without change", took, 10_000.0)
 
 
-def write_group(store: Path, ids: list[str], each: int) -> dict[str, Topic]:
-    """Write the log of a group in which everybody is settled at epoch 2."""
-    count = len(ids) * each
-    topics = {}
-    width = max(PARTITIONS_A_TOPIC, -(-count // TOPICS_MAX))
-    for number in range(-(-count // width)):
-        name = f"t{number:06}"
-        left = min(width, count - number * width)
-        topics[name] = Topic.of(name, topic_id_of(name), left, ())
-    names = tuple(topics)
-    log = DeltaLog.open(store, Config().log)
-    log.claim("benchmark", "", wall_ms())
-    log.append([TopicChanged(n, t.key.topic_id, t.partitions) for n, t in topics.items()], 1)
-    log.append([GroupMetadata(GROUP, 2, _hash(topics)), TargetMetadata(GROUP, 2, 1)], 1)
-    keys = [topic.key for topic in topics.values()]
-    for at in range(0, len(ids), 50_000):
-        log.append(list(_members(ids[at : at + 50_000], at * each, each, width, keys, names)), 1)
-    log.close()
-    return topics
-
-
-def _members(
-    ids: list[str],
-    start: int,
-    each: int,
-    width: int,
-    keys: list[TopicKey],
-    names: tuple[str, ...],
-) -> Iterator[Record]:
-    """Yield the records of members that own partitions from `start` on, in one line of topics."""
-    for number, member_id in enumerate(ids):
-        line = start + number * each
-        key, first = keys[line // width], line % width
-        yield MemberMetadata(
-            GROUP, member_id, subscribed_topic_names=names, rebalance_timeout_ms=60_000
-        )
-        yield TargetMember(GROUP, member_id, ((key, first, first + each),))
-        yield CurrentMember(GROUP, member_id, 2, assigned=((key, first, first + each, 2),))
-
-
-def _hash(topics: dict[str, Topic]) -> int:
-    return sum(topic.hash for topic in topics.values()) % 2**64
-
-
-def _catalog(topics: dict[str, Topic]) -> DictCatalog:
-    return DictCatalog({name: topic.partitions for name, topic in topics.items()})
-
-
 def _figure(name: str, took_ms: float, goal: float) -> Figure:
     return Figure.of(name, [took_ms], "ms", goal)
-
-
-@contextmanager
-def temporary_store() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
-    try:
-        yield folder / "store"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

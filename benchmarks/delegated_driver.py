@@ -6,18 +6,18 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import spark_jobs
-from benchmarks.delegated_group import GROUP, Shape
 from benchmarks.measure import resident_mib
+from benchmarks.shape import EPOCH, GROUP, Shape
 from coordinator import Coordinator
 from coordinator.config import parse
 from spark_jobs.demo_crowd import Crowd
 from spark_jobs.session import spark_session
 
 INTERVAL, ENGINE = "consumer.assignment.interval.ms", "consumer.assignor.engine"
-SETTINGS = {"consumer.session.timeout.ms": 3_600_000, ENGINE: "spark"}
 CONFIG = """
 [kafka]
 "group.consumer.max.session.timeout.ms" = 3600000
@@ -51,23 +51,24 @@ class Beater(threading.Thread):
 def measured(coordinator: Coordinator, shape: Shape) -> dict[str, float]:
     """Let members of the settled group come and go, while another group's member beats."""
     crowd = Crowd(coordinator, GROUP, shape.names(0))  # who joins subscribes as the first class
-    crowd.epochs = dict.fromkeys(shape.ids(), 2)
+    crowd.epochs = dict.fromkeys(shape.ids(), EPOCH)
     beater = Beater(coordinator)
     beater.start()
     _join(crowd, ["warm"])
     _installed(crowd)
     beater.waits.clear()
     gone = shape.ids()[::100]
-    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 15_000})
+    settings = coordinator.describe_group_config(GROUP)
+    coordinator.alter_group_config(GROUP, settings | {INTERVAL: "15000"})
     crowd.leave(gone)
     _join(crowd, [f"n{member_id}" for member_id in gone])
-    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 0})
+    coordinator.alter_group_config(GROUP, settings | {INTERVAL: "0"})
     found = {"churn": _took(lambda: _installed(crowd))}
-    found["joins"] = _took(lambda: (_join(crowd, ["one"]), _installed(crowd)))
+    found["joins"] = _took(lambda: _one_joins(crowd, "one"))
     waits = sorted(beater.waits)
     found["beats_p99"] = waits[int(len(waits) * 0.99)]
-    coordinator.alter_group_config(GROUP, SETTINGS | {INTERVAL: 0, ENGINE: "local"})
-    found["joins_local"] = _took(lambda: (_join(crowd, ["two"]), _installed(crowd)))
+    coordinator.alter_group_config(GROUP, settings | {INTERVAL: "0", ENGINE: "local"})
+    found["joins_local"] = _took(lambda: _one_joins(crowd, "two"))
     beater.over.set()
     beater.join()
     return found | {"mib": resident_mib()}
@@ -75,6 +76,11 @@ def measured(coordinator: Coordinator, shape: Shape) -> dict[str, float]:
 
 def _join(crowd: Crowd, member_ids: list[str]) -> None:
     crowd.join(member_ids, lambda _: None)  # standard output is for figures
+
+
+def _one_joins(crowd: Crowd, member_id: str) -> None:
+    _join(crowd, [member_id])
+    _installed(crowd)
 
 
 def _installed(crowd: Crowd) -> None:
@@ -86,7 +92,7 @@ def _installed(crowd: Crowd) -> None:
     crowd.one_beats()
 
 
-def _took(work: Any) -> float:
+def _took(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000
@@ -96,7 +102,7 @@ def main(store: str, shape: Shape) -> None:
     """Measure, say so, and wait."""
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
     config = parse(CONFIG, "benchmark")
-    coordinator = spark_jobs.embed(spark, store, config, topics=shape.catalog(), takeover="force")
+    coordinator = spark_jobs.embed(spark, store, config, topics=shape.topics(), takeover="force")
     print(json.dumps(measured(coordinator, shape)), flush=True)
     threading.Event().wait()
 

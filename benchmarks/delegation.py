@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.delegated_group import GROUP, Shape, write
 from benchmarks.measure import Bench, Figure, ranges_a_member
 from benchmarks.report import Section
+from benchmarks.shape import EPOCH, GROUP, Shape
+from benchmarks.store import temporary_store, write_group
 from coordinator import Coordinator
 
 TITLE = "Delegated: a coordinator in a Spark driver"
@@ -33,6 +32,7 @@ ranges does not fit the machine beside Spark.
 One more member joins after the others have left and joined, when members have two ranges each.
 For the local engine two million targets, which are Python objects, are put into columns first.
 """
+SETTINGS = {"consumer.session.timeout.ms": "3600000", "consumer.assignor.engine": "spark"}
 FULL = (
     Shape(1_000_000, 100),
     Shape(1_000_000, 100, classes=1_000),
@@ -48,12 +48,9 @@ def run(bench: Bench) -> Section:
     figures: list[Figure] = []
     for shape in SMOKE if bench.smoke else FULL:
         bench.say(f"delegation: {_name(shape)}")
-        folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
-        try:
-            write(folder / "store", shape)
-            figures += _figures(shape, folder / "store", full=not bench.smoke)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with temporary_store() as store:
+            write_group(store, shape, SETTINGS, snapshot=True)
+            figures += _figures(shape, store, full=not bench.smoke)
     return Section(TITLE, TEXT, figures)
 
 
@@ -101,10 +98,10 @@ def _figures(shape: Shape, store: Path, *, full: bool) -> Iterator[Figure]:
 def _takeover(store: Path, shape: Shape) -> float:
     """Open the store that a killed driver left, as a stand-by would once the lease is over."""
     began = time.perf_counter()
-    with Coordinator.open(store, topics=shape.catalog(), takeover="force") as coordinator:
+    with Coordinator.open(store, topics=shape.topics(), takeover="force") as coordinator:
         member_id = shape.ids()[-1]
         answer = coordinator.consumer_group_heartbeat(
-            group_id=GROUP, member_id=member_id, member_epoch=2
+            group_id=GROUP, member_id=member_id, member_epoch=EPOCH
         )
         took = (time.perf_counter() - began) * 1000
         assert answer.error in {"NONE", "FENCED_MEMBER_EPOCH"}, answer

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.coordinator import GROUP, temporary_store, write_group
 from benchmarks.measure import Bench, Figure
 from benchmarks.report import Section
-from benchmarks.wire_clients import member_id
+from benchmarks.shape import GROUP, in_thousands
+from benchmarks.store import temporary_store, write_group
 
 TITLE = "The wire"
 TEXT = """\
@@ -59,7 +59,7 @@ def run(bench: Bench) -> Section:
 def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """As many heartbeats as the server answers."""
     count = sizes.connections
-    write_group(store, [member_id(number) for number in range(count)], 1)
+    write_group(store, in_thousands(count, 1))
     with _served(store) as (server, address):
         found, cpu_s = _measured(server, "steady", address, GROUP, count, sizes.seconds)
     label = f"{RATE:,} steady heartbeats, {count:,} connections"
@@ -70,7 +70,7 @@ def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:
 def _paced(store: Path, sizes: Sizes) -> Iterator[Figure]:
     """As real members beat."""
     count = sizes.members
-    write_group(store, [member_id(number) for number in range(count)], 1)
+    write_group(store, in_thousands(count, 1))
     with _served(store) as (server, address):
         words = (count, sizes.paced_s, sizes.interval_s)
         found, cpu_s = _measured(server, "paced", address, GROUP, *words)

@@ -25,7 +25,8 @@ from kio.schema.request_header.v2.header import RequestHeader
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-EPOCH = 2
+from benchmarks.shape import EPOCH, member_id
+
 ERROR_AT = 13
 """Of a response: behind length, correlation id, tags and throttle time."""
 PATIENCE_S = 60.0
@@ -81,10 +82,6 @@ class Beaters:
             checked(self.sockets[number].recv(1 << 16))
             found.append(number)
         return found
-
-
-def member_id(number: int) -> str:
-    return f"m{number:07}"
 
 
 def checked(answer: bytes) -> None:

@@ -1,0 +1,91 @@
+"""A store to measure on, and a settled group in it: written by its log alone, nobody joins."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from benchmarks.shape import EPOCH, GROUP, Shape
+from coordinator.config import Config
+from coordinator.delta_log import DeltaLog
+from coordinator.keeper import write_snapshot
+from coordinator.records import (
+    CurrentMember,
+    GroupConfigured,
+    GroupMetadata,
+    MemberMetadata,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.runtime import wall_ms
+from coordinator.state import Topic
+from coordinator.topics import topic_id_of
+
+BATCH = 50_000
+
+
+@contextmanager
+def temporary_store() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+    try:
+        yield folder / "store"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_group(
+    store: Path, shape: Shape, settings: Mapping[str, str] | None = None, *, snapshot: bool = False
+) -> None:
+    """Write the log of a group in which everybody is settled, and a snapshot if there is to be one.
+
+    Parameters
+    ----------
+    settings
+        The group's own, where it has any.
+    """
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", wall_ms())
+    topics = _topics(shape)
+    log.append([TopicChanged(t.key.name, t.key.topic_id, t.partitions) for t in topics], 1)
+    facts: list[Record] = [GroupConfigured(GROUP, dict(settings))] if settings else []
+    log.append([*facts, *epoch_records(shape, EPOCH)], 1)
+    records = _members(shape, topics)
+    while batch := list(islice(records, BATCH)):
+        log.append(batch, 1)
+    if snapshot:
+        write_snapshot(log, wall_ms())
+    log.close()
+
+
+def epoch_records(shape: Shape, epoch: int) -> list[Record]:
+    """Return the records of an epoch and its target, which say nothing of members."""
+    metadata_hash = sum(topic.hash for topic in _topics(shape)) % 2**64
+    return [GroupMetadata(GROUP, epoch, metadata_hash), TargetMetadata(GROUP, epoch, 1, "uniform")]
+
+
+def _topics(shape: Shape) -> list[Topic]:
+    return [Topic.of(name, topic_id_of(name), count, ()) for name, count in shape.topics().items()]
+
+
+def _members(shape: Shape, topics: list[Topic]) -> Iterator[Record]:
+    keys, width = [topic.key for topic in topics], topics[0].partitions
+    piece = shape.each // shape.ranges
+    in_round = piece * (width // shape.each)  # of one topic: its members' pieces side by side
+    lists = {at: shape.names(at * shape.members // shape.classes) for at in range(shape.classes)}
+    for number, member_id in enumerate(shape.ids()):
+        line = number * shape.each
+        key, place = keys[line // width], (line % width) // shape.each
+        firsts = [turn * in_round + place * piece for turn in range(shape.ranges)]
+        names = lists[number * shape.classes // shape.members]
+        yield MemberMetadata(
+            GROUP, member_id, subscribed_topic_names=names, rebalance_timeout_ms=60_000
+        )
+        yield TargetMember(GROUP, member_id, tuple((key, at, at + piece) for at in firsts))
+        held = tuple((key, at, at + piece, EPOCH) for at in firsts)
+        yield CurrentMember(GROUP, member_id, EPOCH, assigned=held)
