@@ -151,6 +151,13 @@ def measure_sort(length: int = SORT_LENGTH) -> Sort:
     return Sort(sort_ms(length), float(plain.stdout))
 
 
+def cpu_s(process: int) -> float:
+    """Return the CPU seconds of another process, all threads, user and system."""
+    with open(f"/proc/{process}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_mib(name: str = "VmHWM", process: int | str = "self") -> float:
     """Return a process's memory in MiB: VmRSS now, VmHWM its peak (of this program, not of the
     process that started it, as `getrusage` would say)."""

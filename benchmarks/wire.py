@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import Bench, Figure
+from benchmarks.measure import Bench, Figure, cpu_s
 from benchmarks.report import Section
 from benchmarks.shape import GROUP, in_thousands
 from benchmarks.store import temporary_store, write_group
@@ -109,13 +108,7 @@ def _measured(server: subprocess.Popen[str], *words: object) -> tuple[dict[str, 
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:  # noqa: S603
         assert clients.stdout is not None
         assert clients.stdout.readline() == "ready\n", "the clients have failed"
-        before = _cpu_s(server.pid)
+        before = cpu_s(server.pid)
         line = clients.stdout.readline()
         assert line, "the clients have failed"
-        return json.loads(line), _cpu_s(server.pid) - before
-
-
-def _cpu_s(process: int) -> float:
-    """Return the CPU seconds of a process, all threads, user and system."""
-    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return json.loads(line), cpu_s(server.pid) - before
