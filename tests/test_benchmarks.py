@@ -14,7 +14,7 @@ from assignors import GroupSpec, get_assignor, quality
 
 sys.path.append(str(ROOT))  # benchmarks are not installed
 from benchmarks import __main__ as command
-from benchmarks import groups, report
+from benchmarks import costs, groups, report, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
 
 SORT = Sort(default_ms=4 * REFERENCE_SORT_MS, plain_ms=2 * REFERENCE_SORT_MS)
@@ -24,6 +24,12 @@ SHAPES = {
     "halves": groups.halves(4_000, 10),
     "classes": groups.classes(4_000, 20, 4, more=5),
 }
+QUICK = """
+[kafka]
+"group.consumer.min.heartbeat.interval.ms" = 200
+"group.consumer.heartbeat.interval.ms" = 200
+"""
+"""Consumers of librdkafka join within two heartbeats."""
 
 
 def invoke(*words):
@@ -32,8 +38,8 @@ def invoke(*words):
     return CliRunner().invoke(app, words)
 
 
-def test_a_smoke_run_of_every_section_without_spark_writes_the_document(tmp_path):
-    names = ["grid", "large", "soak", "build", "memory"]
+def test_a_smoke_run_of_sections_without_servers_writes_the_document(tmp_path):
+    names = ["grid", "large", "soak", "build", "memory", "costs"]
     words = ["--smoke", "--only", ",".join(names), "--output", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *words],
@@ -50,6 +56,18 @@ def test_a_smoke_run_of_every_section_without_spark_writes_the_document(tmp_path
         assert f"## {measured['section']['title']}\n" in document
         assert measured["section"]["title"] in done.stdout
         assert all(figure["median"] > 0 for figure in measured["section"]["figures"])
+
+
+@pytest.mark.parametrize("work", [wire._paced, wire._join])
+def test_what_the_wire_measures_is_served_and_answered(work, tmp_path, monkeypatch):
+    settings = tmp_path / "muster.toml"
+    settings.write_text(QUICK)
+    monkeypatch.setenv("MUSTER_CONFIG", str(settings))
+    monkeypatch.chdir(ROOT)  # its clients are `python -m benchmarks.wire_clients`
+    figures = list(work(tmp_path / "store", wire.SMOKE))
+    assert len(figures) > 1
+    # The CPU of a server with little to do may be less than a tick.
+    assert all(one.median > 0 for one in figures if not one.name.endswith("CPU"))
 
 
 def test_a_smoke_run_does_not_touch_the_document_in_docs(tmp_path, monkeypatch):
@@ -130,3 +148,12 @@ def test_scattering_gives_everybody_many_ranges_and_changes_nothing_else(shape):
     assert np.array_equal(scattered.loads(), target.loads())
     ranges = np.bincount(scattered.member, minlength=100)
     assert 8 <= ranges.mean() <= 13
+
+
+def test_each_constant_of_the_costs_has_its_place_in_every_file():
+    rows, ones = np.eye(4), np.ones(4)
+    found = costs._fitted("local", rows, ones) | costs._fitted("spark", rows, ones)
+    found |= costs._fitted_memory(rows, ones)
+    for path, form in costs.FILES.items():
+        text = costs._replaced(path.read_text(encoding="utf-8"), form, dict.fromkeys(found, 1_234))
+        assert text.count("1234") + text.count("1_234") == len(found)
