@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
@@ -74,10 +75,9 @@ class Housekeeper:
             raise LogError(f"{self._table.path} was not cared for: {one_line(error)}") from None
 
     def _checkpoint(self) -> None:
-        table = load(self._disk, self._table.path)
-        # A newer one may not be synced yet: a checkpoint of what a power cut undoes, without its
-        # commit file, would keep everybody from writing.
-        table.load_as_version(self._table.version)
+        # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
+        # its commit file, would keep everybody from writing.
+        table = DeltaTable(self._table.path, version=self._table.version)
         table.create_checkpoint()
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]

@@ -34,15 +34,21 @@ class Keeper:
         if lease is not None:
             self._holding = [self._thread("lease", config.lease.renew_ms / 1000, self._renew)]
         self._threads = [
-            self._thread("care", CARE_S, self._care),
+            self._thread("care", CARE_S, self._care, loop.care_due),
             self._thread("topics", config.topics.poll_ms / 1000, self._topics),
         ]
         if loop.runner.log.store is not None:
             self._threads.append(self._thread("proposals", PROPOSALS_S, self._proposals))
         self._snapshot_at = 0
 
-    def _thread(self, name: str, every_s: float, job: Callable[[], None]) -> threading.Thread:
-        words = (every_s, job)
+    def _thread(
+        self,
+        name: str,
+        every_s: float,
+        job: Callable[[], None],
+        due: threading.Event | None = None,
+    ) -> threading.Thread:
+        words = (every_s, job, due)
         return threading.Thread(target=self._repeat, args=words, name=f"muster-{name}", daemon=True)
 
     def hold(self) -> None:
@@ -59,14 +65,22 @@ class Keeper:
     def close(self) -> None:
         """Stop, and give the lease back so that a successor may start at once."""
         self._stop.set()
+        self._loop.care_due.set()
         for thread in (*self._holding, *self._threads):
             if thread.is_alive():
                 thread.join()
         if self._lease is not None:
             self._lease.release()
 
-    def _repeat(self, every_s: float, job: Callable[[], None]) -> None:
-        while not self._stop.wait(every_s):
+    def _repeat(self, every_s: float, job: Callable[[], None], due: threading.Event | None) -> None:
+        """Do a job again and again, at once when it is due, until we stop."""
+        wake = due or self._stop
+        while True:
+            wake.wait(every_s)
+            if self._stop.is_set():
+                return
+            if due is not None:
+                due.clear()
             try:
                 job()
             except Exception:

@@ -53,6 +53,8 @@ class Loop:
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
         self._resolving: set[str] = set()
         self.computing = Computing(runner, self.submit, engine)
+        self.care_due = threading.Event()
+        """Set when the log wants care: every commit until it gets it costs more than the last."""
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
     def start(self) -> None:
@@ -148,6 +150,8 @@ class Loop:
             if item.call is not None:
                 self._do_call(item)
         self.runner.tick(TIMERS_A_ROUND)
+        if self.runner.log.housekeeping_due():
+            self.care_due.set()
         for task in self.runner.take_tasks():
             self._start(task)
 
