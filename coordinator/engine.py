@@ -16,6 +16,9 @@ from assignors.quality import problems
 from coordinator import target
 from coordinator.events import ComputeTarget, TargetComputed
 from coordinator.target import Roster
+from coordinator.targets import Targets
+
+GROUPS_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,21 @@ class LocalEngine:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
+        self._before: dict[str, Targets] = {}
+        """The last targets of the groups computed last: the next ones are mostly the same."""
 
     def submit(self, job: Job) -> Future[TargetComputed]:
         """Begin a computation."""
-        return self._pool.submit(compute, job)
+        return self._pool.submit(self._compute, job)
+
+    def _compute(self, job: Job) -> TargetComputed:
+        before = self._before.pop(job.task.group_id, None)
+        if before is not None:
+            job.roster.targets.ranges_from(before)
+        self._before[job.task.group_id] = job.roster.targets
+        if len(self._before) > GROUPS_KEPT:
+            del self._before[next(iter(self._before))]
+        return compute(job)
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""

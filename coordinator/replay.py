@@ -92,11 +92,13 @@ def _member(record: MemberMetadata, state: State) -> None:
         listed = _listed(state, group, record)
         meta = listed.shared(record)
         group.members[record.member_id] = Member(meta, listed, current, group.serials)
+        group.metas[record.member_id] = meta
         group.stable_at[current.member_epoch] += 1
     else:
         listed = _listed(state, group, record)
         _forget(state, group, member)
         member.meta, member.listed = listed.shared(record), listed
+        group.metas[record.member_id] = member.meta
     _remember(group, record)
 
 
@@ -216,7 +218,7 @@ def _end_member(state: State, record: Tombstone) -> None:
     _forget(state, group, member)
     if member.stable:
         _less(group.stable_at, member.epoch)
-    del group.members[member.member_id]
+    del group.members[member.member_id], group.metas[member.member_id]
 
 
 def _end_target(state: State, record: Tombstone) -> None:

@@ -144,7 +144,7 @@ class Computation:
         """Return a computation that is prepared now."""
         return cls(
             record,
-            {member_id: member.meta for member_id, member in group.members.items()},
+            dict(group.metas),
             [topics[name] for name in sorted(group.names) if name in topics],
             {regex: found.topics for regex, found in group.regexes.items()},
         )
@@ -170,6 +170,8 @@ class Group:
     regexes: dict[str, RegexResolved] = field(default_factory=dict)
     computation: Computation | None = None
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
+    metas: dict[str, MemberMetadata] = field(default_factory=dict)
+    """The metadata of each member: a computation keeps a copy, which must take no time."""
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
     """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
     serials: int = 0

@@ -50,7 +50,7 @@ class Roster:
         stop = np.minimum(had.end, np.append(partitions, 0)[number])
         alive = (number >= 0) & (stop > had.first)
         return GroupSpec.from_columns(
-            member_id=pa.array(self.metas, pa.string()),
+            member_id=pa.array(list(self.metas), pa.string()),
             instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
             rack=pa.nulls(len(self.metas), pa.string()),
             subscription=subscription,
@@ -101,9 +101,10 @@ class Roster:
 
 def roster(state: State, group: Group, change: Change) -> Roster:
     """Return the group as it will be after this step's change."""
-    metas = {i: m.meta for i, m in group.members.items() if i not in change.removed}
+    metas = dict(group.metas)
     targets = group.targets.copy()
     for member_id in change.removed:
+        metas.pop(member_id, None)
         targets.end(member_id)
     names = set(group.names)
     if change.meta is not None:

@@ -174,6 +174,7 @@ _NOTHING = pa.table(
 )
 NOT_READ = WholeTarget.of(_NOTHING)
 """Stands for a whole target that a record names, until it is read from the table of targets."""
+NOT_THERE = object()
 
 
 class Targets(Mapping[str, Spans]):
@@ -234,28 +235,23 @@ class Targets(Mapping[str, Spans]):
             self._ranges = self._in_columns()
         return self._ranges
 
+    def ranges_from(self, before: Targets) -> None:
+        """Make the columns from those of an earlier copy, if it has them and is not too different.
+
+        Only members whose targets are other objects since are put into columns anew.
+        """
+        own, was, had = self._own, before._own, before._ranges
+        if self._ranges is not None or had is None or self.whole is not before.whole:
+            return
+        changed = [i for i, spans in own.items() if was.get(i, NOT_THERE) is not spans]
+        changed += [i for i in was if i not in own]
+        if len(changed) <= len(own) // 2:
+            now = {i: spans for i in changed if (spans := own.get(i))}
+            self._ranges = _joined(_columns(now), _without(had, changed))
+
     def _in_columns(self) -> Ranges:
-        had = [(member_id, spans) for member_id, spans in self._own.items() if spans]
-        flat = [span for _, spans in had for span in spans]
-        known: dict[TopicKey, int] = {}
-        topic = [known.setdefault(span[0], len(known)) for span in flat]
-        own = Ranges(
-            pa.array([member_id for member_id, spans in had for _ in spans], pa.string()),
-            list(known),
-            np.array(topic, dtype=np.int64),
-            np.array([span[1] for span in flat], dtype=np.int64),
-            np.array([span[2] for span in flat], dtype=np.int64),
-        )
-        if self.whole is None:
-            return own
-        rest = self.whole.ranges(self._own)
-        return Ranges(
-            pa.concat_arrays([own.owner, rest.owner]),
-            own.keys + rest.keys,
-            np.concatenate([own.topic, rest.topic + len(own.keys)]),
-            np.concatenate([own.first, rest.first]),
-            np.concatenate([own.end, rest.end]),
-        )
+        own = _columns({member_id: spans for member_id, spans in self._own.items() if spans})
+        return own if self.whole is None else _joined(own, self.whole.ranges(self._own))
 
     def rows(self) -> int:
         """Return about how many ranges there are."""
@@ -267,3 +263,38 @@ class Targets(Mapping[str, Spans]):
         other = Targets(self.whole)
         other._own = dict(self._own)
         return other
+
+
+def _columns(targets: dict[str, Spans]) -> Ranges:
+    """Put targets, none of them empty, into columns."""
+    flat = [span for spans in targets.values() for span in spans]
+    known: dict[TopicKey, int] = {}
+    topic = [known.setdefault(span[0], len(known)) for span in flat]
+    return Ranges(
+        pa.array([member_id for member_id, spans in targets.items() for _ in spans], pa.string()),
+        list(known),
+        np.array(topic, dtype=np.int64),
+        np.array([span[1] for span in flat], dtype=np.int64),
+        np.array([span[2] for span in flat], dtype=np.int64),
+    )
+
+
+def _without(ranges: Ranges, members: list[str]) -> Ranges:
+    gone = pc.is_in(ranges.owner, value_set=pa.array(members, pa.string()))
+    stays = pc.invert(gone)
+    rows = stays.to_numpy(zero_copy_only=False)
+    columns = (ranges.topic[rows], ranges.first[rows], ranges.end[rows])
+    return Ranges(ranges.owner.filter(stays), ranges.keys, *columns)
+
+
+def _joined(one: Ranges, other: Ranges) -> Ranges:
+    """Return the ranges of both; a topic of both is counted once."""
+    number = {key: at for at, key in enumerate(other.keys)}
+    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int64)
+    return Ranges(
+        pa.concat_arrays([one.owner, other.owner]),
+        list(number),
+        np.concatenate([known[one.topic], other.topic]),
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.end, other.end]),
+    )

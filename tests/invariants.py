@@ -65,6 +65,7 @@ def _check_targets(group):
 
 
 def _check_derived(state, group):
+    assert group.metas == {i: member.meta for i, member in group.members.items()}
     metas = [member.meta for member in group.members.values()]
     lists = Counter(meta.subscribed_topic_names for meta in metas)
     names = Counter(name for names in lists for name in names)
