@@ -6,7 +6,7 @@ import gc
 
 from coordinator.events import TargetLost
 from coordinator.log import LostTarget, RecordLog
-from coordinator.replay import read, replay
+from coordinator.replay import read, replay_all
 from coordinator.state import State
 from coordinator.targets import NOT_READ
 
@@ -26,8 +26,7 @@ def replayed(log: RecordLog) -> tuple[State, int, int]:
     gc.disable()
     try:
         for batch in log.replay():
-            for record in batch.records:
-                replay(state, record)
+            replay_all(state, batch.records)
             count += len(batch.records)
             began = began or batch.position
             position = batch.position

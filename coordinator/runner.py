@@ -179,12 +179,13 @@ class Runner:
         every = self.config.kafka.offsets_retention_check_interval_ms
         self.timers.set((EXPIRE, "", ""), now + every)
         for group_id, group in sorted(self.state.groups.items()):
-            timeout = self._session_ms(group_id)
-            for member_id, member in sorted(group.members.items()):
-                self.timers.set((SESSION, group_id, member_id), now + check_ms + timeout)
+            members = sorted(group.members)
+            after = now + check_ms + self._session_ms(group_id)
+            self.timers.set_many([(SESSION, group_id, member_id) for member_id in members], after)
+            for member in map(group.members.__getitem__, members):
                 if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                     after = now + member.meta.rebalance_timeout_ms
-                    self.timers.set((REBALANCE, group_id, member_id), after, member.epoch)
+                    self.timers.set((REBALANCE, group_id, member.member_id), after, member.epoch)
 
     def _forget_own_computations(self) -> None:
         """What this coordinator's predecessor computed is lost with it; heartbeats begin again."""
