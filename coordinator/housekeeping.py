@@ -24,8 +24,10 @@ from coordinator.parts import Part, parts_of, read_parts, removed, write_part
 from coordinator.repair import CHECKPOINT_FILE, COMMIT_FILE, LAST_CHECKPOINT, log_folder
 
 COMMITS_KEPT_S = 10.0
-"""Commits that a checkpoint holds stay so long, for readers that listed them before. Every commit lists
-the folder: with a minute's worth of a busy coordinator's files in it one takes half as long again."""
+"""Commits that a checkpoint holds stay so long, for readers that listed them before.
+
+Every commit lists the folder: with a minute's worth of them one takes half as long again.
+"""
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not packed again; in memory it is some ten times that."""
 
