@@ -49,7 +49,6 @@ from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner, Steady
 from coordinator.state import TopicView
-from coordinator.status import Status
 from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
 
 if TYPE_CHECKING:
@@ -472,6 +471,3 @@ def _then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
 
     future.add_done_callback(done)
     return out
-
-
-__all__ = ["AsyncFace", "Coordinator", "Status", "threading"]
