@@ -120,7 +120,7 @@ class Trace:
             return self._config(op)
         if self._runner is None:
             self._config({})
-        fired = self._advance(_whole(op, "advance_ms", 0))
+        fired = self._move_clock(_whole(op, "advance_ms", 0))
         answer = getattr(self, f"_{kind}")(op)
         if kind == "advance":
             fired += answer.pop("fired")
@@ -212,9 +212,11 @@ class Trace:
         }
         return {"response": {"results": results}, **records}
 
-    def _advance(self, op: Mapping[str, Any] | int) -> Any:  # noqa: ANN401 - an answer or timers
-        """Move the clock; each timer fires at its own instant."""
-        ms = op if isinstance(op, int) else _whole(op, "ms", 0)
+    def _advance(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        return {"fired": self._move_clock(_whole(op, "ms", 0))}
+
+    def _move_clock(self, ms: int) -> list[Fired]:
+        """Go on in time; each timer fires at its own instant."""
         if ms < 0:
             raise TraceError(f"the clock cannot go back by {-ms} ms: give 0 or more")
         if ms > ADVANCE_MAX_MS:
@@ -232,7 +234,7 @@ class Trace:
             if self._auto_tasks:
                 self._do_tasks()
         self._now = end
-        return fired if isinstance(op, int) else {"fired": fired}
+        return fired
 
     def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
         (answer,) = self._there.run([Describe(op.get("group", "g"))])
