@@ -145,36 +145,39 @@ def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[T
 
     A member that had no target gets a record even when it stays empty.
     """
-    ids: list[str] = ranges.member_ids.to_pylist()
-    bounds = np.searchsorted(ranges.member, np.arange(len(ids) + 1))
-    differs = _differs(old, ids, ranges, bounds)
+    bounds = np.searchsorted(ranges.member, np.arange(len(ranges.member_ids) + 1))
+    differs = _differs(old, ranges, bounds)
+    rows, theirs = np.flatnonzero(differs), differs[ranges.member]
+    ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
     keys = {topic.key.name: topic.key for topic in old.topics}
     names = [keys[name] for name in ranges.topics.to_pylist()]
+    topic, first = ranges.topic[theirs], ranges.first[theirs].astype(np.int64)
+    end = first + ranges.count[theirs]
+    columns = (map(names.__getitem__, topic.tolist()), first.tolist(), end.tolist())
+    spans = list(zip(*columns, strict=True))
+    stops = np.cumsum(np.diff(bounds)[rows]).tolist()
     alive = set(names)
-    topic, first = ranges.topic.tolist(), ranges.first.tolist()
-    end = (ranges.first.astype(np.int64) + ranges.count).tolist()
     records, moved = [], 0
-    for row in np.flatnonzero(differs).tolist():
-        spans = tuple(
-            (names[topic[at]], first[at], end[at]) for at in range(bounds[row], bounds[row + 1])
-        )
-        had = old.targets.get(ids[row]) or ()
-        moved += size(minus((s for s in had if s[0] in alive), spans))
-        records.append(TargetMember(group_id, ids[row], spans))
+    for member_id, start, stop in zip(ids, [0, *stops], stops, strict=False):
+        record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
+        had = old.targets.get(member_id) or ()
+        moved += size(minus((s for s in had if s[0] in alive), record.spans))
+        records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
 
 
-def _differs(old: Roster, ids: list[str], ranges: PartitionRanges, bounds: Longs) -> Bools:
+def _differs(old: Roster, ranges: PartitionRanges, bounds: Longs) -> Bools:
     """Return which members' ranges are not their old target, comparing whole columns."""
     had, number = old.owned()
     owner = pc.index_in(had.owner, value_set=ranges.member_ids)
     member = owner.fill_null(-1).to_numpy().astype(np.int64)
     order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
-    had_count = np.bincount(member[order], minlength=len(ids))
+    had_count = np.bincount(member[order], minlength=len(bounds) - 1)
     has_count = np.diff(bounds)
     differs: Bools = had_count != has_count
-    for row in np.flatnonzero((had_count == 0) & (has_count == 0)).tolist():
-        differs[row] = ids[row] not in old.targets
+    nothing = np.flatnonzero((had_count == 0) & (has_count == 0))
+    for row, member_id in zip(nothing, ranges.member_ids.take(pa.array(nothing)), strict=True):
+        differs[row] = member_id.as_py() not in old.targets
     was = order[~differs[member[order]]]
     now = np.flatnonzero(~differs[ranges.member])
     other = (
