@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.shape import EPOCH, GROUP, Shape
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
-from coordinator.keeper import write_snapshot
+from coordinator.loading import write_snapshot
 from coordinator.records import (
     CurrentMember,
     GroupConfigured,

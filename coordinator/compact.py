@@ -22,8 +22,8 @@ from coordinator import requests
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog, table
 from coordinator.delta_table import one_line
-from coordinator.keeper import pack
 from coordinator.lease import Lease
+from coordinator.loading import pack
 from coordinator.log import LogError
 from coordinator.parts import parts_of
 from coordinator.records import GroupMetadata, TargetMetadata

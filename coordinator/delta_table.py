@@ -85,7 +85,7 @@ def load(disk: Disk, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
-        raise CorruptLog(_reason(disk, path, error)) from None
+        raise CorruptLog(why_unreadable(disk, path, error)) from None
     if found is None or not found.isdigit():
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
@@ -99,7 +99,7 @@ def load(disk: Disk, path: str) -> DeltaTable:
     return table
 
 
-def _reason(disk: Disk, path: str, error: Exception) -> str:
+def why_unreadable(disk: Disk, path: str, error: Exception) -> str:
     """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
     reason = None
     with suppress(OSError):  # a file in place of a folder

@@ -71,13 +71,21 @@ class Disk:
         )
         return os.path.getsize(path)
 
-    def replace(self, path: str, content: bytes) -> None:
-        """Replace a small file whole: readers see the old or the new one."""
+    def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:
+        """Replace a small file whole: readers see the old or the new one.
+
+        With `sync` also after a power cut, and the new one once this has returned.
+        """
         beside = f"{path}.{os.getpid()}"
         try:
             with open(beside, "wb") as file:
                 file.write(content)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(beside, path)
+            if sync:
+                self.sync(os.path.dirname(path))
         except BaseException as error:
             self.remove(beside)
             if isinstance(error, OSError) and error.filename is None:  # what a write raises

@@ -19,6 +19,7 @@ from coordinator.target import Roster
 from coordinator.targets import Targets
 
 GROUPS_KEPT = 4
+"""Whose last targets an engine keeps in columns; those of a million members take some 50 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
         self._before: dict[str, Targets] = {}
-        """The last targets of the groups computed last: the next ones are mostly the same."""
+        """The targets that the last computations began with: the next ones are mostly the same."""
 
     def submit(self, job: Job) -> Future[TargetComputed]:
         """Begin a computation."""

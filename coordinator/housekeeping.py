@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
-from coordinator.delta_table import Table, load, one_line
+from coordinator.delta_table import Table, load, why_unreadable
 from coordinator.disk import Disk
 from coordinator.log import LogError
 from coordinator.parts import Part, parts_of, read_parts, removed, write_part
@@ -75,7 +75,8 @@ class Housekeeper:
             self._clean_commits()
             self.sweep(self._pack(epoch) if pack else [])
         except (DeltaError, OSError) as error:
-            raise LogError(f"{self._table.path} was not cared for: {one_line(error)}") from None
+            reason = why_unreadable(self._disk, self._table.path, error)
+            raise LogError(f"{self._table.path} was not cared for: {reason}") from None
 
     def _checkpoint(self) -> None:
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without

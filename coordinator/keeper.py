@@ -9,11 +9,10 @@ from collections.abc import Callable
 from coordinator import inbox, requests
 from coordinator.errors import GroupError
 from coordinator.lease import Lease
-from coordinator.loading import replayed
-from coordinator.log import LogError, RecordLog
+from coordinator.loading import pack, write_snapshot
+from coordinator.log import LogError
 from coordinator.loop import Loop
 from coordinator.records import ACCEPTED
-from coordinator.snapshot import records_of
 from coordinator.status import Status
 
 CARE_S = 0.25
@@ -28,7 +27,8 @@ class Keeper:
     def __init__(self, loop: Loop, lease: Lease | None) -> None:
         self._loop = loop
         self._lease = lease
-        self._stop = threading.Event()
+        self._stopped = False
+        self._wakes: list[threading.Event] = []
         config = loop.runner.config
         self._holding = []
         if lease is not None:
@@ -46,9 +46,11 @@ class Keeper:
         name: str,
         every_s: float,
         job: Callable[[], None],
-        due: threading.Event | None = None,
+        wake: threading.Event | None = None,
     ) -> threading.Thread:
-        words = (every_s, job, due)
+        wake = wake or threading.Event()
+        self._wakes.append(wake)
+        words = (every_s, job, wake)
         return threading.Thread(target=self._repeat, args=words, name=f"muster-{name}", daemon=True)
 
     def hold(self) -> None:
@@ -64,23 +66,22 @@ class Keeper:
 
     def close(self) -> None:
         """Stop, and give the lease back so that a successor may start at once."""
-        self._stop.set()
-        self._loop.care_due.set()
+        self._stopped = True
+        for wake in self._wakes:
+            wake.set()
         for thread in (*self._holding, *self._threads):
             if thread.is_alive():
                 thread.join()
         if self._lease is not None:
             self._lease.release()
 
-    def _repeat(self, every_s: float, job: Callable[[], None], due: threading.Event | None) -> None:
-        """Do a job again and again, at once when it is due, until we stop."""
-        wake = due or self._stop
+    def _repeat(self, every_s: float, job: Callable[[], None], wake: threading.Event) -> None:
+        """Do a job again and again, at once when something wakes it, until we stop."""
         while True:
             wake.wait(every_s)
-            if self._stop.is_set():
+            wake.clear()  # before we look: `close` says that we stop before it wakes
+            if self._stopped:
                 return
-            if due is not None:
-                due.clear()
             try:
                 job()
             except Exception:
@@ -128,13 +129,19 @@ class Keeper:
             self._compact()
             if runner.log.housekeeping_due():
                 runner.log.housekeep()
-            rows = runner.position - self._snapshot_at
-            members = sum(len(group.members) for group in list(runner.state.groups.values()))
-            # A snapshot costs as much as it has rows: a large one waits until it saves as many.
-            if rows >= max(runner.config.log.snapshot_rows, ROWS_A_MEMBER * members):
+            if self._snapshot_due():
                 self._snapshot_at = write_snapshot(runner.log, runner.clock())
         except LogError as error:
             logger.warning("the log was not cared for: %s", error)
+
+    def _snapshot_due(self) -> bool:
+        """Whether a snapshot would save as many rows as it costs."""
+        runner = self._loop.runner
+        rows = runner.position - self._snapshot_at
+        if rows < runner.config.log.snapshot_rows:
+            return False
+        members = sum(len(group.members) for group in list(runner.state.groups.values()))
+        return rows >= ROWS_A_MEMBER * members
 
     def _compact(self) -> None:
         """Do what `muster compact` asks for; whoever asked sees its request go."""
@@ -145,20 +152,3 @@ class Keeper:
         for request in requests.waiting(store, requests.COMPACT):
             self._snapshot_at = pack(runner.log, runner.clock())
             requests.take_away(store, request)
-
-
-def write_snapshot(log: RecordLog, at_ms: int) -> int:
-    """Replay the log beside the coordinator and write its state; returns the position.
-
-    The live state is not touched: a snapshot of a million members takes seconds.
-    """
-    state, _, position = replayed(log)
-    log.snapshot(records_of(state), position, at_ms)
-    return position
-
-
-def pack(log: RecordLog, at_ms: int) -> int:
-    """Write a snapshot and pack the log, whether that is due or not; returns the position."""
-    position = write_snapshot(log, at_ms)
-    log.housekeep(pack=True)
-    return position

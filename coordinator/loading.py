@@ -1,4 +1,4 @@
-"""loading: from a log to the state that it says."""
+"""loading: from a log to the state that it says, and from there to a snapshot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 from coordinator.events import TargetLost
 from coordinator.log import LostTarget, RecordLog
 from coordinator.replay import read, replay_all
+from coordinator.snapshot import records_of
 from coordinator.state import State
 from coordinator.targets import NOT_READ
 
@@ -52,3 +53,20 @@ def read_targets(state: State, log: RecordLog) -> list[TargetLost]:
             except LostTarget as error:
                 lost.append(TargetLost(group.group_id, str(error)))
     return lost
+
+
+def write_snapshot(log: RecordLog, at_ms: int) -> int:
+    """Replay the log beside the coordinator and write its state; returns the position.
+
+    The live state is not touched: a snapshot of a million members takes seconds.
+    """
+    state, _, position = replayed(log)
+    log.snapshot(records_of(state), position, at_ms)
+    return position
+
+
+def pack(log: RecordLog, at_ms: int) -> int:
+    """Write a snapshot and pack the log, whether that is due or not; returns the position."""
+    position = write_snapshot(log, at_ms)
+    log.housekeep(pack=True)
+    return position

@@ -72,7 +72,8 @@ class Batch:
 class RecordLog(Protocol):
     """Where a coordinator keeps its records.
 
-    One thread calls it, but for `snapshot` and `housekeep`, which run beside it in another.
+    One thread calls it, but for the care of it, which runs beside in another: `snapshot` with its
+    `replay`, `housekeep`, and `housekeeping_due`, which both ask.
     """
 
     epoch: int

@@ -150,7 +150,7 @@ class Loop:
             if item.call is not None:
                 self._do_call(item)
         self.runner.tick(TIMERS_A_ROUND)
-        if self.runner.log.housekeeping_due():
+        if self.runner.status is Status.ACTIVE and self.runner.log.housekeeping_due():
             self.care_due.set()
         for task in self.runner.take_tasks():
             self._start(task)

@@ -24,9 +24,7 @@ class Mailbox:
     def put(self, name: str, content: bytes) -> None:
         """Leave a message; it is durable when this returns."""
         os.makedirs(self._folder, exist_ok=True)
-        path = self._path(name)
-        self._disk.replace(path, content)
-        self._disk.sync(path)
+        self._disk.replace(self._path(name), content, sync=True)
 
     def waiting(self) -> list[str]:
         """Return the names of the messages that nobody has taken away, in order."""

@@ -180,8 +180,8 @@ class Runner:
         self.timers.set((EXPIRE, "", ""), now + every)
         for group_id, group in sorted(self.state.groups.items()):
             members = sorted(group.members)
-            after = now + check_ms + self._session_ms(group_id)
-            self.timers.set_many([(SESSION, group_id, member_id) for member_id in members], after)
+            sessions = [(SESSION, group_id, member_id) for member_id in members]
+            self.timers.set_many(sessions, now + check_ms + self._session_ms(group_id))
             for member in map(group.members.__getitem__, members):
                 if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                     after = now + member.meta.rebalance_timeout_ms

@@ -176,8 +176,8 @@ def _differs(old: Roster, ranges: PartitionRanges, bounds: Longs) -> Bools:
     has_count = np.diff(bounds)
     differs: Bools = had_count != has_count
     nothing = np.flatnonzero((had_count == 0) & (has_count == 0))
-    for row, member_id in zip(nothing, ranges.member_ids.take(pa.array(nothing)), strict=True):
-        differs[row] = member_id.as_py() not in old.targets
+    ids = ranges.member_ids.take(pa.array(nothing)).to_pylist()
+    differs[nothing] = [member_id not in old.targets for member_id in ids]
     was = order[~differs[member[order]]]
     now = np.flatnonzero(~differs[ranges.member])
     other = (

@@ -21,7 +21,7 @@ CHUNK = 10_000
 
 
 class Ranges(NamedTuple):
-    """Targets in columns, one entry a range; `keys` are the topics that `topic` counts."""
+    """Targets in columns, one entry a range; `topic` is a place in `keys`; some may be unused."""
 
     owner: pa.StringArray
     keys: list[TopicKey]
@@ -175,6 +175,7 @@ _NOTHING = pa.table(
 NOT_READ = WholeTarget.of(_NOTHING)
 """Stands for a whole target that a record names, until it is read from the table of targets."""
 NOT_THERE = object()
+"""No member's target, nor the None that says that one has none."""
 
 
 class Targets(Mapping[str, Spans]):
@@ -246,7 +247,7 @@ class Targets(Mapping[str, Spans]):
         changed = [i for i, spans in own.items() if was.get(i, NOT_THERE) is not spans]
         changed += [i for i in was if i not in own]
         if len(changed) <= len(own) // 2:
-            now = {i: spans for i in changed if (spans := own.get(i))}
+            now = {i: spans for i in changed if (spans := self.get(i))}
             self._ranges = _joined(_columns(now), _without(had, changed))
 
     def _in_columns(self) -> Ranges:

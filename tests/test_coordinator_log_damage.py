@@ -12,7 +12,7 @@ from lives import claimed, life, replayed, rows_of
 
 from coordinator.config import LogConfig
 from coordinator.delta_log import read
-from coordinator.log import CommitFailed, CorruptLog, NewerLog
+from coordinator.log import CommitFailed, CorruptLog, LogError, NewerLog
 from coordinator.repair import commit_file
 
 
@@ -97,6 +97,16 @@ def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_
     with pytest.raises(CorruptLog, match=f"{newest} is missing: restore it"):
         claimed(tmp_path)
     assert rows_of(tmp_path) == life(1) + life(2) + life(3)
+
+
+def test_care_names_the_commit_that_it_cannot_read(tmp_path):
+    """The coordinator goes on; its operator reads this again and again."""
+    written(tmp_path)
+    log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
+    older = commit_file(log.store + "/log", 3)
+    cut(older, 0.5)
+    with pytest.raises(LogError, match=f"was not cared for: {older} is damaged: restore it"):
+        log.housekeep()
 
 
 def newest_part(store):

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, targets
+from coordinator import engine as engine_module
 from coordinator.config import Config, EngineConfig, LeaseConfig, TopicsConfig
 from coordinator.engine import LocalEngine
 from coordinator.events import Heartbeat
@@ -255,6 +256,36 @@ def test_a_large_target_is_computed_beside_the_loop():
         assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
         (group,) = coordinator.consumer_group_describe("g")
         assert group["assignment_epoch"] == group["group_epoch"] == 2
+
+
+def join_and_wait(coordinator, member, group="g"):
+    """Join, and wait until the group's target is for this member too."""
+    assert join(coordinator, member, group=group).error == "NONE"
+    wait_for(lambda: len(set(coordinator.group_epochs(group)[0])) == 1)
+
+
+def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
+    """One joins many: no time is spent on the targets that stay."""
+    sizes = []
+    columns = targets._columns
+    monkeypatch.setattr(targets, "_columns", lambda some: sizes.append(len(some)) or columns(some))
+    with Coordinator.open(None, topics={"a": 8}, config=DELEGATED) as coordinator:
+        for number in range(9):
+            join_and_wait(coordinator, f"m{number}")
+        sizes.clear()
+        join_and_wait(coordinator, "one more")
+    assert sizes
+    assert max(sizes) <= 1
+
+
+def test_an_engine_keeps_the_targets_of_a_few_groups(monkeypatch):
+    monkeypatch.setattr(engine_module, "GROUPS_KEPT", 2)
+    engine = LocalEngine()
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+        for number, group in enumerate(("g1", "g2", "g1", "g3")):
+            coordinator.alter_group_config(group, {"consumer.assignor.engine": "spark"})
+            join_and_wait(coordinator, f"m{number}", group)
+    assert list(engine._before) == ["g1", "g3"]
 
 
 class HoldingEngine(LocalEngine):

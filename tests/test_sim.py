@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 from deltalake import CommitProperties
 
-from coordinator import delta_table, keeper, membership, reconcile, replay
+from coordinator import delta_table, loading, membership, reconcile, replay
 from coordinator.delta_table import COMMIT_ID, Table, load
 from coordinator.log import MemoryLog
 from coordinator.records import CurrentMember
@@ -28,7 +28,7 @@ FOUND = (6018,)
 """Of those that failed once: wishes for assignors that were even, and moves left to be finished."""
 IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
 IN_A_FOLDER = range(0, 100, DELTA_EVERY)
-commit, records_of = Runner._commit, keeper.records_of
+commit, records_of = Runner._commit, loading.records_of
 
 PLANTED = {
     "partitions are given before they are revoked": (reconcile, "_owns", lambda *_: False),
@@ -44,7 +44,7 @@ PLANTED = {
     "a coordinator that lost the log still writes": (MemoryLog, "look", lambda _self: None),
     "no timers are started after a load": (Runner, "_start_timers", lambda _self: None),
     "a snapshot forgets what members hold": (
-        keeper,
+        loading,
         "records_of",
         lambda state: (r for r in records_of(state) if not isinstance(r, CurrentMember)),
     ),

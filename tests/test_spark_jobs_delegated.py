@@ -16,7 +16,7 @@ from coordinator import Coordinator, target
 from coordinator.config import Config, EngineConfig
 from coordinator.digest import digest
 from coordinator.engine import LocalEngine
-from coordinator.keeper import write_snapshot
+from coordinator.loading import write_snapshot
 from coordinator.pinned import Pinned
 from coordinator.records import TargetMetadata
 from coordinator.source import Source

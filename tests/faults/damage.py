@@ -14,8 +14,8 @@ from coordinator import Coordinator
 from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog
 from coordinator.events import Heartbeat
-from coordinator.keeper import write_snapshot
 from coordinator.lease import Lease
+from coordinator.loading import write_snapshot
 from coordinator.log import LogError
 from coordinator.runner import Runner
 from coordinator.state import fingerprint

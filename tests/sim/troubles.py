@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.keeper import write_snapshot
+from coordinator.loading import write_snapshot
 from coordinator.log import LogError
 from coordinator.snapshot import records_of
 
