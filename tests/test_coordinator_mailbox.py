@@ -1,0 +1,40 @@
+"""Messages to a coordinator: there whole or not at all, whenever the power fails."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from coordinator.mailbox import Mailbox
+
+
+def test_what_has_another_ending_is_no_message(tmp_path):
+    mailbox = Mailbox(tmp_path, "letters", ".txt")
+    assert mailbox.waiting() == []
+    mailbox.put("b", b"2")
+    mailbox.put("a", b"1")
+    (tmp_path / "letters" / "c.txt.123").write_bytes(b"half")
+    assert mailbox.waiting() == ["a", "b"]
+    assert mailbox.read("b") == b"2"
+    mailbox.take_away("a")
+    mailbox.take_away("a")
+    assert mailbox.waiting() == ["b"]
+
+
+def test_a_message_has_its_content_before_its_name(tmp_path, monkeypatch):
+    """Synced, renamed, and the name synced: a power cut leaves no empty message."""
+    done = []
+    fsync, rename = os.fsync, os.replace
+
+    def synced(handle):
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "content")
+        fsync(handle)
+
+    def renamed(*names):
+        done.append("name")
+        rename(*names)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    Mailbox(tmp_path, "letters", ".txt").put("a", b"1")
+    assert done == ["content", "name", "folder"]
