@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -158,7 +159,7 @@ def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[T
     stops = np.cumsum(np.diff(bounds)[rows]).tolist()
     alive = set(names)
     records, moved = [], 0
-    for member_id, start, stop in zip(ids, [0, *stops], stops, strict=False):
+    for member_id, (start, stop) in zip(ids, pairwise([0, *stops]), strict=True):
         record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
         had = old.targets.get(member_id) or ()
         moved += size(minus((s for s in had if s[0] in alive), record.spans))
