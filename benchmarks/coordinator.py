@@ -14,11 +14,11 @@ from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands
 from benchmarks.store import epoch_records, temporary_store, write_group
 from coordinator import Coordinator
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
 from coordinator.events import Heartbeat
 from coordinator.records import OffsetCommitted
-from coordinator.runtime import wall_ms
 
 TITLE = "The coordinator"
 TEXT = """\

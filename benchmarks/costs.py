@@ -18,6 +18,7 @@ from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator import target
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
 from coordinator.engine import Job, compute
@@ -25,7 +26,6 @@ from coordinator.events import ComputeTarget
 from coordinator.loading import replayed
 from coordinator.pinned import Pinned
 from coordinator.proposals import written
-from coordinator.runtime import wall_ms
 from coordinator.source import Source
 from coordinator.target import Roster
 

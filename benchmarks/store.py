@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.shape import EPOCH, GROUP, Shape
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
 from coordinator.loading import write_snapshot
@@ -23,7 +24,6 @@ from coordinator.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.runtime import wall_ms
 from coordinator.state import Topic
 from coordinator.topics import topic_id_of
 

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator import requests
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog, table
 from coordinator.delta_table import one_line
@@ -27,7 +28,6 @@ from coordinator.loading import pack
 from coordinator.log import LogError
 from coordinator.parts import parts_of
 from coordinator.records import GroupMetadata, TargetMetadata
-from coordinator.runtime import wall_ms
 from coordinator.source import every_group
 from coordinator.tables import BusyError
 from coordinator.target_table import alone, files_with_runs, path_of

@@ -23,8 +23,8 @@ def compact(
     """
     settings = load_config(config)
     # What reads a store is imported where it is used: every other command would wait for it.
+    from coordinator.clock import wall_ms  # noqa: PLC0415
     from coordinator.compact import compact as compacted  # noqa: PLC0415
-    from coordinator.runtime import wall_ms  # noqa: PLC0415
 
     done = compacted(store, settings, wall_ms())
     typer.echo(json.dumps(asdict(done)))

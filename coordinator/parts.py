@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from coordinator.clock import wall_ms
 from coordinator.disk import Disk
 from coordinator.log import CommitFailed, CorruptLog
 
@@ -90,12 +90,12 @@ def write_part(
         raise CommitFailed(f"nothing was written to {folder}: {error}") from None
     values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
     stats = json.dumps(_statistics(rows))
-    return AddAction(name, size, values, _now_ms(), data_change=data_change, stats=stats)
+    return AddAction(name, size, values, wall_ms(), data_change=data_change, stats=stats)
 
 
 def removed(part: Part) -> RemoveAction:
     """Return what a commit says of a data file that its others replace."""
-    return RemoveAction(part.path, data_change=False, deletion_timestamp=_now_ms(), size=part.bytes)
+    return RemoveAction(part.path, data_change=False, deletion_timestamp=wall_ms(), size=part.bytes)
 
 
 def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[pa.Table]:
@@ -148,7 +148,3 @@ def _statistics(rows: pa.Table) -> dict[str, Any]:
         at = datetime.fromtimestamp(values["at_ms"] / 1000, UTC)
         values["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"numRecords": len(rows), "minValues": least, "maxValues": greatest}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ import pyarrow as pa
 from coordinator import api
 from coordinator.api import HeartbeatAnswer
 from coordinator.beats import run_beats
+from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError
 from coordinator.delta_log import DeltaLog, root_of
 from coordinator.engine import Engine
@@ -56,11 +56,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
-
-
-def wall_ms() -> int:
-    """Return the time in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class Coordinator:

@@ -19,13 +19,13 @@ import msgspec
 
 from assignors import SpecError
 from coordinator import Coordinator, inbox
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.errors import GroupError
 from coordinator.lease import Lease
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal
 from coordinator.records import ACCEPTED, ProposalJudged
-from coordinator.runtime import wall_ms
 from coordinator.source import Source
 from coordinator.tables import BusyError
 from spark_jobs.delegated import Work, compute
@@ -60,7 +60,9 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        There is no such store or group, or the assignor refuses.
+        There is no such group, or the assignor refuses.
+    NoLog
+        There is no store.
     BusyError
         Nobody judged it in time; it is not proposed any more.
     RuntimeError
