@@ -17,6 +17,7 @@ import typer
 
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
+from coordinator.failures import gist
 from coordinator.log import CorruptLog, NewerLog, NoLog
 from coordinator.tables import BusyError
 
@@ -72,8 +73,7 @@ def guarded(run: typer.Typer) -> None:
     except Exception as error:  # noqa: BLE001 - the outermost loop
         if os.environ.get("MUSTER_DEBUG"):
             traceback.print_exc()
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        stop(f"{first} (MUSTER_DEBUG=1 shows where)", FAILURE)
+        stop(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -22,7 +22,7 @@ from coordinator import requests
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog, table
-from coordinator.delta_table import one_line
+from coordinator.failures import one_line
 from coordinator.lease import Lease
 from coordinator.loading import pack
 from coordinator.log import LogError

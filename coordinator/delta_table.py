@@ -9,7 +9,6 @@ else is written, because the number alone does not keep an old writer from appen
 from __future__ import annotations
 
 import os
-import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.disk import Disk
+from coordinator.failures import one_line
 from coordinator.log import CommitFailed, CorruptLog, Fenced, LogError, NewerLog, NoLog
 from coordinator.repair import ACTIONS, RESTORE, commit_file, damaged, log_folder, set_aside_torn
 
@@ -38,9 +38,6 @@ PROPERTIES = {
 }
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
-
-DECORATION = re.compile(r"\x1b\[\d+m|↳")
-STACK_TRACE = re.compile(r"\s*\d+: ")
 
 Action: TypeAlias = AddAction | RemoveAction
 Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
@@ -298,13 +295,3 @@ class Table:
         self.version = handle.version()
         self.epoch = handle.transaction_version(APP) or 0
         self.unsure = False
-
-
-def one_line(error: Exception) -> str:
-    """Return a message without delta-rs's colours, arrows, lines and stack traces."""
-    lines = []
-    for line in DECORATION.sub("", str(error)).splitlines():
-        if STACK_TRACE.match(line):
-            break
-        lines.append(line.strip())
-    return ": ".join(filter(None, lines)) or type(error).__name__

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from coordinator.delta_table import one_line
 from coordinator.digest import digest
 from coordinator.disk import Disk
+from coordinator.failures import one_line
 from coordinator.log import LostTarget
 from coordinator.records import TargetMetadata
 from coordinator.tables import BusyError

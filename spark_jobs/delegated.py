@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from coordinator.config import Config
-from coordinator.delta_table import one_line
 from coordinator.digest import of_halves
+from coordinator.failures import one_line
 from coordinator.log import LostTarget
 from coordinator.pinned import NAMES, REGEX, Pinned
 from coordinator.proposals import Proposal

@@ -112,12 +112,11 @@ def _stage(
     """Start Spark, and a coordinator in this driver that also listens to Kafka clients."""
     from coordinator.topics import DictCatalog  # noqa: PLC0415 - the command's help needs none
     from spark_jobs import embed  # noqa: PLC0415 - the same
-    from spark_jobs.session import log_option, spark_session  # noqa: PLC0415 - the same
+    from spark_jobs.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
 
     catalog = DictCatalog({CLICKS: 6})
     shutil.rmtree(folder / "store", ignore_errors=True)
-    # The JVM lives for a minute: its optimising compiler would take longer than it saves.
-    options = f"{log_option()} -XX:TieredStopAtLevel=1"
+    options = f"{log_option()} {SHORT_LIVED}"
     with console.status("starting Spark …"):
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")

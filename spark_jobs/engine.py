@@ -8,7 +8,6 @@ fair scheduler where the session has one. Found by the entry point `muster.engin
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from coordinator.config import Config
 from coordinator.engine import Job
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import TargetComputed
+from coordinator.failures import gist
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal, written
 from coordinator.source import Source, position_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 AT_ONCE = 4
 """Groups that are computed at once."""
 POOL = "muster"
-CAUSE = re.compile(r"^(?:: |Caused by: )(.+)$", re.MULTILINE)
-"""The lines of a Java stack trace that say something."""
 logger = logging.getLogger("muster.spark")
 
 
@@ -209,9 +207,7 @@ def _failures_in_one_line() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        text = str(error)
-        causes = dict.fromkeys(CAUSE.findall(text))
-        raise RuntimeError(": ".join(causes) or text.partition("\n")[0]) from error
+        raise RuntimeError(gist(error)) from error
 
 
 @contextmanager

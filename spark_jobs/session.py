@@ -31,6 +31,13 @@ LOCAL_CONF = {
 }
 """What makes a session on one machine start and answer fast; conf/spark-defaults.conf says why."""
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""JVM options for a life of minutes: the optimising compiler would take longer than it saves.
+
+Without that compiler the JVM reserves 48 MiB for its code instead of 240, and Spark fills them in a
+minute: then nothing more is compiled, and queries fail.
+"""
+
 
 def spark_session(
     app_name: str = "muster", master: str | None = None, conf: dict[str, str] | None = None

@@ -17,6 +17,8 @@ from coordinator_core import group
 from hypothesis import HealthCheck, settings
 from table_engine import engine
 
+from spark_jobs.session import SHORT_LIVED
+
 __all__ = ["engine", "group"]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +33,7 @@ settings.register_profile(
 settings.load_profile("muster")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # For all JVMs that tests start: none lives long enough to repay an optimising compiler.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} -XX:+UseSerialGC")
 
 
 def pytest_configure(config):

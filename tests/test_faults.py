@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from table_engine import rows_of, write_rows
 
 from coordinator import Coordinator, target
+from coordinator.cli import FAILURE, guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.tables import BusyError
 from coordinator.target_table import path_of
@@ -92,16 +93,27 @@ def test_damage_is_named_or_costs_nothing(store):
     damage.damaged(store, seed=1, times=12)
 
 
+OF_JAVA = (
+    "An error occurred while calling o7.save.\n: a.b.SparkException: [WRITE] not written\n"
+    "\tat a.b.c(D.scala:1)\nCaused by: java.io.IOException: No space left on device\n\tat e.f"
+)
+GIST = "a.b.SparkException: [WRITE] not written: java.io.IOException: No space left on device"
+
+
 def test_a_spark_job_that_fails_says_so_in_one_line():
-    text = (
-        "An error occurred while calling o7.save.\n: a.b.SparkException: [WRITE] not written\n"
-        "\tat a.b.c(D.scala:1)\nCaused by: java.io.IOException: No space left on device\n\tat e.f"
-    )
     with pytest.raises(RuntimeError) as error, _failures_in_one_line():
-        raise Py4JError(text)
-    assert str(error.value) == (
-        "a.b.SparkException: [WRITE] not written: java.io.IOException: No space left on device"
-    )
+        raise Py4JError(OF_JAVA)
+    assert str(error.value) == GIST
+
+
+def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
+    def command():
+        raise Py4JError(OF_JAVA)
+
+    with pytest.raises(SystemExit) as end:
+        guarded(command)
+    assert end.value.code == FAILURE
+    assert capsys.readouterr().err == f"muster: {GIST} (MUSTER_DEBUG=1 shows where)\n"
 
 
 # Around the job, with an engine that delivers as Spark does -----------------------------------------

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from spark_jobs.session import SHORT_LIVED
+
 BLOCK = re.compile(
     r"^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
 )
@@ -35,7 +37,7 @@ def run(file: Path, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TERM": "dumb",
         "COLUMNS": "80",
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",  # half the time in so short a life
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,  # half the time
     }
     command = f"{'python' if file.suffix == '.py' else 'sh'} {shlex.quote(str(file))} 2>errors"
     done = subprocess.run(

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 
 from coordinator import Coordinator
 from coordinator.config import Config
+from spark_jobs.session import SHORT_LIVED
 
 from .node import LARGE, SMALL, Teller, answer_all, listen
 
@@ -20,7 +21,7 @@ SPARK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JVM = f"{SHORT_LIVED} -XX:+UseSerialGC"
 NEVER_S = 600.0
 
 
