@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -101,23 +102,41 @@ def removed(part: Part) -> RemoveAction:
 def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[pa.Table]:
     """Yield the rows after a position, a piece at a time, in order and none missing.
 
+    The next piece is read, in a thread, while the caller works on this one.
+
     Raises
     ------
     CorruptLog
         A file is gone or damaged, or rows are missing before it.
     """
+    pieces = _read_parts(folder, parts, after)
+    with ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader:
+        coming = reader.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = reader.submit(next, pieces, None)
+            yield piece
+
+
+def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
     expected = after + 1
     for part in parts:
         if part.last < expected:
             continue
         for piece in _pieces(folder, part):
-            rows = piece.filter(pc.greater_equal(piece["position"], expected))
+            rows = _from(piece, expected)
             positions = rows["position"].to_numpy()
             if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
                 raise CorruptLog(f"rows from {expected} on are missing in or before {part.path}")
             if len(rows):
                 expected += len(rows)
                 yield rows
+
+
+def _from(rows: pa.Table, position: int) -> pa.Table:
+    """Return the rows from a position on; most often all, and they are not copied then."""
+    if not len(rows) or rows["position"][0].as_py() >= position:
+        return rows
+    return rows.filter(pc.greater_equal(rows["position"], position))
 
 
 def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:

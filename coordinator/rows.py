@@ -33,6 +33,11 @@ class Seen:
         shared = list(map(self._texts.setdefault, words, words))
         return list(map(shared.__getitem__, codes))
 
+    def ids(self, column: pa.Array) -> list[str | None]:
+        """Return a column of strings of which hardly two are equal."""
+        words = column.to_pylist()
+        return list(map(self._texts.setdefault, words, words))
+
     def names(self, column: pa.Array) -> list[tuple[str, ...]]:
         """Return a column of JSON lists of names."""
         words, codes = _coded(column)
@@ -166,8 +171,7 @@ def _spans(array: pa.ListArray, seen: Seen) -> list[tuple[Any, ...]]:
     return [spans[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
-def _tuples(array: pa.ListArray, seen: Seen) -> list[tuple[str | None, ...]]:
-    texts = seen.texts(array.flatten())
+def _tuples(array: pa.ListArray, texts: list[str | None]) -> list[tuple[str | None, ...]]:
     lengths = array.value_lengths().to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths).tolist()
     return [
@@ -182,8 +186,9 @@ _DECODERS: dict[str, Callable[[Any, Seen], list[Any]]] = {
     "target": _spans,
     "assigned": _spans,
     "pending": _spans,
-    "member_ids": _tuples,
-    "topics": _tuples,
+    "member_id": lambda array, seen: seen.ids(array),
+    "member_ids": lambda array, seen: _tuples(array, seen.ids(array.flatten())),
+    "topics": lambda array, seen: _tuples(array, seen.texts(array.flatten())),
     "racks": lambda array, _: [tuple(map(tuple, racks)) for racks in array.to_pylist()],
     "settings": lambda array, _: [dict(items) for items in array.to_pylist()],
 }

@@ -7,6 +7,7 @@ has everything.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -78,15 +79,16 @@ def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
         if position > until:
             logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
             continue
+        found: deque[Batch] = deque()
         try:
-            pieces = list(read_parts(table.path, there[position]))
+            for rows in read_parts(table.path, there[position]):
+                found += batches(rows, seen)
         except CorruptLog as error:
             logger.warning("snapshot %d is passed over: %s", position, error)
             continue
-        pieces.reverse()
-        while pieces:
-            for batch in batches(pieces.pop(), seen):
-                yield Batch(position, batch.at_ms, batch.epoch, batch.records)
+        while found:
+            batch = found.popleft()
+            yield Batch(position, batch.at_ms, batch.epoch, batch.records)
         return
 
 

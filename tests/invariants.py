@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import patch
 
 import numpy as np
 
+from coordinator import owners as ownership
 from coordinator import snapshot
-from coordinator.replay import replay
+from coordinator.replay import replay, replay_all
 from coordinator.state import FREE, HASH_BITS, Computation, State, fingerprint
 
 
@@ -116,11 +118,15 @@ def check_replays(state, records):
 
 
 def replayed(records):
-    """A new state from records."""
-    state = State()
+    """A new state from records, one by one; in one go, as in a load, they make the same."""
+    records, state, loaded = list(records), State(), State()
     for record in records:
         replay(state, record)
-    check(state)
+    with patch.object(ownership, "MANY", 1):  # as if this were a large group
+        replay_all(loaded, records)
+    for each in (state, loaded):
+        check(each)
+    assert fingerprint(loaded) == fingerprint(state)
     return state
 
 

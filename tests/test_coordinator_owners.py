@@ -1,0 +1,97 @@
+"""Who holds each partition: what many members claim at once is what they claim one by one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from coordinator import owners
+from coordinator.errors import IllegalStateError
+from coordinator.owners import claim, claim_all
+from coordinator.records import CurrentMember, MemberMetadata
+from coordinator.replay import replay_all
+from coordinator.spans import TopicKey
+from coordinator.state import FREE, Group, Member, NameList, State
+
+SEEDS = range(300)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch):
+    monkeypatch.setattr(owners, "MANY", 1)
+
+
+def member(number):
+    name = f"m{number}"
+    return Member(MemberMetadata("g", name), NameList(()), CurrentMember("g", name), number)
+
+
+def case(seed):
+    """Holdings of members over a few topics: most often apart, often beside each other."""
+    choice = random.Random(seed)
+    step = choice.choice([1, 1, 3, 40])
+    clash = choice.random() < 0.3
+    at, claims = {}, []
+    for number in range(1, choice.randint(2, 12)):
+        spans = {}
+        for _ in range(choice.randint(0, 3)):
+            name = choice.choice("abc")
+            first = at.get(name, choice.randint(0, 2)) + choice.randrange(step)
+            at[name] = first + choice.randint(1, 4)
+            # An equal key that is another object, as two files of a log may bring them.
+            spans[name] = (TopicKey(name, f"{name}-id"), first, at[name], 5)
+            at[name] -= clash and choice.random() < 0.3
+        claims.append((member(number), tuple(span for _, span in sorted(spans.items()))))
+    choice.shuffle(claims)
+    held = [(member(99), ((TopicKey("a", "a-id"), 0, 2, 5),))] if choice.random() < 0.2 else []
+    return held, claims
+
+
+def outcome(claiming, held, claims):
+    group = Group("g")
+    for one in held:
+        claim(group, *one)
+    try:
+        claiming(group, claims)
+    except IllegalStateError as error:
+        return str(error)
+    found = {key: np.trim_zeros(serials, "b").tolist() for key, serials in group.owners.items()}
+    return {key: serials for key, serials in found.items() if serials}
+
+
+def one_by_one(group, claims):
+    for one in claims:
+        claim(group, *one)
+
+
+@pytest.mark.behaviour("G-7", "G-66")
+def test_at_once_is_as_one_by_one():
+    found = [outcome(one_by_one, *case(seed)) for seed in SEEDS]
+    assert [outcome(claim_all, *case(seed)) for seed in SEEDS] == found
+    refused = [one for one in found if isinstance(one, str)]
+    assert len(refused) > 20
+    assert len(found) - len(refused) > 100
+
+
+def test_most_are_written_as_arrays(monkeypatch):
+    """What lies close together never goes the slow way."""
+    monkeypatch.setattr(owners, "claim", None)
+    key, group = TopicKey("a", "a-id"), Group("g")
+    claim_all(group, [(member(n), ((key, 2 * n, 2 * n + 1, 5),)) for n in range(5, 0, -1)])
+    assert group.owners[key].tolist() == [FREE, FREE, 1, 0, 2, 0, 3, 0, 4, 0, 5]
+
+
+@pytest.mark.behaviour("G-66")
+def test_the_order_of_records_counts():
+    """What one gives up another may hold after it, and not before."""
+    held = ((TopicKey("a", "a-id"), 0, 4, 5),)
+    metas = [MemberMetadata("g", name) for name in ("m1", "m2")]
+    has, gives = CurrentMember("g", "m1", 5, 5, assigned=held), CurrentMember("g", "m1", 6, 5)
+    takes = CurrentMember("g", "m2", 6, 5, assigned=held)
+    state = State()
+    replay_all(state, [*metas, has, gives, takes])
+    assert state.groups["g"].owners[held[0][0]].tolist() == [2, 2, 2, 2]
+    with pytest.raises(IllegalStateError, match=r"m2 claims a\[0..3\] that another one holds"):
+        replay_all(State(), [*metas, has, takes, gives])
