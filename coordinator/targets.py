@@ -7,6 +7,8 @@ beside it are the targets of single members that came after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress, repeat
+from operator import is_not
 from typing import NamedTuple
 
 import numpy as np
@@ -244,8 +246,10 @@ class Targets(Mapping[str, Spans]):
         own, was, had = self._own, before._own, before._ranges
         if self._ranges is not None or had is None or self.whole is not before.whole:
             return
-        changed = [i for i, spans in own.items() if was.get(i, NOT_THERE) is not spans]
-        changed += [i for i in was if i not in own]
+        # No loop: it would hold the interpreter while heartbeats wait.
+        then = map(was.get, own, repeat(NOT_THERE))
+        changed = list(compress(own, map(is_not, own.values(), then)))
+        changed += was.keys() - own.keys()
         if len(changed) <= len(own) // 2:
             now = {i: spans for i in changed if (spans := self.get(i))}
             self._ranges = _joined(_columns(now), _without(had, changed))
