@@ -13,8 +13,8 @@ from coordinator.errors import IllegalStateError
 from coordinator.spans import Holding, TopicKey
 from coordinator.state import FREE, Group, Member
 
-MANY = 1000
-"""So many spans are worth arrays of their own."""
+MANY = 100
+"""So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
 """Spans are written as one array when no more than so many times as long as they are together."""
 
@@ -91,12 +91,12 @@ def _at_once(
     one says which.
     """
     spans = list(chain.from_iterable(holding for _, holding in claims))
-    if len(spans) < MANY:
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(span[0] for span in spans))}
+    if not spans or len(spans) < MANY * len(numbers):
         return None
     keys, first, end, _ = zip(*spans, strict=True)
     counts = [len(holding) for _, holding in claims]
     serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     topics = np.array(list(map(numbers.__getitem__, keys)))
     columns = _Columns(np.array(first), np.array(end), serials)
     order = np.lexsort((columns.first, topics))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.clock import wall_ms
+from coordinator.columns import SCHEMA
 from coordinator.disk import Disk
 from coordinator.log import CommitFailed, CorruptLog
 
@@ -111,10 +113,19 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
     """
     pieces = _read_parts(folder, parts, after)
     with ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader:
-        coming = reader.submit(next, pieces, None)
-        while (piece := coming.result()) is not None:
-            coming = reader.submit(next, pieces, None)
+        coming = _ahead(reader, pieces)
+        while (piece := coming()) is not None:
+            coming = _ahead(reader, pieces)
             yield piece
+
+
+def _ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:
+    """Return what waits for the next piece, which is being read."""
+    try:
+        return reader.submit(next, pieces, None).result
+    except RuntimeError:  # the program is ending: no thread does anything new, now or later
+        reader.shutdown(wait=False, cancel_futures=True)
+        return partial(next, pieces, None)
 
 
 def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
@@ -123,7 +134,7 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
         if part.last < expected:
             continue
         for piece in _pieces(folder, part):
-            rows = _from(piece, expected)
+            rows = piece.slice(np.searchsorted(piece["position"].to_numpy(), expected))
             positions = rows["position"].to_numpy()
             if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
                 raise CorruptLog(f"rows from {expected} on are missing in or before {part.path}")
@@ -132,19 +143,15 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
                 yield rows
 
 
-def _from(rows: pa.Table, position: int) -> pa.Table:
-    """Return the rows from a position on; most often all, and they are not copied then."""
-    if not len(rows) or rows["position"][0].as_py() >= position:
-        return rows
-    return rows.filter(pc.greater_equal(rows["position"], position))
-
-
 def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     path = os.path.join(folder, part.path)
     rows = 0
     try:
         with pq.ParquetFile(path) as plain:
             names = plain.schema_arrow.names
+        # Parquet has checksums of its pages only: under another name a column would be missed.
+        if unknown := set(names) - set(SCHEMA.names):
+            raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
         coded = [AS_TEXT_ONCE] if AS_TEXT_ONCE in names else None
         with pq.ParquetFile(path, read_dictionary=coded, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from lives import claimed, life, replayed, rows_of
@@ -135,6 +136,16 @@ def blot(path):
     with open(path, "rb+") as file:
         file.seek(os.path.getsize(path) // 3)
         file.write(b"\xff" * 200)
+
+
+def test_a_damaged_name_of_a_column_is_refused_by_name(tmp_path):
+    """A file's end has no checksum: one bit of it, and a column would be missed without a word."""
+    written(tmp_path)
+    part = newest_part(tmp_path)
+    names = {"rebalance_timeout_ms": "rebalance_timeout_mr"}
+    pq.write_table(pq.read_table(part).rename_columns(names), part)
+    with pytest.raises(CorruptLog, match=f"{part} has a column 'rebalance_timeout_mr' that no"):
+        list(read(tmp_path))
 
 
 @pytest.mark.parametrize("harm", [lambda path: cut(path, 0.5), blot, os.unlink])

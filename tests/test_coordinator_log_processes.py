@@ -15,9 +15,16 @@ import pytest
 from conftest import ROOT
 from lives import life
 
+from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog, read, table
 from coordinator.log import CLAIM
 from coordinator.tables import read_delta
+
+AT_THE_END = """
+import atexit, sys
+from coordinator.delta_log import read
+atexit.register(lambda: print(sum(len(batch.records) for batch in read(sys.argv[1]))))
+"""
 
 
 class Other:
@@ -130,3 +137,19 @@ def test_a_writer_stopped_anywhere_writes_nothing_after_its_successor(tmp_path, 
         assert "ended: another coordinator claimed" in zombie.wait_for("fenced")
         assert successor.append(life(7), 2) == successor.position
     check_order(tmp_path)
+
+
+def test_a_log_is_read_while_its_program_ends(tmp_path):
+    """No thread begins then any more, and none is needed."""
+    log = DeltaLog.open(tmp_path, LogConfig())
+    log.claim("me", "", 1)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    log.close()
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{3 * len(life(1))}\n", done.stderr
