@@ -31,8 +31,8 @@ file. The first two together grow by 0.3 ms with every commit since the last che
 made after 14. One member joins 100,000: about 110 ms are the computation in its thread, most of
 them strings that become columns (the last targets' are kept), and 15 to 30 ms each the join and the
 installation with their commits; each waits for a heartbeat's commit that is under way. Loading:
-three records a member are three Python objects a member; a third of the time they are decoded, while
-the next rows are read in a thread beside, and half of it replayed.
+three records a member are three Python objects a member; a third of the time they are decoded,
+while the next rows are read in a thread beside, and half of it replayed.
 """
 
 
