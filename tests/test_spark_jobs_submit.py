@@ -55,6 +55,11 @@ def test_a_submitted_job(given, tmp_path):
     expected = get_assignor("sticky").assign(GroupSpec.from_arrow(*given)).to_arrow()
     written = read_delta(DeltaTable(tmp_path / "out")).sort_by(ORDER)
     assert written.to_pylist() == expected.sort_by(ORDER).to_pylist()
+    done = submit(*words)
+    assert done.returncode == 0, done.stderr
+    again = json.loads(done.stdout)
+    assert (again["version"], again["already_written"]) == (0, True)
+    assert DeltaTable(tmp_path / "out").version() == 0
 
 
 @pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="finds the project's own .venv")
