@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from assignors.arrays import Longs
 from coordinator.errors import IllegalStateError
 from coordinator.spans import Holding, TopicKey
 from coordinator.state import FREE, Group, Member
 
+Serials: TypeAlias = NDArray[np.int32]
+"""Who holds each partition of a topic: a member's serial, or FREE."""
+Addition: TypeAlias = tuple[Serials, Serials]
+"""A part of a topic's serials, and what is to be added to it."""
 MANY = 100
 """So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
@@ -73,28 +78,28 @@ def claim_all(group: Group, claims: Sequence[tuple[Member, Holding]]) -> None:
 class _Columns(NamedTuple):
     """Spans, and the serial of each one's new holder."""
 
-    first: NDArray[np.int64]
-    end: NDArray[np.int64]
-    serial: NDArray[np.int32]
+    first: Longs
+    end: Longs
+    serial: Serials
 
-    def at(self, places: NDArray[np.int64]) -> _Columns:
+    def at(self, places: Longs) -> _Columns:
         """Return some of them."""
         return _Columns(self.first[places], self.end[places], self.serial[places])
 
 
-def _at_once(
-    group: Group, claims: Sequence[tuple[Member, Holding]]
-) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]] | None:
-    """Return parts of the ownership arrays with what is to be added to them.
+def _at_once(group: Group, claims: Sequence[tuple[Member, Holding]]) -> list[Addition] | None:
+    """Return what is to be added, by topic, and nothing yet added.
 
     None when that would not be quicker than one by one, or when a claim must be refused: one by
     one says which.
     """
     spans = list(chain.from_iterable(holding for _, holding in claims))
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(span[0] for span in spans))}
-    if not spans or len(spans) < MANY * len(numbers):
+    if not spans:
         return None
     keys, first, end, _ = zip(*spans, strict=True)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    if len(spans) < MANY * len(numbers):
+        return None
     counts = [len(holding) for _, holding in claims]
     serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
     topics = np.array(list(map(numbers.__getitem__, keys)))
@@ -110,10 +115,8 @@ def _at_once(
     return found
 
 
-def _of_topic(
-    group: Group, key: TopicKey, spans: _Columns
-) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
-    """Return the same of one topic; its spans are sorted."""
+def _of_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
+    """Return what is to be added to one topic's; its spans are sorted. None as for `_at_once`."""
     first, end, serial = spans
     start, stop = int(first[0]), int(end[-1])
     if stop - start > SPREAD_MAX * (end - first).sum() or np.any(first[1:] < end[:-1]):
@@ -127,7 +130,7 @@ def _of_topic(
     return window, added
 
 
-def _owners(group: Group, key: TopicKey, end: int) -> NDArray[np.int32]:
+def _owners(group: Group, key: TopicKey, end: int) -> Serials:
     """Return the owners of a topic's partitions, with room up to one of them."""
     owners = group.owners.get(key)
     if owners is not None and len(owners) >= end:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import singledispatch
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from coordinator.errors import IllegalStateError
@@ -152,28 +153,26 @@ def _current(record: CurrentMember, state: State) -> None:
 
 def _current_all(records: Iterable[CurrentMember], state: State) -> None:
     """Change the state by `_current` for each; what many claim who held nothing is one claim."""
-    of: Group | None = None
-    claims: list[tuple[Member, Holding]] = []
-    for record in records:
-        group = state.groups.get(record.group_id)
-        member = None if group is None else group.members.get(record.member_id)
-        if group is None or member is None:
+    for group_id, some in groupby(records, attrgetter("group_id")):
+        group = state.groups.get(group_id)
+        if group is None:
             continue
-        holds = member.current.assigned or member.current.pending
-        if of is not None and (holds or group is not of):
-            claim_all(of, claims)
-            claims = []
-        of = group
-        if holds:
-            _current(record, state)
-            continue
-        if record.assigned:
-            claims.append((member, record.assigned))
-        if record.pending:
-            claims.append((member, record.pending))
-        _at(group, member, record)
-    if of is not None:
-        claim_all(of, claims)
+        claims: list[tuple[Member, Holding]] = []
+        for record in some:
+            member = group.members.get(record.member_id)
+            if member is None:
+                continue
+            if member.current.assigned or member.current.pending:
+                claim_all(group, claims)
+                claims.clear()
+                _current(record, state)
+                continue
+            if record.assigned:
+                claims.append((member, record.assigned))
+            if record.pending:
+                claims.append((member, record.pending))
+            _at(group, member, record)
+        claim_all(group, claims)
 
 
 @_replay.register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -159,24 +159,21 @@ def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[i
 
 
 def _spans(array: pa.ListArray, seen: Seen) -> list[tuple[Any, ...]]:
-    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
     ranges = array.flatten()
     first = ranges.field("first_partition").to_numpy()
     columns = [seen.keys(ranges), first.tolist()]
     columns.append((first + ranges.field("partition_count").to_numpy()).tolist())
     if ranges.type.num_fields > len(columns) + 1:
         columns.append(ranges.field("assignment_epoch").to_numpy().tolist())
-    spans = tuple(zip(*columns, strict=True))
-    ends = np.cumsum(lengths).tolist()
-    return [spans[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+    return _tuples(array, zip(*columns, strict=True))
 
 
-def _tuples(array: pa.ListArray, texts: list[str | None]) -> list[tuple[str | None, ...]]:
+def _tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the lists of a column whose values, all of them in a row, are these."""
+    whole = tuple(values)
     lengths = array.value_lengths().to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths).tolist()
-    return [
-        tuple(texts[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)
-    ]
+    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
 _DECODERS: dict[str, Callable[[Any, Seen], list[Any]]] = {

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from assignors import SpecError
+from coordinator.failures import gist
 
 RUN_VERSION = 1
 """A run id is a Delta application id; all of a run is its transaction number 1."""
@@ -89,7 +90,7 @@ class TableRef:
                 return pq.read_table(self.path)
             return read_delta(self._opened())
         except (DeltaError, pa.ArrowException, OSError) as error:
-            raise SpecError(f"{what} {self}: cannot be read: {_line(error)}") from None
+            raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
 
     def _opened(self) -> DeltaTable:
         try:
@@ -225,7 +226,3 @@ def _sync(name: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

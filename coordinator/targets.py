@@ -246,7 +246,7 @@ class Targets(Mapping[str, Spans]):
         own, was, had = self._own, before._own, before._ranges
         if self._ranges is not None or had is None or self.whole is not before.whole:
             return
-        # No loop: it would hold the interpreter while heartbeats wait.
+        # Without a loop of ours: heartbeats wait for the interpreter half as long.
         then = map(was.get, own, repeat(NOT_THERE))
         changed = list(compress(own, map(is_not, own.values(), then)))
         changed += was.keys() - own.keys()

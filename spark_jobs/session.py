@@ -35,7 +35,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """JVM options for a life of minutes: the optimising compiler would take longer than it saves.
 
 Without that compiler the JVM reserves 48 MiB for its code instead of 240, and Spark fills them in a
-minute: then nothing more is compiled, and queries fail.
+minute: then nothing more is compiled, and a query may fail.
 """
 
 

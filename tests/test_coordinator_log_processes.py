@@ -13,9 +13,8 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT
-from lives import life
+from lives import claimed, life
 
-from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog, read, table
 from coordinator.log import CLAIM
 from coordinator.tables import read_delta
@@ -141,8 +140,7 @@ def test_a_writer_stopped_anywhere_writes_nothing_after_its_successor(tmp_path, 
 
 def test_a_log_is_read_while_its_program_ends(tmp_path):
     """No thread begins then any more, and none is needed."""
-    log = DeltaLog.open(tmp_path, LogConfig())
-    log.claim("me", "", 1)
+    log = claimed(tmp_path)
     for epoch in (1, 2, 3):
         log.append(life(epoch), epoch + 1)
     log.close()

@@ -37,7 +37,7 @@ def run(file: Path, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TERM": "dumb",
         "COLUMNS": "80",
-        "JAVA_TOOL_OPTIONS": SHORT_LIVED,  # half the time
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,  # half the time in so short a life
     }
     command = f"{'python' if file.suffix == '.py' else 'sh'} {shlex.quote(str(file))} 2>errors"
     done = subprocess.run(
