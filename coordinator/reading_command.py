@@ -17,10 +17,10 @@ import typer
 from assignors import SpecError
 from coordinator import reading_tables
 from coordinator.cli import load_config
+from coordinator.history.log_reader import Reading, parse_as_of, shown_time
+from coordinator.history.view_rows import description, explained, group_rows, history_rows
 from coordinator.kafka_json import camel
 from coordinator.log import LostTarget
-from coordinator.reading import Reading, parse_as_of, shown_time
-from coordinator.view_rows import description, explained, group_rows, history_rows
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")]

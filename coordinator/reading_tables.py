@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from coordinator.epochs import NOTICED
+from coordinator.history.epoch_history import NOTICED
 
 Row = Mapping[str, Any]
 

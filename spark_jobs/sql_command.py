@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.reading import Reading, parse_as_of
+from coordinator.history.log_reader import Reading, parse_as_of
 from coordinator.reading_tables import ROWS_SHOWN, print_rows, terminal
 from spark_jobs.show import as_json
 

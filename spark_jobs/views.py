@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from coordinator.reading import AsOf, Reading
+from coordinator.history.log_reader import AsOf, Reading
 
 NEWEST = 2**63 - 1
 """The position of views that go on with the log."""

@@ -12,9 +12,9 @@ from chispa.dataframe_comparer import assert_df_equality
 from stories import all_stories, played, stored
 
 from coordinator.config import Config
-from coordinator.history import History
-from coordinator.reading import Reading
-from coordinator.view_rows import description, epoch_rows, group_rows, history_rows
+from coordinator.history.log_reader import Reading
+from coordinator.history.ownership_history import History
+from coordinator.history.view_rows import description, epoch_rows, group_rows, history_rows
 
 pytestmark = pytest.mark.spark
 

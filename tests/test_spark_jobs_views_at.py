@@ -14,8 +14,9 @@ from assignors import SpecError
 from coordinator.config import Config, LogConfig
 from coordinator.delta_log import DeltaLog
 from coordinator.digest import digest
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import description, history_rows
 from coordinator.log import Batch
-from coordinator.reading import Reading, shown_time
 from coordinator.records import (
     CurrentMember,
     GroupMetadata,
@@ -26,7 +27,6 @@ from coordinator.records import (
     TopicChanged,
 )
 from coordinator.spans import TopicKey
-from coordinator.view_rows import description, history_rows
 
 pytestmark = pytest.mark.spark
 

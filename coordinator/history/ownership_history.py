@@ -1,4 +1,4 @@
-"""history: who owned what in one group, from when until when, and why it came and went.
+"""ownership_history: who owned what in one group, from when until when, and why it came and went.
 
 The twin of the SQL view `assignment_history` (spark_jobs/sql), in the same words and with the same
 rows; tests compare them. Pure: records in, rows out.
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import NamedTuple
 
-from coordinator.epochs import SUBSCRIBED_ANEW, Cause, Epochs
 from coordinator.events import JOIN
+from coordinator.history.epoch_history import SUBSCRIBED_ANEW, Cause, Epochs
 from coordinator.records import CurrentMember, GroupMetadata, MemberMetadata, Record, Tombstone
 from coordinator.spans import Holding, TopicKey, minus, plain, split, stamped, union
 

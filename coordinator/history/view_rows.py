@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.config import Config
-from coordinator.epochs import Epoch
 from coordinator.events import Describe
 from coordinator.groups import describe
-from coordinator.history import STATIC_RETURN, History, Moment, Ownership
-from coordinator.reading import shown_time
+from coordinator.history.epoch_history import Epoch
+from coordinator.history.log_reader import shown_time
+from coordinator.history.ownership_history import STATIC_RETURN, History, Moment, Ownership
 from coordinator.spans import Spans, TopicKey, plain, stamped
 from coordinator.state import GroupState, State
 

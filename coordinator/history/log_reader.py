@@ -1,4 +1,4 @@
-"""reading: what a store says, now or as of a position or a time, without a claim and a JVM."""
+"""log_reader: what a store says, now or as of a position or a time, without a claim and a JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assignors import SpecError
 from coordinator.delta_log import table
 from coordinator.delta_table import Table, transact
 from coordinator.disk import Disk
-from coordinator.history import History
+from coordinator.history.ownership_history import History
 from coordinator.log import Batch, LogError, NoLog
 from coordinator.parts import Part, parts_of, read_parts
 from coordinator.records import Record, TopicChanged

@@ -1,4 +1,4 @@
-"""epochs: what the log tells about the epochs of one group: a row of the view `epochs` each.
+"""epoch_history: what the log tells about the epochs of one group: a row of the view `epochs` each.
 
 Pure: records in, rows out. A target takes in all group epochs since the target before it: their
 reasons are why it gives and takes.

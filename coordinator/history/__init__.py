@@ -1,0 +1,1 @@
+"""history: what a store says, now or as of a position or a time, without a coordinator or a JVM."""
