@@ -14,6 +14,7 @@ from coordinator.wire.codec import Api
 from coordinator.wire.connection import Connection
 from coordinator.wire.reading import WireError
 from coordinator.wire.sasl import HASHES, MECHANISMS, Login, Scram, Users, Verifier
+from coordinator.wire.session import subject_of
 
 SCRAM = tuple(HASHES)
 
@@ -89,15 +90,19 @@ def test_scram(users, mechanism, name, password):
     side = Side(users)
     assert int(side.scram(mechanism, name, password).error_code) == 0
     assert side.connection.known
-    assert side.ask(Api.LIST_GROUPS, 4).request.api is Api.LIST_GROUPS
+    asked = side.ask(Api.LIST_GROUPS, 4)
+    assert asked.request.api is Api.LIST_GROUPS
+    assert asked.request.session.principal == f"User:{name}"
 
 
 @pytest.mark.parametrize(("name", "password"), [("ann", "secret"), ("o=ne,two", "böse,=")])
 def test_plain(users, name, password):
     for acts_as in ("", name):
         side = Side(users)
+        assert side.connection.session.principal == "User:ANONYMOUS"
         assert int(side.plain(name, password, acts_as).error_code) == 0
         assert side.connection.known
+        assert side.connection.session.principal == f"User:{name}"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,7 @@ def test_who_is_not_known_is_refused_and_learns_nothing(users, name, password):
     side = Side(users)
     side.plain(name, password)
     assert side.connection.refused
+    assert side.connection.session.principal == "User:ANONYMOUS"
     side.connection.receive(request_frame(Api.LIST_GROUPS, 4))
     assert side.connection.next_request() is None, "nothing after it is looked at"
     if name:
@@ -210,3 +216,19 @@ def test_a_file_of_users_that_is_none(tmp_path, text, message):
     assert message in str(error.value)
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read"):
         Users.read(str(tmp_path / "nowhere.toml"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        ({}, ""),
+        ({"subject": ((("countryName", "DE"),), (("commonName", "ann"),))}, "CN=ann,C=DE"),
+        ({"subject": ((("commonName", "a,b"), ("userId", "7")),)}, r"CN=a\,b+UID=7"),
+        ({"subject": ((("commonName", "# x "),),)}, r"CN=\# x\ "),
+    ],
+)
+def test_a_certificate_names_a_principal_as_rfc_2253_writes_it(subject, name):
+    assert subject_of(subject) == name
+    connection = Connection("/1.2.3.4", 10_000, 10, subject=name)
+    assert connection.session.principal == (f"User:{name}" if name else "User:ANONYMOUS")
+    assert connection.session.host == "1.2.3.4"

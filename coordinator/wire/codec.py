@@ -17,6 +17,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from coordinator.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.reading import Reader, WireError, entity_reader, read_whole, shape_of
+from coordinator.wire.session import Session
 from coordinator.wire.writing import EntityWriter, Values, Written, entity_writer
 
 __all__ = [
@@ -109,6 +110,8 @@ class Request:
         What a heartbeat means, kept for the next one: it most often is the same.
     told
         Of each group and member of this conversation whether the last answer brought partitions.
+    session
+        Who asks.
     """
 
     api: Api
@@ -119,6 +122,7 @@ class Request:
     client_host: str = ""
     event: Heartbeat | None = None
     told: dict[tuple[str, str], bool] = field(default_factory=dict)
+    session: Session = field(default_factory=Session)
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
@@ -131,6 +135,7 @@ class Request:
             self.client_host,
             self.event,
             self.told,
+            self.session,
         )
 
 

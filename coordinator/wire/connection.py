@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from coordinator.wire.codec import HEAD, LENGTH, Api, Request, decode, encode
 from coordinator.wire.reading import WireError
 from coordinator.wire.sasl import Login
+from coordinator.wire.session import Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 ID_END = HEAD.size
@@ -41,6 +42,13 @@ class Connection:
         How large a request may be, and how many may wait for their answers.
     login
         What clients must do before anything else; None lets everybody in.
+    subject
+        Of the certificate that the client showed; "" without one. A login wins over it.
+
+    Attributes
+    ----------
+    session
+        Who the client is; nobody in particular until it has logged in.
     """
 
     def __init__(
@@ -49,7 +57,11 @@ class Connection:
         request_bytes_max: int,
         in_flight_max: int,
         login: Login | None = None,
+        subject: str = "",
     ) -> None:
+        self.session = Session(host=client_host.removeprefix("/"))
+        if subject:
+            self.session.principal = principal_of(subject)
         self._client_host = client_host
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
@@ -105,6 +117,8 @@ class Connection:
                     raise WireError(f"{request.api.name} before the client has logged in")
                 if request.api is not Api.API_VERSIONS:
                     asked.frame = encode(request, self._login.answer(request))
+                    if self.known:
+                        self.session.principal = principal_of(self._login.name)
                     continue
             return asked
         return None
@@ -131,6 +145,7 @@ class Connection:
         request = decode(frame)
         request.client_host = self._client_host
         request.told = self._told
+        request.session = self.session
         if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
             self._last, self._last_words = request, frame[ID_END:]
         return request

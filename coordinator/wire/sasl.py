@@ -15,6 +15,7 @@ import secrets
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kio.schema.errors import ErrorCode
@@ -167,12 +168,15 @@ class Login:
     ----------
     done, failed
         Neither while it is under way.
+    name
+        Who the client says it is; true once `done`.
     """
 
     users: Users
     mechanisms: Sequence[str]
     done: bool = False
     failed: bool = False
+    name: str = ""
     _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
     """What is to be called with the client's next messages."""
 
@@ -201,15 +205,21 @@ class Login:
             self._steps = [self._plain]
         elif served:
             scram = Scram(self.users, mechanism)
-            self._steps = [scram.first, scram.final]
+            self._steps = [partial(self._scram_first, scram), scram.final]
         code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
         return {"error_code": code, "mechanisms": self.mechanisms}
+
+    def _scram_first(self, scram: Scram, message: bytes) -> bytes:
+        said = scram.first(message)
+        self.name = scram.name
+        return said
 
     def _plain(self, message: bytes) -> bytes:
         parts = message.decode().split("\0")
         if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password (RFC 4616)
             raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
         acts_as, name, password = parts
+        self.name = name
         if acts_as not in {"", name} or not self.users.is_right(name, password):
             raise LoginError("wrong name or password")
         return b""
@@ -220,11 +230,12 @@ def _too_early(_message: bytes) -> bytes:
 
 
 class Scram:
-    """One exchange of SCRAM."""
+    """One exchange of SCRAM; `name` is who the client says it is."""
 
     def __init__(self, users: Users, mechanism: str) -> None:
         self._users = users
         self._mechanism = mechanism
+        self.name = ""
         self._begun = ""
         self._nonce = ""
         self._verifier: Verifier | None = None
@@ -239,6 +250,7 @@ class Scram:
             raise LoginError("the first message is not one of SCRAM without channel binding")
         if acts_as not in {"", f"a={fields['n']}"}:
             raise LoginError("nobody may act as somebody else")
+        self.name = name
         self._verifier = self._users.verifier(name, self._mechanism)
         self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)
         salt, iterations = _encoded(self._verifier.salt), self._verifier.iterations

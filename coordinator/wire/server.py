@@ -25,6 +25,7 @@ from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.reading import WireError
 from coordinator.wire.requests import call_of, frame_of
 from coordinator.wire.sasl import Login
+from coordinator.wire.session import subject_of
 
 BACKLOG = 4096
 GATHER_LINKS, GATHER_S = 64, 0.004
@@ -198,6 +199,7 @@ class Link(asyncio.Protocol):
             config.request_bytes_max,
             config.in_flight_max,
             server.login() if server.login else None,
+            subject_of(transport.get_extra_info("peercert")),
         )
         if len(server.links) >= config.connections_max:
             self.drop("full")
