@@ -90,12 +90,15 @@ class Keeper:
     def _renew(self) -> None:
         """Renew the lease while we load and serve; a fenced coordinator has none to renew.
 
+        Where nobody is answered any more it is given back, so that a stand-by takes over.
         Whoever has it now has most likely claimed the log: then we end, even if nobody asks us
         anything.
         """
         assert self._lease is not None
         runner = self._loop.runner
-        if runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
+        if self._loop.ended:
+            self._lease.release()
+        elif runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
             self._loop.call(lambda: runner.confirmed([]))
 
     def _topics(self) -> None:

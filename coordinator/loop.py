@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from coordinator import futures
 from coordinator.computing import Computing
 from coordinator.engine import Engine
-from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import ComputeTarget, Event, ResolveRegexes
 from coordinator.runner import Answer, Runner
-from coordinator.status import Status
+from coordinator.status import Status, refusal
 
 TICK_S = 0.05
 RETRY_S = 1.0
@@ -36,7 +36,7 @@ class Item:
     """Events that are asked together, and who waits for the answers."""
 
     events: list[Event]
-    future: Future[list[Answer]]
+    future: Future[Any]
     since: float
     call: Callable[[], object] | None = None
 
@@ -49,6 +49,9 @@ class Loop:
         self._queue: deque[Item] = deque()
         self._wake = threading.Condition()
         self._open = True
+        self._ended = False
+        self._items: list[Item] = []
+        """Those of this round; what is left of them when the loop dies is refused."""
         self._idle_s = 0.0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
         self._resolving: set[str] = set()
@@ -71,6 +74,11 @@ class Loop:
         self.computing.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @property
+    def ended(self) -> bool:
+        """Whether nobody is answered any more, because the loop was closed or died."""
+        return self._ended
+
     def submit(self, events: list[Event]) -> Future[list[Answer]]:
         """Ask; the future has one answer an event once all may be answered."""
         return self._put(Item(events, Future(), time.monotonic()))
@@ -78,7 +86,7 @@ class Loop:
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop's thread, where it may read the state."""
         future: Future[T] = Future()
-        self._put(Item([], future, time.monotonic(), function))  # type: ignore[arg-type]
+        self._put(Item([], future, time.monotonic(), function))
         return future
 
     def _put(self, item: Item) -> Future[list[Answer]]:
@@ -87,11 +95,7 @@ class Loop:
                 self._queue.append(item)
                 self._wake.notify()
                 return item.future
-        closed = GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down.")
-        if item.call is None:
-            item.future.set_result([closed] * len(item.events))
-        else:
-            item.future.set_exception(closed)
+        _refuse(item)
         return item.future
 
     # In the loop's thread ------------------------------------------------------------------------
@@ -100,15 +104,19 @@ class Loop:
         try:
             while self._wait():
                 self._round()
-            self._round()
+            while self._queue:
+                self._round()
         except BaseException:
-            logger.exception("the coordinator's loop ends")
-            raise
+            logger.exception("the coordinator's loop ends: a stand-by may take the store over")
         finally:
             self.runner.status = Status.CLOSED
             with self._wake:
                 self._open = False
-            self._round()
+                left = [*self._items, *self._queue]
+                self._queue.clear()
+            for item in left:
+                _refuse(item)
+            self._ended = True
 
     def _wait(self) -> bool:
         """Wait for something to do; False when it is time to stop."""
@@ -133,7 +141,7 @@ class Loop:
             self._retry_load()
         elif self.runner.status is Status.FENCED:
             self.computing.give_up_all()
-        items = self._take()
+        items = self._items = self._take()
         events = [event for item in items for event in item.events]
         answers = self.runner.confirmed(self.runner.run(events)) if events else []
         self._answer(items, answers)
@@ -148,7 +156,8 @@ class Loop:
             self._idle_s = 0.0
         for item in items:
             if item.call is not None:
-                self._do_call(item)
+                _do_call(item, item.call)
+        self._items = []
         self.runner.tick(TIMERS_A_ROUND)
         if self.runner.status is Status.ACTIVE and self.runner.log.housekeeping_due():
             self.care_due.set()
@@ -156,14 +165,16 @@ class Loop:
             self._start(task)
 
     def _take(self) -> list[Item]:
-        """Take what waits, up to the size of a batch."""
+        """Take what waits and is still wanted, up to the size of a batch."""
         most = self.runner.config.log.batch_records_max
         items: list[Item] = []
         taken = 0
         with self._wake:
             while self._queue and taken < most:
-                items.append(self._queue.popleft())
-                taken += len(items[-1].events)
+                item = self._queue.popleft()
+                if futures.begin(item.future):
+                    items.append(item)
+                    taken += len(item.events)
         return items
 
     @staticmethod
@@ -171,16 +182,8 @@ class Loop:
         at = 0
         for item in items:
             if item.call is None:
-                item.future.set_result(answers[at : at + len(item.events)])
+                futures.answer(item.future, answers[at : at + len(item.events)])
                 at += len(item.events)
-
-    @staticmethod
-    def _do_call(item: Item) -> None:
-        assert item.call is not None
-        try:
-            item.future.set_result(item.call())  # type: ignore[arg-type]
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            item.future.set_exception(error)
 
     def _retry_load(self) -> None:
         time.sleep(RETRY_S)
@@ -209,3 +212,21 @@ class Loop:
             self.submit([found.result()])
 
         future.add_done_callback(done)
+
+
+def _do_call(item: Item, call: Callable[[], object]) -> None:
+    try:
+        found = call()
+    except Exception as error:  # noqa: BLE001 - handed to whoever waits
+        futures.fail(item.future, error)
+    else:
+        futures.answer(item.future, found)
+
+
+def _refuse(item: Item) -> None:
+    """Answer what nobody will decide any more; who has an answer keeps it."""
+    closed = refusal(Status.CLOSED)
+    if item.call is None:
+        futures.answer(item.future, [closed] * len(item.events))
+    else:
+        futures.fail(item.future, closed)

@@ -16,11 +16,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from coordinator import api
+from coordinator import api, futures
 from coordinator.api import HeartbeatAnswer
 from coordinator.beats import run_beats
 from coordinator.clock import wall_ms
@@ -54,7 +54,6 @@ from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
 if TYPE_CHECKING:
     from coordinator.wire.serving import Serving
 
-T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -360,7 +359,10 @@ class Coordinator:
         return self._loop.computing.cancel(group_id)
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
-        """Ask many things as one batch, without waiting: one answer an event, in order."""
+        """Ask many things as one batch, without waiting: one answer an event, in order.
+
+        What is cancelled before its turn is not done.
+        """
         return self._loop.submit(list(events))
 
     # How a request goes --------------------------------------------------------------------------
@@ -371,7 +373,7 @@ class Coordinator:
         if version == 0 and fields.get("member_epoch") == JOIN and fields.get("member_id") == "":
             fields["member_id"] = str(uuid.uuid4())  # G-12: version 0 may join without an id
         found = self._loop.submit([Heartbeat(**fields)])
-        return _then(found, lambda answers: api.heartbeat_answer(answers[0]))
+        return futures.then(found, lambda answers: api.heartbeat_answer(answers[0]))
 
     def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
         answers = self._loop.submit([event]).result()
@@ -452,17 +454,3 @@ def _described(answer: Answer) -> dict[str, Any]:
         return {"error_code": int(answer.code), "error_message": answer.message}
     assert isinstance(answer.response, dict)
     return answer.response
-
-
-def _then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
-    """Return a future of what `shape` makes of another one's outcome."""
-    out: Future[T] = Future()
-
-    def done(found: Future[Any]) -> None:
-        try:
-            out.set_result(shape(found.result()))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            out.set_exception(error)
-
-    future.add_done_callback(done)
-    return out
