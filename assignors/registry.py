@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
 from assignors.errors import SpecError
 from assignors.range import RangeAssignor
@@ -68,8 +69,27 @@ def get_assignor(name: str, **options: object) -> Assignor:
         else:
             known = ", ".join(assignor_names())
             raise SpecError(f"unknown assignor {name!r}: the known ones are {known}")
+    for option in options:
+        if not _takes(make, option):
+            _refuse_option(name, option)
     try:
         return make(**options)
     except TypeError as error:
         given = ", ".join(options) or "no options"
-        raise SpecError(f"assignor {name!r} does not take {given}: {error}") from None
+        raise SpecError(f"assignor {name!r} cannot be made with {given}: {error}") from None
+
+
+def _takes(make: Callable[..., Assignor], option: str) -> bool:
+    """Tell whether a callable has a keyword; what has no signature is asked by calling it."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except ValueError:
+        return True
+    open_ended = any(it.kind is it.VAR_KEYWORD for it in parameters.values())
+    return open_ended or option in parameters
+
+
+def _refuse_option(name: str, option: str) -> NoReturn:
+    others = [other for other, make in _BUILT_IN.items() if _takes(make, option)]
+    remedy = f", or use {' or '.join(others)}" if others else ""
+    raise SpecError(f"assignor {name!r} takes no option {option!r}: leave it out{remedy}")

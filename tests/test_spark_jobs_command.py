@@ -142,7 +142,7 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         ([], '{"topics": {}, "members": {}}\n{"topics": 1, "members": {}}', "line 2: topics is 1"),
         ([], '{"assignor": 7, "topics": {}, "members": {}}', "assignor is 7"),
         (["--assignor", "best"], "{}", "unknown assignor 'best': the known ones are range, sticky, uniform"),
-        (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' does not take imbalance"),
+        (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' takes no option 'imbalance': leave it out, or use sticky\n"),
         (["--assignor", "sticky", "--imbalance", "x"], json.dumps(SPEC), "imbalance is 'x'"),
         (["nowhere.json"], "", "nowhere.json cannot be read: No such file"),
         (["--plot", "x.pdf"], json.dumps(SPEC), "give a name that ends in .png or .svg"),
