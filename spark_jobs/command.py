@@ -17,6 +17,7 @@ from coordinator.cli import load_config
 from coordinator.config import Config
 from coordinator.tables import TableRef, replace_text
 from spark_jobs import job, show
+from spark_jobs.outputs import check_spec_output
 
 
 class Engine(StrEnum):
@@ -147,6 +148,8 @@ def _specs(
     config: Config,
 ) -> None:
     """Assign every group of a JSON source; nothing is printed before all are read and computed."""
+    if output.path is not None:
+        check_spec_output(output.path, source)
     text = sys.stdin.buffer.read() if source == "-" else _read(source)
     try:
         specs = objects_of_json(text)

@@ -31,6 +31,7 @@ from coordinator.tables import (
     table_lock,
     written_by,
 )
+from spark_jobs.outputs import check_table_output, is_delta_output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -141,6 +142,7 @@ def run(job: Job, config: Config) -> Done:
         Another run holds the output.
     """
     get_assignor(job.options.assignor, **job.options.given(config))
+    _check_output(job)
     run_id = job.run_id or str(uuid.uuid4())
     delta = job.output is not None and is_delta_output(job.output)
     with table_lock(job.output) if job.output is not None else nullcontext():
@@ -152,9 +154,12 @@ def run(job: Job, config: Config) -> Done:
     return done
 
 
-def is_delta_output(path: str) -> bool:
-    """Tell whether an output is written as Delta: everything but a name that ends in .parquet."""
-    return not path.endswith(".parquet")
+def _check_output(job: Job) -> None:
+    if job.output is None:
+        return
+    read = {"--members": job.members, "--topics": job.topics, "--owned": job.owned}
+    paths = {option: table.path for option, table in read.items() if table is not None}
+    check_table_output(job.output, paths, job.previous.path if job.previous else None)
 
 
 def _pinned(job: Job) -> Job:
@@ -166,7 +171,7 @@ def _pinned(job: Job) -> Job:
         and job.output is not None
         and Path(job.output).exists()
     ):
-        previous = TableRef.of(job.output, "output") if _has_content(job.output) else None
+        previous = TableRef.of(job.output, "--output") if _has_content(job.output) else None
     return replace(
         job,
         members=job.members.pinned(),

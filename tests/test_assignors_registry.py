@@ -52,8 +52,16 @@ def test_the_known_ones():
     ("name", "options", "message"),
     [
         ("nope", {}, "unknown assignor 'nope': the known ones are range, sticky, uniform"),
-        ("range", {"imbalance": 1}, "assignor 'range' takes no option 'imbalance': leave it out, or use sticky"),
-        ("uniform", {"max_moves": 1}, "assignor 'uniform' takes no option 'max_moves': leave it out, or"),
+        (
+            "range",
+            {"imbalance": 1},
+            "assignor 'range' takes no option 'imbalance': leave it out, or use sticky",
+        ),
+        (
+            "uniform",
+            {"max_moves": 1},
+            "assignor 'uniform' takes no option 'max_moves': leave it out, or",
+        ),
         ("uniform", {"speed": 1}, "assignor 'uniform' takes no option 'speed': leave it out"),
         ("sticky", {"imbalance": -1}, "imbalance is -1: give a whole number"),
         ("sticky", {"imbalance": True}, "imbalance is True"),

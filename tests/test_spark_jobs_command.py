@@ -243,6 +243,61 @@ def test_bad_tables(muster_here, tables, words, message):
     assert content(tables / "out") == before
 
 
+def listing(folder):
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("topics", "--output 'topics' is --topics too: it would be replaced"),
+        ("../{}/members.parquet", "is --members too"),
+        ("topics/out", "--output 'topics/out' and --topics 'topics' lie in one another"),
+        (".", "lie in one another"),
+        ("claims", "--output 'claims' is --owned too"),
+        ("out.json", "for JSON leave --output out and redirect what is printed"),
+        ("out.CSV", "to a Delta table or a .parquet file"),
+        ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output is a local folder"),
+        ("file", "is a file: name a folder"),
+        ("full", "is a folder with other content"),
+        ("full.parquet", "is a folder, as Spark writes Parquet"),
+    ],
+)
+def test_an_output_that_would_destroy_or_litter_is_refused(muster_here, tables, output, message):
+    (tables / "file").write_text("mine")
+    for name in ("full", "full.parquet"):
+        (tables / name).mkdir()
+        pq.write_table(pa.table({"mine": [1]}), tables / name / "part.parquet")
+    owned = pa.table([["m00"], ["a"], [0], [1]], schema=claim_schema())
+    write_deltalake(tables / "claims", owned)
+    before = listing(tables)
+    words = ["--output", output.format(tables.name), "--owned", "claims"]
+    refused(job(muster_here, tables, *words), message)
+    assert listing(tables) == before
+
+
+def claim_schema():
+    numbers = [(name, pa.int32()) for name in ("first_partition", "partition_count")]
+    return pa.schema([("member_id", pa.string()), ("topic", pa.string()), *numbers])
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("spec.json", "--output 'spec.json' is the spec too"),
+        ("out.parquet", "the assignment of a spec is JSON, name it .json"),
+        ("folder", "is a folder: the assignment of a spec is a JSON file"),
+        ("no/out.json", "its folder is not there"),
+    ],
+)
+def test_where_the_assignment_of_a_spec_may_not_go(muster_here, tmp_path, output, message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "spec.json").write_text(json.dumps(SPEC))
+    before = listing(tmp_path)
+    refused(muster_here("assign", "spec.json", "--output", output, cwd=tmp_path), message)
+    assert listing(tmp_path) == before
+
+
 def test_a_held_table_is_left_alone(muster, muster_here, tables):
     ok(job(muster_here, tables, "--output", "out"))
     with table_lock(str(tables / "out")):

@@ -95,7 +95,7 @@ def test_refusals(spark, nightly, tables):
     refusals = [
         (2, "twice: its ranges overlap", ["--owned", "twice.parquet", "--output", "out"]),
         (2, "previous: column 'member_id' is missing", ["--previous", "topics", "--output", "out"]),
-        (2, "Spark cannot replace Parquet in one step", ["--output", "members.parquet"]),
+        (2, "Spark cannot replace Parquet in one step", ["--output", "owned.parquet"]),
     ]
     for code, message, words in refusals:
         said = nightly(*words, code=code)
