@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coordinator import requests
+from coordinator import progress, requests
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog, table
@@ -83,7 +83,8 @@ def _pack(store: str, config: Config, now_ms: int) -> str:
     """Have the log packed by who may write it; returns who that was."""
     lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     if lease.holder() is not None:
-        _ask(store, lease)
+        with progress.task("the coordinator packs the log"):
+            _ask(store, lease)
         return "coordinator"
     lease.wait("refuse")
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator import progress
 from coordinator.cli import load_config
 
 
@@ -26,5 +27,6 @@ def compact(
     from coordinator.clock import wall_ms  # noqa: PLC0415
     from coordinator.compact import compact as compacted  # noqa: PLC0415
 
-    done = compacted(store, settings, wall_ms())
+    with progress.shown("compacting"):
+        done = compacted(store, settings, wall_ms())
     typer.echo(json.dumps(asdict(done)))

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.columns import SCHEMA
 from coordinator.disk import Disk
@@ -112,11 +113,16 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
         A file is gone or damaged, or rows are missing before it.
     """
     pieces = _read_parts(folder, parts, after)
-    with ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader:
+    rows = sum(part.last - max(part.first - 1, after) for part in parts if part.last > after)
+    with (
+        progress.task(f"reading the {os.path.basename(folder).removesuffix('s')}", rows) as reading,
+        ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader,
+    ):
         coming = _ahead(reader, pieces)
         while (piece := coming()) is not None:
             coming = _ahead(reader, pieces)
             yield piece
+            reading.advance(len(piece))
 
 
 def _ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from assignors import SpecError
-from coordinator import reading_tables
+from coordinator import progress, reading_tables
 from coordinator.cli import load_config
 from coordinator.history.log_reader import Reading, parse_as_of, shown_time
 from coordinator.history.view_rows import description, explained, group_rows, history_rows
@@ -33,7 +33,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
-    rows = group_rows(Reading(store, parse_as_of(as_of)).state())
+    with progress.shown("reading the groups"):
+        rows = group_rows(Reading(store, parse_as_of(as_of)).state())
     if _for_machines(json_):
         _print_json(rows)
     else:
@@ -49,13 +50,14 @@ def describe(
 ) -> None:
     """Describe a group: its members, what they own and are to own, its offsets."""
     reading = Reading(store, parse_as_of(as_of))
-    state = reading.state()
-    if group in state.groups:
-        try:
-            reading.read_target(state.groups[group])
-        except LostTarget as error:  # members go on with what they have, and so do we
-            typer.echo(f"muster: no targets are shown: {error}", err=True)
-    found = description(state, load_config(config), group)
+    with progress.shown("reading the group"):
+        state = reading.state()
+        if group in state.groups:
+            try:
+                reading.read_target(state.groups[group])
+            except LostTarget as error:  # members go on with what they have, and so do we
+                typer.echo(f"muster: no targets are shown: {error}", err=True)
+        found = description(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)
     found |= {"position": reading.position, "at": shown_time(reading.at_ms)}
@@ -76,7 +78,8 @@ def history(
     """Tell who owned what, from when until when, and why."""
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} of which topic? Give --topic too")
-    rows = history_rows(Reading(store, parse_as_of(as_of)).history(group))
+    with progress.shown("reading the history"):
+        rows = history_rows(Reading(store, parse_as_of(as_of)).history(group))
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
         if topic not in topics:
@@ -99,7 +102,8 @@ def explain(
     json_: Json = False,
 ) -> None:
     """Explain each group epoch: what began it, its target, and who got and lost what by it."""
-    epochs = explained(Reading(store, parse_as_of(as_of)).history(group))
+    with progress.shown("reading the history"):
+        epochs = explained(Reading(store, parse_as_of(as_of)).history(group))
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]
         if epoch not in known:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
 from assignors import SpecError
+from coordinator import progress
 from coordinator.cli import load_config
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
@@ -34,16 +36,23 @@ def trace(
     settings = load_config(config)
     playing = Trace(_stores(log), records=records, config=settings)
     try:
-        with _source(operations) as source:
+        with _source(operations) as source, _shown() as answers:
             for answer in run_lines(source, playing):
                 sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
                 sys.stdout.flush()
+                answers.advance()
     except UnicodeDecodeError as error:
         raise SpecError(f"{operations or 'standard input'} is not UTF-8: {error}") from None
     except TraceError as error:
         raise SpecError(str(error)) from None
     finally:
         playing.close()
+
+
+def _shown() -> AbstractContextManager[progress.Task]:
+    """Show how many operations are answered, where the answers themselves are not seen."""
+    label = "answering operations"
+    return progress.task(label) if sys.stdout.isatty() else progress.shown(label)
 
 
 def _source(operations: str | None) -> TextIO:

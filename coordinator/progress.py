@@ -1,0 +1,167 @@
+"""progress: what a command is doing, on a terminal's standard error, once it has taken 3 seconds.
+
+A command opens the display with `shown`; whatever runs inside it, in any thread, adds a line to it
+with `task`. Where no display is open (output piped, Muster embedded in another program) a task does
+nothing. Standard output stays for the answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DELAY_S = 3.0
+"""What takes less shows nothing."""
+POLL_S = 0.25
+BAR_WIDTH = 24
+
+Count: TypeAlias = tuple[int, int | None]
+"""How much is done, and of how much; None while that is unknown."""
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """Something that is being done, a line of the display.
+
+    Attributes
+    ----------
+    label
+        What is being done now.
+    done, total
+        Steps; None where it is unknown how many there are.
+    poll
+        Asked for both, if it is given.
+    """
+
+    label: str
+    total: int | None = None
+    poll: Callable[[], Count] | None = None
+    done: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def advance(self, steps: int = 1) -> None:
+        """Count steps that are done."""
+        self.done += steps
+
+    def say(self, label: str) -> None:
+        """Say what is being done now."""
+        self.label = label
+
+    def count(self) -> str:
+        """Return how much is done, as text."""
+        if self.total is None:
+            return f"{self.done:,}" if self.done else ""
+        return f"{self.done:,} of {self.total:,}"
+
+
+class _Display:
+    """Tasks on the terminal: kept from the beginning, drawn once the delay has passed."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="muster-progress", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._over.set()
+        self._thread.join()
+
+    def _draw(self) -> None:
+        if self._over.wait(DELAY_S):
+            return
+        from rich.console import Console  # noqa: PLC0415 - few commands take so long
+        from rich.live import Live  # noqa: PLC0415 - the same
+
+        console = Console(stderr=True)
+        with Live(
+            get_renderable=self._table, console=console, transient=True, redirect_stdout=False
+        ):
+            console.show_cursor()  # it would stay hidden if this process were killed
+            while True:
+                self._poll()
+                if self._over.wait(POLL_S):
+                    return
+
+    def _poll(self) -> None:
+        for one in list(self.tasks):
+            if one.poll is not None:
+                with suppress(Exception):  # what it looks at may just have ended
+                    one.done, one.total = one.poll()
+
+    def _table(self) -> Table:
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415 - as above
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        table, now = Table.grid(padding=(0, 1)), time.monotonic()
+        for one in list(self.tasks):
+            bar = ProgressBar(one.total, one.done, width=BAR_WIDTH, pulse=not one.total)
+            took = timedelta(seconds=int(now - one.began))
+            table.add_row(Text(one.label), bar, Text(one.count()), Text(str(took)))
+        return table
+
+
+_display: _Display | None = None
+
+
+@contextmanager
+def shown(label: str) -> Iterator[Task]:
+    """Show what happens meanwhile, if standard error is a terminal. For commands only.
+
+    Print no answer meanwhile: both may be the same terminal.
+
+    Parameters
+    ----------
+    label
+        What the command does.
+    """
+    global _display  # noqa: PLW0603 - a process has one terminal
+    if _display is not None or sys.stderr is None or not sys.stderr.isatty():
+        with task(label) as one:
+            yield one
+        return
+    _display = _Display()
+    try:
+        with task(label) as one:
+            yield one
+    finally:
+        _display.close()
+        _display = None
+
+
+@contextmanager
+def task(
+    label: str, total: int | None = None, poll: Callable[[], Count] | None = None
+) -> Iterator[Task]:
+    """Add a line to the display, if one is open, for as long as the block runs.
+
+    Parameters
+    ----------
+    label
+        What is being done.
+    total
+        How many steps there are, if that is known.
+    poll
+        Returns the steps done and their total. The display's thread calls it a few times a second
+        and passes over its errors. Without it, the block calls `Task.advance`.
+    """
+    display, one = _display, Task(label, total, poll)
+    if display is None:
+        yield one
+        return
+    display.tasks.append(one)
+    try:
+        yield one
+    finally:
+        display.tasks.remove(one)
