@@ -125,6 +125,11 @@ class DescribeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ListConfigured:
+    """The ids of groups that have settings of their own, whether or not the group exists."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
 
@@ -269,6 +274,7 @@ Event: TypeAlias = (
     | ConfigureGroup
     | AlterConfig
     | DescribeConfig
+    | ListConfigured
     | Prepare
     | Install
     | Propose

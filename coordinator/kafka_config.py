@@ -116,6 +116,12 @@ def _names(name: str, value: object) -> tuple[str, ...]:
     return found
 
 
+def kafka_settings(config: KafkaConfig) -> dict[str, str]:
+    """Return every setting as text, under Kafka's name."""
+    values = {name: getattr(config, field) for name, field in _NAMES.items()}
+    return {n: ",".join(v) if isinstance(v, tuple) else str(v) for n, v in values.items()}
+
+
 _GROUP_BOUNDED = {
     "consumer.session.timeout.ms": "session_timeout_ms",
     "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",

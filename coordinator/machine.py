@@ -23,6 +23,7 @@ from coordinator.events import (
     Heartbeat,
     HeartbeatResponse,
     Install,
+    ListConfigured,
     ListGroups,
     OffsetCommit,
     OffsetDelete,
@@ -85,6 +86,8 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return groups.alter(state, config, event)
         case DescribeConfig():
             return groups.described_config(state, config, event)
+        case ListConfigured():
+            return Result(response=sorted(state.settings))
         case Prepare():
             return external.prepare(state, config, event, now_ms)
         case Install():

@@ -5,7 +5,15 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from wire_side import CLICKS, NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, Side, side
+from wire_side import (
+    CLICKS,
+    NONE,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_ID,
+    UNSUPPORTED_VERSION,
+    Side,
+    side,
+)
 
 from coordinator.errors import ErrorCode
 from coordinator.wire.codec import VERSIONS, Api
@@ -89,14 +97,40 @@ def test_no_group_is_a_classic_one(side, version):
     assert int(group.error_code) == (69 if version >= 6 else NONE)
 
 
-@pytest.mark.parametrize("version", range(1, 11))
-def test_every_partition_begins_and_ends_at_offset_0(side, version):
-    partitions = [{"partition_index": p, "timestamp": -1} for p in (3, 4)]
+def offsets(side, version, timestamp):
+    partitions = [{"partition_index": p, "timestamp": timestamp} for p in (3, 4)]
     topics = [{"name": "clicks", "partitions": partitions}]
     words = {"replica_id": -1, "isolation_level": 0, "timeout": 0}
     (answer,) = side.ask(Api.LIST_OFFSETS, version, topics=topics, **words).topics
-    found = [(p.partition_index, p.offset, int(p.error_code)) for p in answer.partitions]
-    assert found == [(3, 0, NONE), (4, -1, UNKNOWN_TOPIC)]
+    known, unknown = answer.partitions
+    assert (unknown.partition_index, unknown.offset, int(unknown.error_code)) == (
+        4, -1, UNKNOWN_TOPIC,
+    )  # fmt: skip
+    assert known.timestamp in {None, -1}  # kio reads -1 as either
+    return known.offset, int(known.error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_partition_begins_and_ends_at_offset_0(side, version):
+    for place in (-1, -2):
+        assert offsets(side, version, place) == (0, NONE)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_no_record_has_a_time(side, version):
+    """B3: an offset beside timestamp -1 makes the Java client throw."""
+    for timestamp in (0, 1_700_000_000_000):
+        assert offsets(side, version, timestamp) == (-1, NONE)
+
+
+@pytest.mark.parametrize(
+    ("place", "since", "offset"),
+    [(-3, 7, -1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (-7, 12, -1), (-(2**63), 12, -1)],
+)
+def test_places_of_later_versions(side, place, since, offset):
+    for version in range(1, 12):
+        wanted = (offset, NONE) if version >= since else (-1, UNSUPPORTED_VERSION)
+        assert offsets(side, version, place) == wanted
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -249,64 +249,6 @@ def test_offsets_are_deleted_unless_the_group_subscribes(side):
     assert delete() == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
-# Settings of groups ------------------------------------------------------------------------------
-
-
-def settings(side, version=4, names=None, kind=32):
-    resource = {"resource_type": kind, "resource_name": "g", "configuration_keys": names}
-    (found,) = side.ask(Api.DESCRIBE_CONFIGS, version, resources=[resource]).results
-    return found
-
-
-def alter(side, *changes, version=1, kind=32, validate_only=False):
-    configs = [{"name": n, "config_operation": op, "value": value} for n, op, value in changes]
-    resource = {"resource_type": kind, "resource_name": "g", "configs": configs}
-    answer = side.ask(
-        Api.INCREMENTAL_ALTER_CONFIGS, version, resources=[resource], validate_only=validate_only
-    )
-    return int(answer.responses[0].error_code), answer.responses[0].error_message
-
-
-TIMEOUT, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_settings_are_set_one_by_one_and_go_back(side, version):
-    assert alter(side, (TIMEOUT, 0, "50000"), version=version) == (NONE, None)
-    assert alter(side, (INTERVAL, 0, "6000"), version=version) == (NONE, None)
-    assert side.runner.state.settings["g"] == {TIMEOUT: "50000", INTERVAL: "6000"}
-    assert alter(side, (TIMEOUT, 1, None), version=version) == (NONE, None)
-    assert side.runner.state.settings["g"] == {INTERVAL: "6000"}
-
-
-def test_what_cannot_be_set_is_said_and_nothing_is_set(side):
-    code, message = alter(side, (TIMEOUT, 0, "1"))
-    assert (code, message) == (ErrorCode.INVALID_CONFIG, f"{TIMEOUT} is '1': give 45000 to 60000")
-    for changes in ([(TIMEOUT, 2, "50000")], [(TIMEOUT, 0, "50000"), (TIMEOUT, 1, None)]):
-        code, message = alter(side, *changes)
-        assert code == ErrorCode.INVALID_REQUEST
-        assert TIMEOUT in message
-    code, message = alter(side, ("retention.ms", 0, "1"), kind=2)
-    assert (code, message) == (
-        ErrorCode.INVALID_REQUEST,
-        "Only groups have settings here (resource type 32).",
-    )
-    assert alter(side, (TIMEOUT, 0, "50000"), validate_only=True) == (NONE, None)
-    assert side.runner.state.settings == {}
-
-
-@pytest.mark.parametrize("version", range(1, 5))
-def test_settings_are_told_with_where_they_come_from(side, version):
-    alter(side, (TIMEOUT, 0, "50000"))
-    found = {c.name: (c.value, c.config_source) for c in settings(side, version).configs}
-    assert found[TIMEOUT] == ("50000", 8)
-    assert found[INTERVAL] == ("5000", 5)
-    assert found["consumer.assignor.max.moves"] == (None, 5)
-    (one,) = settings(side, version, names=[TIMEOUT]).configs
-    assert one.name == TIMEOUT
-    assert int(settings(side, version, kind=2).error_code) == ErrorCode.INVALID_REQUEST
-
-
 # When the coordinator cannot answer --------------------------------------------------------------
 
 REQUESTS = {
@@ -324,6 +266,11 @@ REQUESTS = {
         "group_id": "g", "topics": [{"name": "clicks", "partitions": [{"partition_index": 0}]}],
     },
     Api.DESCRIBE_CONFIGS: {"resources": [{"resource_type": 32, "resource_name": "g"}]},
+    Api.ALTER_CONFIGS: {
+        "resources": [{"resource_type": 32, "resource_name": "g", "configs": ()}],
+        "validate_only": False,
+    },
+    Api.LIST_CONFIG_RESOURCES: {"resource_types": [32]},
     Api.INCREMENTAL_ALTER_CONFIGS: {
         "resources": [{"resource_type": 32, "resource_name": "g", "configs": ()}],
         "validate_only": False,
@@ -348,7 +295,12 @@ def codes_of(message):
 
 @pytest.mark.parametrize(
     ("api", "version"),
-    [(api, v) for api in REQUESTS for v in range(VERSIONS[api][0], VERSIONS[api][1] + 1)],
+    [
+        (api, v)
+        for api in REQUESTS
+        for v in range(VERSIONS[api][0], VERSIONS[api][1] + 1)
+        if (api, v) != (Api.LIST_CONFIG_RESOURCES, 0)  # it asks nothing of groups
+    ],
 )
 def test_a_fenced_coordinator_says_so_in_every_version(side, api, version):
     side.storage.epoch += 1

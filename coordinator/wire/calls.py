@@ -9,6 +9,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from coordinator.events import Event
+from coordinator.kafka_config import KafkaConfig
 from coordinator.runner import Answer
 from coordinator.spans import kafka_id
 from coordinator.state import TopicView
@@ -29,6 +30,8 @@ class Cluster:
         Those that exist now.
     serves
         Whether this is the coordinator; not once another has taken the store over.
+    kafka
+        The settings that Kafka has, too.
     """
 
     node_id: int
@@ -38,6 +41,7 @@ class Cluster:
     topics: Callable[[], TopicView]
     serves: Callable[[], bool]
     with_login: bool = False
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,19 @@ NOBODY = {"node_id": -1, "host": "", "port": -1}
 MILLISECOND = timedelta(milliseconds=1)
 NO_NAME_SINCE = 12
 """Of Metadata; before, a topic without a known name had an empty one."""
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
+PLACES_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+"""What a negative timestamp of ListOffsets means, and since which version."""
+OFFSETS_NEWER = VERSIONS[Api.LIST_OFFSETS][1] + 1
+HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
+"""Those that an empty partition has an offset for."""
 GROUP_NOT_FOUND_SINCE = 6
 """Of DescribeGroups; before, an unknown group was a dead one."""
 
@@ -161,20 +174,30 @@ def describe_groups(request: Request, _cluster: Cluster) -> Call:
 
 
 def list_offsets(request: Request, cluster: Cluster) -> Call:
-    """Say that every partition begins and ends at 0: its data is elsewhere."""
+    """Say that every partition begins and ends at 0, and has no record of any time."""
     view = cluster.topics()
     topics = []
     for asked in request.body.topics:
         known = view.by_name.get(asked.name)
         count = known.partitions if known else 0
         partitions = [
-            {"partition_index": p, "error_code": ErrorCode.none, "offset": 0, "leader_epoch": 0}
-            if 0 <= p < count
-            else {"partition_index": p, "error_code": ErrorCode.unknown_topic_or_partition}
-            for p in (one.partition_index for one in asked.partitions)
+            {"partition_index": one.partition_index}
+            | _offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
+            for one in asked.partitions
         ]
         topics.append({"name": asked.name, "partitions": partitions})
     return ready({"topics": topics})
+
+
+def _offset(version: int, timestamp: int, *, exists: bool) -> dict[str, object]:
+    """Return the offset at a time, or at one of the places that stand for one."""
+    if not exists:
+        return {"error_code": ErrorCode.unknown_topic_or_partition}
+    if timestamp < 0 and version < PLACES_SINCE.get(timestamp, OFFSETS_NEWER):
+        return {"error_code": ErrorCode.unsupported_version}
+    if timestamp in HAVE_OFFSET:
+        return {"error_code": ErrorCode.none, "offset": 0, "leader_epoch": 0}
+    return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
 
 
 def produce(request: Request, _cluster: Cluster) -> Call:

@@ -57,6 +57,7 @@ class Api(IntEnum):
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     SASL_AUTHENTICATE = 36
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -64,6 +65,7 @@ class Api(IntEnum):
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
 
 
 LARGE = {
@@ -77,7 +79,7 @@ LARGE = {
 VERSIONS: dict[Api, tuple[int, int]] = {
     Api.PRODUCE: (3, 12),  # without it librdkafka does not fetch, and turns on a core instead
     Api.FETCH: (4, 18),
-    Api.LIST_OFFSETS: (1, 10),
+    Api.LIST_OFFSETS: (1, 11),
     Api.METADATA: (0, 13),  # below 12 as the highest, librdkafka aborts its process
     Api.OFFSET_COMMIT: (2, 10),
     Api.OFFSET_FETCH: (1, 10),
@@ -87,6 +89,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.SASL_HANDSHAKE: (1, 1),  # after version 0 come bytes without any frame
     Api.API_VERSIONS: (0, 4),
     Api.DESCRIBE_CONFIGS: (1, 4),
+    Api.ALTER_CONFIGS: (0, 2),
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.DELETE_GROUPS: (0, 2),
     Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
@@ -94,6 +97,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.DESCRIBE_CLUSTER: (0, 2),
     Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
     Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    Api.LIST_CONFIG_RESOURCES: (0, 1),
 }
 """The lowest and highest version of each API."""
 

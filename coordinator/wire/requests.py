@@ -14,10 +14,8 @@ from kio.schema.errors import ErrorCode as Code
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
-    AlterConfig,
     DeleteGroup,
     Describe,
-    DescribeConfig,
     HeartbeatResponse,
     ListGroups,
     OffsetCommit,
@@ -28,13 +26,11 @@ from coordinator.events import (
 from coordinator.records import OffsetCommitted
 from coordinator.runner import Answer
 from coordinator.wire import cluster as node
+from coordinator.wire import configs
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
 from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
 from coordinator.wire.heartbeats import heartbeat, note_answer
 
-GROUP_RESOURCE = 32
-DEFAULT_SOURCE, GROUP_SOURCE = 5, 8
-SET, DELETE = 0, 1
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
@@ -288,98 +284,16 @@ def _offset(partition: int, record: OffsetCommitted | None) -> dict[str, object]
     }
 
 
-# Settings of groups ------------------------------------------------------------------------------
-
-
-def describe_configs(request: Request, _cluster: Cluster) -> Call:
-    """DescribeConfigs, of groups."""
-    asked = request.body.resources
-    ours = [one for one in asked if one.resource_type == GROUP_RESOURCE]
-
-    def respond(answers: Sequence[Answer]) -> Values:
-        found = iter(answers)
-        return {
-            "results": [
-                _resource(one)
-                | (_config(one, next(found)) if one in ours else _not_ours() | {"configs": ()})
-                for one in asked
-            ]
-        }
-
-    return Call(respond, [DescribeConfig(one.resource_name) for one in ours])
-
-
-def _config(asked: Any, answer: Answer) -> dict[str, object]:  # noqa: ANN401 - one of kio's classes
-    if isinstance(answer, GroupError):
-        return _error(answer) | {"configs": ()}
-    values: Any = answer.response
-    return _error(None) | {
-        "configs": [
-            {
-                "name": name,
-                "value": value,
-                "read_only": False,
-                "config_source": GROUP_SOURCE if own else DEFAULT_SOURCE,
-                "is_sensitive": False,
-                "synonyms": (),
-                "documentation": None,
-            }
-            for name, (value, own) in values.items()
-            if not asked.configuration_keys or name in asked.configuration_keys
-        ]
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
+    node.HANDLERS
+    | configs.HANDLERS
+    | {
+        Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
+        Api.CONSUMER_GROUP_DESCRIBE: describe,
+        Api.LIST_GROUPS: list_groups,
+        Api.DELETE_GROUPS: delete_groups,
+        Api.OFFSET_COMMIT: offset_commit,
+        Api.OFFSET_FETCH: offset_fetch,
+        Api.OFFSET_DELETE: offset_delete,
     }
-
-
-def alter_configs(request: Request, _cluster: Cluster) -> Call:
-    """IncrementalAlterConfigs, of groups."""
-    asked = request.body
-    wanted = [_alteration(one, request.body.validate_only) for one in asked.resources]
-
-    def respond(answers: Sequence[Answer]) -> Values:
-        found = iter(answers)
-        outcomes = [one if isinstance(one, dict) else _error(next(found)) for one in wanted]
-        pairs = zip(asked.resources, outcomes, strict=True)
-        return {"responses": [_resource(one) | outcome for one, outcome in pairs]}
-
-    return Call(respond, [one for one in wanted if isinstance(one, AlterConfig)])
-
-
-def _alteration(asked: Any, validate_only: bool) -> AlterConfig | dict[str, object]:  # noqa: ANN401, FBT001
-    """Return what is to be altered, or the error that refuses it."""
-    if asked.resource_type != GROUP_RESOURCE:
-        return _not_ours()
-    changes: dict[str, str | None] = {}
-    for one in asked.configs:
-        if one.config_operation not in {SET, DELETE} or one.name in changes:
-            message = f"{one.name}: set it or delete it, once; it is no list to append to."
-            return {"error_code": Code.invalid_request, "error_message": message}
-        changes[one.name] = None if one.config_operation == DELETE else one.value or ""
-    return AlterConfig(asked.resource_name, changes, validate_only)
-
-
-def _resource(asked: Any) -> dict[str, object]:  # noqa: ANN401 - one of kio's classes
-    return {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
-
-
-def _not_ours() -> dict[str, object]:
-    message = "Only groups have settings here (resource type 32)."
-    return {"error_code": Code.invalid_request, "error_message": message}
-
-
-def _error(answer: Answer | None) -> dict[str, object]:
-    if isinstance(answer, GroupError):
-        return {"error_code": answer.code, "error_message": answer.message}
-    return {"error_code": Code.none, "error_message": None}
-
-
-HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = node.HANDLERS | {
-    Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
-    Api.CONSUMER_GROUP_DESCRIBE: describe,
-    Api.LIST_GROUPS: list_groups,
-    Api.DELETE_GROUPS: delete_groups,
-    Api.OFFSET_COMMIT: offset_commit,
-    Api.OFFSET_FETCH: offset_fetch,
-    Api.OFFSET_DELETE: offset_delete,
-    Api.DESCRIBE_CONFIGS: describe_configs,
-    Api.INCREMENTAL_ALTER_CONFIGS: alter_configs,
-}
+)

@@ -68,6 +68,7 @@ class Serving:
             topics=lambda: backend.topics,
             serves=lambda: backend.status not in gone,
             with_login=login is not None,
+            kafka=backend.config.kafka,
         )
         self._stop: Callable[[], object] = lambda: None
         begun: Future[None] = Future()
