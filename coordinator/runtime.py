@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -48,12 +48,14 @@ from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Clock, Runner, Steady
-from coordinator.state import TopicView
+from coordinator.state import State, TopicView
+from coordinator.status import Status, refusal
 from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
 
 if TYPE_CHECKING:
     from coordinator.wire.serving import Serving
 
+T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -271,13 +273,19 @@ class Coordinator:
         ]
 
     def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
-        """Return (group epoch, assignment epoch) of groups: cheap to ask again and again."""
+        """Return (group epoch, assignment epoch) of groups: cheap to ask again and again.
 
-        def look() -> list[tuple[int, int]]:
-            groups = [self._runner.state.groups.get(name) for name in api.as_list(group_ids)]
+        Raises
+        ------
+        GroupError
+            The coordinator does not serve: it is loading, fenced or closed.
+        """
+
+        def look(state: State) -> list[tuple[int, int]]:
+            groups = [state.groups.get(name) for name in api.as_list(group_ids)]
             return [(g.epoch, g.assignment_epoch) if g else (0, 0) for g in groups]
 
-        return self._loop.call(look).result()
+        return self._read(look)
 
     def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
@@ -329,8 +337,14 @@ class Coordinator:
         return self._ask(ConfigureGroup(group_id, settings), lambda _: {})  # type: ignore[arg-type]
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
-        """Return the settings of a group id that are not the defaults."""
-        return self._loop.call(lambda: dict(self._runner.state.settings.get(group_id, {}))).result()
+        """Return the settings of a group id that are not the defaults.
+
+        Raises
+        ------
+        GroupError
+            The coordinator does not serve: it is loading, fenced or closed.
+        """
+        return self._read(lambda state: dict(state.settings.get(group_id, {})))
 
     def consumer_group_prepare_assignment(self, group_id: str) -> dict[str, Any]:
         """Begin an external computation: an id, the group epoch, and the group as tables (K-42)."""
@@ -374,6 +388,20 @@ class Coordinator:
             fields["member_id"] = str(uuid.uuid4())  # G-12: version 0 may join without an id
         found = self._loop.submit([Heartbeat(**fields)])
         return futures.then(found, lambda answers: api.heartbeat_answer(answers[0]))
+
+    def _read(self, look: Callable[[State], T]) -> T:
+        """Read the state in the loop's thread; it may leave only while the log is ours."""
+
+        def read() -> T:
+            if self._runner.status is not Status.ACTIVE:
+                raise refusal(self._runner.status)
+            found = look(self._runner.state)
+            (seen,) = self._runner.confirmed([None])
+            if isinstance(seen, GroupError):
+                raise seen
+            return found
+
+        return self._loop.call(read).result()
 
     def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
         answers = self._loop.submit([event]).result()

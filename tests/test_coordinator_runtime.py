@@ -19,6 +19,7 @@ from coordinator import Coordinator, targets
 from coordinator import engine as engine_module
 from coordinator.config import Config, EngineConfig, LeaseConfig, TopicsConfig
 from coordinator.engine import LocalEngine
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
 from coordinator.log import MemoryLog, Storage
@@ -456,3 +457,24 @@ def test_who_was_taken_over_notices_though_nobody_asks(tmp_path):
         Coordinator.open(store, config=config, takeover="force"),
     ):
         wait_for(lambda: first.status == "fenced")
+
+
+def test_a_zombie_reads_nothing_to_anybody(tmp_path):
+    """Woken after its successor went on, it looks before it answers from its memory."""
+    store = tmp_path / "store"
+    config = Config(kafka=AT_ONCE, lease=LeaseConfig(renew_ms=3_600_000, check_ms=0))
+    reads = [
+        lambda zombie: zombie.group_epochs("g"),
+        lambda zombie: zombie.describe_group_config("g"),
+    ]
+    for read in reads:
+        with Coordinator.open(store, topics={"a": 4}, config=config, takeover="force") as zombie:
+            read(zombie)
+            with Coordinator.open(store, topics={"a": 4}, takeover="force"):
+                for _ in range(2):  # the second time it knows
+                    with pytest.raises(GroupError) as error:
+                        read(zombie)
+                    assert error.value.code is ErrorCode.NOT_COORDINATOR
+            assert zombie.status == "fenced"
+    with pytest.raises(GroupError, match="shut down"):
+        zombie.group_epochs("g")
