@@ -10,7 +10,7 @@ from coordinator import inbox, requests
 from coordinator.errors import GroupError
 from coordinator.lease import Lease
 from coordinator.loading import pack, write_snapshot
-from coordinator.log import LogError
+from coordinator.log import Fenced, LogError
 from coordinator.loop import Loop
 from coordinator.records import ACCEPTED
 from coordinator.status import Status
@@ -91,15 +91,20 @@ class Keeper:
         """Renew the lease while we load and serve; a fenced coordinator has none to renew.
 
         Where nobody is answered any more it is given back, so that a stand-by takes over.
-        Whoever has it now has most likely claimed the log: then we end, even if nobody asks us
-        anything.
+        When it is not ours any more the log says whether we are fenced, even if nobody asks us
+        anything. A lease that is gone says nothing: a successor gives it back when it closes.
         """
         assert self._lease is not None
         runner = self._loop.runner
         if self._loop.ended:
             self._lease.release()
         elif runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
-            self._loop.call(lambda: runner.confirmed([]))
+            try:
+                runner.log.look()
+            except Fenced:
+                self._loop.call(lambda: runner.confirmed([]))
+            else:
+                self._lease.retake()
 
     def _topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the loop."""

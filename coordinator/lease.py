@@ -112,16 +112,23 @@ class Lease:
     def claimed(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""
         self._epoch = epoch
-        self.renew(self._clock())
+        self.retake()
 
     def renew(self, now_ms: int) -> bool:
-        """Hold on for another while; False when somebody took the lease from us."""
+        """Hold on for another while; False when the lease is another's, or gone."""
         with self._locked():
             held = self._read()
-            if held is not None and held.token != self._token:
+            if held is None or held.token != self._token:
                 return False
             self._write(now_ms)
         return True
+
+    def retake(self) -> bool:
+        """Take the lease again if nobody has it; only while the log is seen to be ours.
+
+        The file may be gone because somebody removed it, or because a successor came and went.
+        """
+        return self._take(force=False) is None
 
     def release(self) -> None:
         """Give the lease back, so that a stand-by claims at once."""

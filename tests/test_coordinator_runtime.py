@@ -478,3 +478,24 @@ def test_a_zombie_reads_nothing_to_anybody(tmp_path):
             assert zombie.status == "fenced"
     with pytest.raises(GroupError, match="shut down"):
         zombie.group_epochs("g")
+
+
+def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_path):
+    """It was stopped all the time, so it has seen nothing; nobody asks it anything."""
+    config = Config(lease=LeaseConfig(renew_ms=3_600_000))
+    lease = tmp_path / "_lease.json"
+    with Coordinator.open(tmp_path, config=config) as zombie:
+        with Coordinator.open(tmp_path, config=config, takeover="force"):
+            pass
+        assert not lease.exists()
+        zombie._keeper._renew()
+        wait_for(lambda: zombie.status == "fenced")
+        assert not lease.exists()
+
+
+def test_a_lease_that_somebody_removed_is_taken_again(tmp_path):
+    config = Config(lease=LeaseConfig(renew_ms=20))
+    with Coordinator.open(tmp_path, config=config) as coordinator:
+        (tmp_path / "_lease.json").unlink()
+        wait_for((tmp_path / "_lease.json").exists)
+        assert coordinator.status == "active"
