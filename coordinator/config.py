@@ -106,6 +106,8 @@ class ServerConfig:
     insecure: bool = False
     http_listen: str = ""
     connections_max: int = 10_000
+    connections_per_address_max: int = 0
+    handshake_ms: int = 5_000
     in_flight_max: int = 64
     request_bytes_max: int = 1 << 20
     buffer_bytes_max: int = 1 << 28

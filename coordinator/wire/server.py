@@ -19,6 +19,7 @@ from coordinator.config import ServerConfig
 from coordinator.events import Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
+from coordinator.wire.acceptor import Acceptor, Place
 from coordinator.wire.calls import Call, Cluster
 from coordinator.wire.codec import LARGE
 from coordinator.wire.connection import Asked, Connection
@@ -27,7 +28,6 @@ from coordinator.wire.requests import call_of, frame_of
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import subject_of
 
-BACKLOG = 4096
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
@@ -72,21 +72,21 @@ class Server:
         self._cluster = cluster
         self._asked: list[tuple[Link, Asked, Call]] = []
         self._submitted = 0.0
-        self._listening: asyncio.Server | None = None
+        self._acceptors: list[Acceptor] = []
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._patrol = self.loop.create_task(self._watch())
 
-    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections of a bound socket."""
-        self._listening = await self.loop.create_server(
-            lambda: Link(self), sock=sock, ssl=tls, backlog=BACKLOG
+        self._acceptors.append(
+            Acceptor(sock, tls, self.config, self.metrics, lambda place: Link(self, place))
         )
 
     async def close(self) -> None:
         """Take no more connections, and close those there are."""
         self._patrol.cancel()
-        if self._listening is not None:
-            self._listening.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for link in list(self.links):
             link.close("server", "the server ends")
         self._writers.shutdown(cancel_futures=True)
@@ -173,8 +173,9 @@ class Server:
 class Link(asyncio.Protocol):
     """One socket, and the conversation over it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, place: Place) -> None:
         self._server = server
+        self._place = place
         self._loop = server.loop
         self._transport: asyncio.Transport | None = None
         self._parked: list[tuple[Asked, Call]] = []
@@ -190,24 +191,18 @@ class Link(asyncio.Protocol):
     # From the event loop -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, if there is room for another."""
+        """Begin."""
         server, config = self._server, self._server.config
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
+        self._place.taken = True
         self.connection = Connection(
-            f"/{peer[0]}" if peer else "/",  # as Kafka writes it
+            f"/{self._place.address}",  # as Kafka writes it
             config.request_bytes_max,
             config.in_flight_max,
             server.login() if server.login else None,
             subject_of(transport.get_extra_info("peercert")),
         )
-        if len(server.links) >= config.connections_max:
-            self.drop("full")
-            return
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         server.links.add(self)
-        server.metrics.connected(1)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes as they come."""
@@ -222,9 +217,8 @@ class Link(asyncio.Protocol):
         if self._wake is not None:
             self._wake.cancel()
         self._hold(0)
-        if self in self._server.links:
-            self._server.links.remove(self)
-            self._server.metrics.connected(-1)
+        self._server.links.discard(self)
+        self._place.release()
 
     def pause_writing(self) -> None:
         """Take no more requests of a client that does not read its answers."""

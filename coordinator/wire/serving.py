@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import resource
 import socket
 import ssl
 import threading
@@ -19,11 +18,10 @@ from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.state import TopicView
 from coordinator.status import Status
 from coordinator.wire import server
+from coordinator.wire.acceptor import files_kept, files_limit
 from coordinator.wire.calls import Cluster
 from coordinator.wire.sasl import MECHANISMS, Login, Users
 
-FILES_KEPT = 200
-"""File descriptors for everything but clients."""
 PORT_MAX = 65_535
 logger = logging.getLogger("muster.wire")
 
@@ -101,7 +99,7 @@ class Serving:
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         serving = server.Server(backend, self._cluster, config, login)
-        await serving.listen(self._socket, tls)
+        serving.listen(self._socket, tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
         await end.wait()
@@ -141,6 +139,8 @@ def check(config: ServerConfig) -> tuple[ssl.SSLContext | None, Callable[[], Log
         As `serve`.
     """
     tls, login = _tls(config), _login(config)
+    if not config.handshake_ms:
+        raise ConfigError("server.handshake_ms is 0: give 1 or more")
     _refuse_open(config, safe=tls is not None and bool(login or config.tls_client_ca))
     for name in ("advertised", "http_listen"):
         if getattr(config, name):
@@ -270,16 +270,15 @@ def _login(config: ServerConfig) -> Callable[[], Login] | None:
 
 
 def _room(connections_max: int) -> int:
-    """Let this process have as many files as it may; return how many clients that allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard == resource.RLIM_INFINITY or hard - FILES_KEPT >= connections_max:
+    """Return how many clients the file descriptors of this process allow, at most so many."""
+    files = files_limit()
+    most = files - files_kept()
+    if most >= connections_max:
         return connections_max
-    most = max(hard - FILES_KEPT, 1)
     logger.warning(
         "server.connections_max is %d, but this process may have %d files: %d connections",
         connections_max,
-        hard,
+        files,
         most,
     )
     return most

@@ -1,0 +1,178 @@
+"""acceptor: takes connections of a listening socket, counted before anything is done for them.
+
+A connection costs a file descriptor from its first packet on, long before a TLS handshake or a
+login has shown who is there. So it is counted when it is accepted, by the address that it comes
+from, and descriptors are kept back for the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+from coordinator.config import ServerConfig
+from coordinator.metrics import Metrics
+
+BACKLOG = 4096
+ACCEPTED_AT_ONCE = 64
+"""Connections that are accepted before those there are get their turn."""
+PAUSE_S = 0.5
+"""How long nothing is accepted after the system had no descriptor or no memory for it."""
+FILES_KEPT = 200
+"""File descriptors for everything but clients; half of those there may be, where that is less."""
+logger = logging.getLogger("muster.wire")
+
+
+class Place:
+    """The place of one connection, from its acceptance until it is given back, once.
+
+    Attributes
+    ----------
+    taken
+        Whether the connection's protocol has begun; whoever has it gives the place back.
+    """
+
+    def __init__(self, address: str, give_back: Callable[[str], None]) -> None:
+        self.address = address
+        self.taken = False
+        self._give_back: Callable[[str], None] | None = give_back
+
+    def release(self) -> None:
+        """Give it back; again, it is nothing."""
+        if self._give_back is not None:
+            self._give_back(self.address)
+            self._give_back = None
+
+
+class Acceptor:
+    """Accepts connections while there is room for them.
+
+    Parameters
+    ----------
+    sock
+        Bound; the acceptor closes it.
+    connect
+        Makes the protocol of a connection, which releases its place at its end.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        tls: ssl.SSLContext | None,
+        config: ServerConfig,
+        metrics: Metrics,
+        connect: Callable[[Place], asyncio.Protocol],
+    ) -> None:
+        self._socket = sock
+        self._tls = tls
+        self._config = config
+        self._metrics = metrics
+        self._connect = connect
+        self._open: Counter[str] = Counter()
+        self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._files_max = files_limit() - files_kept() // 2
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._accept)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for task in self._beginning:
+            task.cancel()
+
+    def _accept(self) -> None:
+        """Take the connections that wait."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                sock, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors, or no memory
+                logger.warning("no connection is accepted for %s s: %s", PAUSE_S, error)
+                self._loop.remove_reader(self._socket)
+                self._pause = self._loop.call_later(PAUSE_S, self._resume)
+                return
+            reason = self._full(sock.fileno(), peer[0])
+            if reason:
+                self._note_closed(peer[0], reason)
+                sock.close()
+            else:
+                self._take(sock, Place(peer[0], self._released))
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _full(self, descriptor: int, address: str) -> str | None:
+        """Return why there is no room for a connection; None while there is."""
+        config = self._config
+        if self._open.total() >= config.connections_max:
+            return "full"
+        if 0 < config.connections_per_address_max <= self._open[address]:
+            return "address"
+        # Descriptors are given out from the lowest on: so many are in use, whosever they are.
+        return "files" if descriptor >= self._files_max else None
+
+    def _take(self, sock: socket.socket, place: Place) -> None:
+        """Begin a connection."""
+        self._open[place.address] += 1
+        self._metrics.connected(1)
+        task = self._loop.create_task(self._begin(sock, place))
+        self._beginning.add(task)
+
+        def begun(done: asyncio.Task[None]) -> None:
+            self._beginning.discard(done)
+            if place.taken:
+                return
+            error = None if done.cancelled() else done.exception()
+            self._note_closed(place.address, "server" if done.cancelled() else "handshake", error)
+            sock.close()
+            place.release()
+
+        task.add_done_callback(begun)
+
+    async def _begin(self, sock: socket.socket, place: Place) -> None:
+        """Give a socket to its protocol: with TLS, once the client has shaken hands."""
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        patience_s = self._config.handshake_ms / 1000 if self._tls else None
+        await self._loop.connect_accepted_socket(
+            lambda: self._connect(place),
+            sock,
+            ssl=self._tls,
+            ssl_handshake_timeout=patience_s,
+            ssl_shutdown_timeout=patience_s,
+        )
+
+    def _released(self, address: str) -> None:
+        self._metrics.connected(-1)
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    def _note_closed(self, address: str, reason: str, error: BaseException | None = None) -> None:
+        logger.info("closes a connection of %s (%s): %s", address, reason, error or reason)
+        self._metrics.closed(reason)
+
+
+def files_limit() -> int:
+    """Let this process have as many file descriptors as it may; return how many those are."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def files_kept() -> int:
+    """Return how many descriptors clients leave to everything else."""
+    return min(FILES_KEPT, files_limit() // 2)
