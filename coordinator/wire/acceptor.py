@@ -20,8 +20,6 @@ from coordinator.config import ServerConfig
 from coordinator.metrics import Metrics
 
 BACKLOG = 4096
-ACCEPTED_AT_ONCE = 64
-"""Connections that are accepted before those there are get their turn."""
 PAUSE_S = 0.5
 """How long nothing is accepted after the system had no descriptor or no memory for it."""
 FILES_KEPT = 200
@@ -93,23 +91,22 @@ class Acceptor:
             task.cancel()
 
     def _accept(self) -> None:
-        """Take the connections that wait."""
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                sock, peer = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptors, or no memory
-                logger.warning("no connection is accepted for %s s: %s", PAUSE_S, error)
-                self._loop.remove_reader(self._socket)
-                self._pause = self._loop.call_later(PAUSE_S, self._resume)
-                return
-            reason = self._full(sock.fileno(), peer[0])
-            if reason:
-                self._note_closed(peer[0], reason)
-                sock.close()
-            else:
-                self._take(sock, Place(peer[0], self._released))
+        """Take one connection that waits: those that are here have their turn before the next."""
+        try:
+            sock, peer = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no descriptors, or no memory
+            logger.warning("no connection is accepted for %s s: %s", PAUSE_S, error)
+            self._loop.remove_reader(self._socket)
+            self._pause = self._loop.call_later(PAUSE_S, self._resume)
+            return
+        reason = self._full(sock.fileno(), peer[0])
+        if reason:
+            self._note_closed(peer[0], reason)
+            sock.close()
+        else:
+            self._take(sock, Place(peer[0], self._released))
 
     def _resume(self) -> None:
         self._loop.add_reader(self._socket, self._accept)

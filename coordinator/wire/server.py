@@ -234,15 +234,18 @@ class Link(asyncio.Protocol):
     # Requests and answers ------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Take what requests there are, send what answers there are, until that ends."""
+        """Take what requests there are, send what answers there are.
+
+        Where as many requests came as may wait, others have their turn before the next of them.
+        """
         connection = self.connection
         try:
-            while self._transport is not None:
+            if self._transport is not None:
                 self._take()
                 was_full = connection.full
                 self._send()
-                if not was_full or connection.full or not self._open:
-                    break
+                if was_full and not connection.full and self._open:
+                    self._loop.call_soon(self.go_on)
         except WireError as error:
             self._send()
             self.close("refused", str(error))
