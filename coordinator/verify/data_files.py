@@ -1,0 +1,111 @@
+"""data_files: the rows of a table's data files, checked as they are read, by piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.log import CorruptLog
+from coordinator.repair import RESTORE
+from coordinator.table_files import DataFile, TableFiles
+
+SIGNIFICANT = ("coordinator_epoch", "position", "at_ms")
+"""The columns that have statistics in the commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A data file, and the positions that its commit says it has, first and last."""
+
+    file: DataFile
+    path: str
+    rows: int
+    first: int
+    last: int
+
+
+def in_order(table: TableFiles, files: list[DataFile]) -> list[Numbered]:
+    """Return data files by position.
+
+    Raises
+    ------
+    CorruptLog
+        A commit does not say which positions a file has, or two files have the same one.
+    """
+    found = sorted((_numbered(table, file) for file in files), key=lambda one: one.first)
+    for before, after in pairwise(found):
+        if after.first <= before.last:
+            raise CorruptLog(
+                f"{after.path} begins with position {after.first}, which {before.path} has too: "
+                f"{RESTORE}"
+            )
+    return found
+
+
+def _numbered(table: TableFiles, file: DataFile) -> Numbered:
+    path, said = table.path(file), file.statistics
+    try:
+        low, high = said["minValues"]["position"], said["maxValues"]["position"]
+        rows = said["numRecords"]
+    except (KeyError, TypeError):
+        low = high = rows = None
+    if not all(isinstance(number, int) for number in (low, high, rows)):
+        raise CorruptLog(f"the commits do not say which positions {path} has: {RESTORE}")
+    if high - low + 1 != rows:
+        raise CorruptLog(
+            f"the commits say that {path} has {rows} rows with positions {low} to {high}: {RESTORE}"
+        )
+    return Numbered(file, path, rows, low, high)
+
+
+def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
+    """Yield the rows of a data file, a row group at a time, page check sums compared.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there; whoever asked knows whether it may be gone.
+    CorruptLog
+        It is not as large as its commit says, or it cannot be read.
+    """
+    size = os.stat(path).st_size
+    if size != file.bytes:
+        raise CorruptLog(
+            f"{path} is damaged: it has {size} bytes, its commit says {file.bytes}; {RESTORE}"
+        )
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+            for group in range(opened.num_row_groups):
+                rows = opened.read_row_group(group)
+                rows.validate(full=True)
+                _compare(opened, group, rows, path)
+                yield rows
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise CorruptLog(f"{path} is damaged: {first}; {RESTORE}") from None
+
+
+def _compare(opened: pq.ParquetFile, group: int, rows: pa.Table, path: str) -> None:
+    """Compare the statistics in the file, by which readers skip rows, with the rows."""
+    described = opened.metadata.row_group(group)
+    for at in range(described.num_columns):
+        column = described.column(at)
+        said = column.statistics
+        name = column.path_in_schema
+        if name not in SIGNIFICANT or name not in rows.column_names:
+            continue
+        if said is None or not said.has_min_max:
+            continue
+        values = rows.column(name).to_numpy()
+        if (said.min, said.max) != (values.min(), values.max()):
+            raise CorruptLog(
+                f"{path} is damaged: its statistics of {name} are {said.min} to "
+                f"{said.max}, its rows have {values.min()} to {values.max()}; {RESTORE}"
+            )

@@ -1,0 +1,234 @@
+"""`muster verify`: a sound store is sound, every damage is named, and nothing is disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT
+from deltalake import write_deltalake
+from lives import FOO, claimed, life
+
+from coordinator.columns import encode
+from coordinator.log import CorruptLog
+from coordinator.records import (
+    CurrentMember,
+    GroupMetadata,
+    MembersAdvanced,
+    MemberState,
+    TargetMetadata,
+)
+from coordinator.repair import commit_file
+from coordinator.table_files import read_table_files
+from coordinator.verify import verify
+
+sys.path.insert(0, str(ROOT))
+from tests.faults.damage import live
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """A store with commits, checkpoints, packed files and snapshots."""
+    return live(tmp_path_factory.mktemp("lived")).store
+
+
+@pytest.fixture
+def store(lived, tmp_path):
+    shutil.copytree(lived, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def files(store, pattern):
+    found = sorted(store.glob(pattern))
+    assert found, pattern
+    return found
+
+
+def flip(path, at):
+    content = bytearray(Path(path).read_bytes())
+    content[at] ^= 0x10
+    Path(path).write_bytes(content)
+
+
+def in_a_page(path):
+    """Where the values of the positions end."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    (found,) = [column for column in columns if column.path_in_schema == "position"]
+    return found.data_page_offset + found.total_compressed_size - 2
+
+
+def everything(store):
+    """Every file with its content and its time."""
+    found = sorted(path for path in store.rglob("*") if path.is_file())
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+
+def test_a_sound_store_is_sound_and_nothing_is_written(store, muster_here):
+    before = everything(store)
+    done = muster_here("verify", "--store", str(store))
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = json.loads(done.stdout)
+    assert (said["sound"], said["position"], said["groups"], said["members"]) == (True, 311, 1, 20)
+    assert everything(store) == before
+
+
+def test_memory_is_bounded_by_pieces_and_progress_is_told(store):
+    told = []
+    verify(store, lambda done, of: told.append((done, of)))
+    assert told == sorted(told)
+    assert told[-1] == (311, 311)
+
+
+DAMAGE = {
+    "a data file is missing": ("log/*.parquet", Path.unlink, "is missing"),
+    "a data file is cut": (
+        "log/*.parquet", lambda path: os.truncate(path, path.stat().st_size - 9), "bytes",
+    ),
+    "a byte of a page": ("log/*.parquet", lambda path: flip(path, in_a_page(path)), "is damaged"),
+    "a byte of a column's name": (
+        "log/*.parquet", lambda path: flip(path, path.read_bytes().find(b"position")), "is damaged",
+    ),
+    "a commit is missing": ("log/_delta_log/*3.json", Path.unlink, "is missing"),
+    "a commit is cut": (
+        "log/_delta_log/*3.json", lambda path: os.truncate(path, 300), "is damaged",
+    ),
+    "a checkpoint is cut": (
+        "log/_delta_log/*.checkpoint.parquet", lambda path: os.truncate(path, 300), "is damaged",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_named_with_the_remedy(store, damage, muster_here):
+    pattern, harm, what = DAMAGE[damage]
+    named = {path.name for path in store.glob("log/*.parquet")} if pattern[4] == "*" else set()
+    harmed = [path for path in files(store, pattern) if not named or is_named(store, path)][-1]
+    harm(harmed)
+    done = muster_here("verify", "--store", str(store))
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert said.count("\n") == 1
+    for part in (str(harmed), what, "restore"):
+        assert part in said
+
+
+def is_named(store, path):
+    """Whether the newest version of the log names a data file."""
+    return path.name in read_table_files(str(store / "log")).files
+
+
+def test_commits_that_are_gone_are_damage_and_no_empty_store(store, muster_here):
+    shutil.rmtree(store / "log" / "_delta_log")
+    done = muster_here("verify", "--store", str(store))
+    assert done.returncode == 1
+    assert f"{store}/log/_delta_log has no commits".encode() in done.stderr
+
+
+def test_a_commit_that_names_a_file_outside_of_the_table_is_refused(store):
+    newest = files(store, "log/_delta_log/*.json")[-1]
+    text = newest.read_text()
+    for path in ("../log/", "/etc/", "%2e%2e/", "file:///etc/"):
+        newest.write_text(text.replace('"path":"', f'"path":"{path}'))
+        with pytest.raises(CorruptLog, match="outside of its table"):
+            verify(store)
+
+
+def test_a_commit_with_another_size_or_number_of_rows_is_refused(store):
+    newest = files(store, "log/_delta_log/*.json")[-1]
+    text = newest.read_text()
+    size = json.loads(text.splitlines()[1])["add"]["size"]
+    for old, new in (
+        (f'"size":{size}', f'"size":{size + 1}'),
+        ('\\"numRecords\\": ', '\\"numRecords\\": 1'),
+        ('\\"position\\": ', '\\"position\\": 1'),
+    ):
+        assert old in text
+        newest.write_text(text.replace(old, new))
+        with pytest.raises(CorruptLog, match=r"bytes|positions|position \d+ is missing|no data"):
+            verify(store)
+
+
+# What no coordinator writes ----------------------------------------------------------------------
+
+
+def held(member, first, epoch=1):
+    span = (FOO, first, first + 10, 1)
+    return CurrentMember("g", member, epoch, 0, MemberState.STABLE, (span,))
+
+
+FORGED = {
+    "two owners": ([held("m0", 5)], r"partition 10 of topic 'foo' has two owners in group 'g'"),
+    "the group epoch falls": ([GroupMetadata("g", 0, 1)], "the epoch of group 'g' falls"),
+    "the assignment epoch falls": ([TargetMetadata("g", 0)], "the assignment epoch .* falls"),
+    "the assignment epoch is ahead": ([TargetMetadata("g", 9)], "ahead of the group epoch 1"),
+    "a member epoch is ahead": ([held("m0", 0, 2)], "epoch of member 'm0' .* ahead"),
+    "many advance too far": ([MembersAdvanced("g", 7, ("m1",))], "epoch of member 'm1' .* ahead"),
+    "a member epoch falls": (
+        [GroupMetadata("g", 5, 1), held("m0", 0, 5), held("m0", 0, 4)],
+        "epoch of member 'm0' of group 'g' falls from 5 to 4",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_no_coordinator_writes_is_named_by_its_position(tmp_path, forged):
+    records, what = FORGED[forged]
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    assert verify(tmp_path).position == 12
+    log.append(records, 3)
+    with pytest.raises(CorruptLog, match=what) as error:
+        verify(tmp_path)
+    assert f"position {12 + len(records)}: " in str(error.value)
+    assert f"at position {11 + len(records)}" in str(error.value)
+
+
+def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):
+    """Its commit got through: its rows are after those of its successor."""
+    claimed(tmp_path)
+    log = claimed(tmp_path)
+    log.append(life(1), 5)
+    assert verify(tmp_path).coordinator_epoch == 2
+    log._write(encode(life(1), log.position + 1, 6, 1), 2)
+    with pytest.raises(CorruptLog, match=r"position 14 is written with .* epoch 1, after epoch 2"):
+        verify(tmp_path)
+
+
+# Bad input ---------------------------------------------------------------------------------------
+
+
+def test_what_is_no_store_is_bad_input(tmp_path, muster_here):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    table = {"position": [1]}
+    write_deltalake(tmp_path / "delta", pa.table(table))
+    write_deltalake(tmp_path / "other" / "log", pa.table(table))
+    for name, what in (
+        ("file", "is a file"),
+        ("empty", "no store of a coordinator"),
+        ("nothing", "no store in"),
+        ("delta", "is itself a Delta table"),
+        ("other", "not of a coordinator"),
+    ):
+        done = muster_here("verify", "--store", str(tmp_path / name))
+        assert (done.returncode, done.stdout) == (2, b""), name
+        assert what in done.stderr.decode(), name
+        assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_newer_format_is_bad_input(store, muster_here):
+    first = Path(commit_file(str(store / "log"), 0))
+    for path in store.glob("log/_delta_log/*checkpoint*"):
+        path.unlink()
+    first.write_text(first.read_text().replace('"muster.format":"1"', '"muster.format":"2"'))
+    done = muster_here("verify", "--store", str(store))
+    assert done.returncode == 2
+    assert b"has format 2" in done.stderr
