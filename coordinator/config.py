@@ -103,6 +103,7 @@ class ServerConfig:
     tls_client_ca: str = ""
     sasl_mechanisms: tuple[str, ...] = ()
     sasl_users: str = ""
+    acls: str = ""
     insecure: bool = False
     http_listen: str = ""
     connections_max: int = 10_000

@@ -59,9 +59,27 @@ def test_tls(certificates):
             pass
 
 
+ANN = """
+[[acls]]
+principal = "User:{}"
+operations = ["READ"]
+resource_type = "{}"
+resource_name = "*"
+"""
+
+
+@pytest.fixture
+def acls(tmp_path):
+    """Access lists by which ann, and who has the client's certificate, may be a member."""
+    file = tmp_path / "acls.toml"
+    names = ("ann", "CN=client")
+    file.write_text("".join(ANN.format(n, kind) for n in names for kind in ("GROUP", "TOPIC")))
+    return str(file)
+
+
 @pytest.mark.usefixtures("loop")
-def test_clients_show_a_certificate_where_one_is_asked_for(certificates):
-    asked = tls_of(certificates) | {"tls_client_ca": f"{certificates}/ca.pem"}
+def test_clients_show_a_certificate_where_one_is_asked_for(certificates, acls):
+    asked = tls_of(certificates) | {"tls_client_ca": f"{certificates}/ca.pem", "acls": acls}
     without = ssl.create_default_context(cafile=certificates / "ca.pem")
     having = ssl.create_default_context(cafile=certificates / "ca.pem")
     having.load_cert_chain(certificates / "client.pem", certificates / "client.key")
@@ -82,7 +100,7 @@ def users(tmp_path):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_librdkafka_logs_in_over_tls(certificates, users, mechanism):
+def test_librdkafka_logs_in_over_tls(certificates, users, acls, mechanism):
     """As users configure it; a wrong password joins nobody."""
     from confluent_kafka import Consumer
 
@@ -102,15 +120,16 @@ def test_librdkafka_logs_in_over_tls(certificates, users, mechanism):
         consumer.close()
         return found
 
-    login = {"sasl_mechanisms": (mechanism,), "sasl_users": users}
+    login = {"sasl_mechanisms": (mechanism,), "sasl_users": users, "acls": acls}
     with served(**tls_of(certificates), **login) as (coordinator, address):
         assert joined("Secret", 1.5) == 0
         assert coordinator.list_groups()["groups"] == []
         assert joined("secret", 20) == 4
 
 
-def test_a_login_comes_first(users):
-    with served(sasl_mechanisms=("PLAIN",), sasl_users=users, request_ms=1_000) as (c, address):
+def test_a_login_comes_first(users, acls):
+    login = {"sasl_mechanisms": ("PLAIN",), "sasl_users": users, "acls": acls}
+    with served(**login, request_ms=1_000) as (c, address):
         with Client(address) as client:
             assert int(client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
             assert (
@@ -154,6 +173,8 @@ SAFE = ServerConfig(listen="127.0.0.1:0")
         ({"tls_certificate": "nowhere.pem"}, "tls_certificate, tls_key or tls_client_ca cannot"),
         ({"sasl_mechanisms": ("PLAIN",)}, "server.sasl_users is missing"),
         ({"sasl_users": "x"}, "server.sasl_mechanisms is empty"),
+        ({"sasl_mechanisms": ("PLAIN",), "sasl_users": "x"}, "server.acls is missing: without it"),
+        ({"acls": "nowhere.toml"}, "server.acls nowhere.toml cannot be read"),
         ({"sasl_mechanisms": ("GSSAPI",)}, "has 'GSSAPI': the known ones are PLAIN, SCRAM-SHA-256"),
     ],
 )
@@ -163,8 +184,8 @@ def test_what_cannot_be_served_is_refused_with_what_is_right(changes, message):
     assert message in str(error.value)
 
 
-def test_beyond_this_machine_only_with_tls_and_a_login(certificates, users, caplog):
-    open_to_all = replace(SAFE, listen="0.0.0.0:0", advertised="here:9092")
+def test_beyond_this_machine_only_with_tls_and_a_login(certificates, users, acls, caplog):
+    open_to_all = replace(SAFE, listen="0.0.0.0:0", advertised="here:9092", acls=acls)
     with pytest.raises(ConfigError, match="open beyond"):
         check(replace(open_to_all, **tls_of(certificates)))
     with pytest.raises(ConfigError, match="open beyond"):

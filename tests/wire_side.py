@@ -10,10 +10,11 @@ from coordinator.kafka_config import kafka_config
 from coordinator.log import MemoryLog, Storage
 from coordinator.runner import Runner
 from coordinator.topics import DictCatalog, topic_id_of
+from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Cluster, uuid_of
 from coordinator.wire.codec import Api
 from coordinator.wire.connection import Connection
-from coordinator.wire.requests import call_of, frame_of
+from coordinator.wire.requests import frame_of
 
 HEARTBEAT = Api.CONSUMER_GROUP_HEARTBEAT
 NONE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 0, 3, 35, 100
@@ -26,6 +27,7 @@ class Side:
 
     def __init__(self, **topics):
         self.now_ms = 1_000_000
+        self.acls = None
         self.catalog = DictCatalog(topics)
         self.storage = Storage()
         log = MemoryLog(self.storage)
@@ -35,7 +37,7 @@ class Side:
         self.runner.load()
         self.cluster = Cluster(
             7, "here", 9092, "muster", lambda: self.runner.topics,
-            lambda: self.runner.status == "active",
+            lambda: self.runner.status == "active", acls=lambda: self.acls,
         )  # fmt: skip
         self.connection = Connection("/10.0.0.1", 1 << 20, 10)
 

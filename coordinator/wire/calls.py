@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
 
+from coordinator.acls import Acls
 from coordinator.events import Event
 from coordinator.kafka_config import KafkaConfig
 from coordinator.runner import Answer
@@ -32,6 +33,10 @@ class Cluster:
         Whether this is the coordinator; not once another has taken the store over.
     kafka
         The settings that Kafka has, too.
+    acls
+        The access lists that are in force now; None lets everybody do everything.
+    operations
+        What may be done with a topic, as bits; None where it is not asked.
     """
 
     node_id: int
@@ -42,6 +47,8 @@ class Cluster:
     serves: Callable[[], bool]
     with_login: bool = False
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    acls: Callable[[], Acls | None] = lambda: None
+    operations: Callable[[str], int] | None = None
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 NOBODY = {"node_id": -1, "host": "", "port": -1}
 MILLISECOND = timedelta(milliseconds=1)
+NOT_ASKED = -(2**31)
+"""What Kafka says of authorized operations that nobody asked for."""
 NO_NAME_SINCE = 12
 """Of Metadata; before, a topic without a known name had an empty one."""
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
@@ -92,17 +94,28 @@ def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Writte
         topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
     if topic is not None:
         return _topic(topic, version, cluster)
-    return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": ()}
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "partitions": (),
+        "topic_authorized_operations": _operations(name or "", cluster),
+    }
 
 
 def _topic(topic: Topic, version: int, cluster: Cluster) -> Written:
     name, topic_id = topic.key
-    return _written_topic(version, name, topic_id, topic.partitions, cluster.node_id)
+    operations = _operations(name, cluster)
+    return _written_topic(version, name, topic_id, topic.partitions, cluster.node_id, operations)
+
+
+def _operations(name: str, cluster: Cluster) -> int:
+    return NOT_ASKED if cluster.operations is None else cluster.operations(name)
 
 
 @lru_cache(maxsize=256)
 def _written_topic(
-    version: int, name: str, topic_id: str, partitions: int, node_id: int
+    version: int, name: str, topic_id: str, partitions: int, node_id: int, operations: int
 ) -> Written:
     """Return a topic with its partitions; every client that comes asks for the same."""
     here = (node_id,)
@@ -118,6 +131,7 @@ def _written_topic(
         "name": name,
         "topic_id": uuid_of(topic_id),
         "partitions": [of_one | {"partition_index": number} for number in range(partitions)],
+        "topic_authorized_operations": operations,
     }
     return written_part(Api.METADATA, version, "topics", topic)
 

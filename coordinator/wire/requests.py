@@ -35,14 +35,9 @@ EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
 
-def call_of(request: Request, cluster: Cluster) -> Call:
-    """Return what is to be done for a request."""
-    return HANDLERS[request.api](request, cluster)
-
-
 def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
     """Return the frame of a response, once the coordinator has answered."""
-    if request.api is Api.CONSUMER_GROUP_HEARTBEAT:
+    if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
             note_answer(request, answer.response)

@@ -20,11 +20,12 @@ from coordinator.events import Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
 from coordinator.wire.acceptor import Acceptor, Place
+from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Call, Cluster
 from coordinator.wire.codec import LARGE
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.reading import WireError
-from coordinator.wire.requests import call_of, frame_of
+from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import subject_of
 

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -19,8 +18,8 @@ from coordinator.state import TopicView
 from coordinator.status import Status
 from coordinator.wire import server
 from coordinator.wire.acceptor import files_kept, files_limit
+from coordinator.wire.access import Access
 from coordinator.wire.calls import Cluster
-from coordinator.wire.sasl import MECHANISMS, Login, Users
 
 PORT_MAX = 65_535
 logger = logging.getLogger("muster.wire")
@@ -52,7 +51,7 @@ class Serving:
     """
 
     def __init__(self, backend: Backend, config: ServerConfig) -> None:
-        tls, login = check(config)
+        access = check(config)
         config = replace(config, connections_max=_room(config.connections_max))
         self._socket = _bound(config.listen)
         host, port = _advertised(config, self._socket)
@@ -65,13 +64,14 @@ class Serving:
             cluster_id=config.cluster_id,
             topics=lambda: backend.topics,
             serves=lambda: backend.status not in gone,
-            with_login=login is not None,
+            with_login=access.users is not None,
             kafka=backend.config.kafka,
+            acls=lambda: access.acls,
         )
         self._stop: Callable[[], object] = lambda: None
         begun: Future[None] = Future()
         self._thread = threading.Thread(
-            target=lambda: _run(self._main(backend, config, tls, login, begun), begun),
+            target=lambda: _run(self._main(backend, config, access, begun), begun),
             name="muster-wire",
             daemon=True,
         )
@@ -93,13 +93,12 @@ class Serving:
         self,
         backend: Backend,
         config: ServerConfig,
-        tls: ssl.SSLContext | None,
-        login: Callable[[], Login] | None,
+        access: Access,
         begun: Future[None],
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
-        serving = server.Server(backend, self._cluster, config, login)
-        serving.listen(self._socket, tls)
+        serving = server.Server(backend, self._cluster, config, access.login)
+        serving.listen(self._socket, access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
         await end.wait()
@@ -130,18 +129,18 @@ def serve(backend: Backend, listen: str | None = None, *, insecure: bool = False
     )
 
 
-def check(config: ServerConfig) -> tuple[ssl.SSLContext | None, Callable[[], Login] | None]:
-    """Return TLS and login as they are configured, once everything is known to be right.
+def check(config: ServerConfig) -> Access:
+    """Return who gets in as it is configured, once everything is known to be right.
 
     Raises
     ------
     ConfigError
         As `serve`.
     """
-    tls, login = _tls(config), _login(config)
+    access = Access(config)
     if not config.handshake_ms:
         raise ConfigError("server.handshake_ms is 0: give 1 or more")
-    _refuse_open(config, safe=tls is not None and bool(login or config.tls_client_ca))
+    _refuse_open(config, safe=access.safe)
     for name in ("advertised", "http_listen"):
         if getattr(config, name):
             parse_address(getattr(config, name), f"server.{name}")
@@ -151,7 +150,7 @@ def check(config: ServerConfig) -> tuple[ssl.SSLContext | None, Callable[[], Log
             f"server.listen is {config.listen!r}: every address of this machine; say with "
             "--advertised (server.advertised) which one clients are to use"
         )
-    return tls, login
+    return access
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:
@@ -232,41 +231,6 @@ def _advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
         host, told = parse_address(config.advertised, "server.advertised")
         return host, told or port
     return parse_address(config.listen, "server.listen")[0], port
-
-
-def _tls(config: ServerConfig) -> ssl.SSLContext | None:
-    if not config.tls_certificate:
-        if config.tls_key or config.tls_client_ca:
-            raise ConfigError("server.tls_certificate is missing: give the PEM file of it")
-        return None
-    try:
-        context = ssl.create_default_context(
-            ssl.Purpose.CLIENT_AUTH, cafile=config.tls_client_ca or None
-        )
-        context.load_cert_chain(config.tls_certificate, config.tls_key or None)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(
-            f"server.tls_certificate, tls_key or tls_client_ca cannot be used: {error}"
-        ) from None
-    if config.tls_client_ca:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-def _login(config: ServerConfig) -> Callable[[], Login] | None:
-    unknown = sorted(set(config.sasl_mechanisms) - set(MECHANISMS))
-    if unknown:
-        raise ConfigError(
-            f"server.sasl_mechanisms has {unknown[0]!r}: the known ones are {', '.join(MECHANISMS)}"
-        )
-    if not config.sasl_mechanisms:
-        if config.sasl_users:
-            raise ConfigError("server.sasl_mechanisms is empty: name one for server.sasl_users")
-        return None
-    if not config.sasl_users:
-        raise ConfigError("server.sasl_users is missing: give the file of users")
-    users = Users.read(config.sasl_users)
-    return lambda: Login(users, config.sasl_mechanisms)
 
 
 def _room(connections_max: int) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from coordinator.acls import Acls, Operation, Resource, normal_host
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that shows neither a login nor a certificate."""
@@ -18,6 +20,8 @@ KEYWORDS = {
     "domainComponent": "DC",
     "userId": "UID",
 }
+DECISIONS_MAX = 4_096
+"""Decisions that are kept for a connection; a client may ask for any number of names."""
 SPECIAL = frozenset(',+"\\<>;')
 
 
@@ -36,6 +40,22 @@ class Session:
 
     principal: str = ANONYMOUS
     host: str = ""
+    _decided: tuple[Acls | None, dict[tuple[Operation, Resource], bool]] = field(
+        default=(None, {}), repr=False
+    )
+    """Of the lists that are in force, replaced with them: large answers are made in a thread."""
+
+    def may(self, acls: Acls, operation: Operation, of: Resource) -> bool:
+        """Whether the principal may do something, by these lists."""
+        known, decided = self._decided
+        if known is not acls or len(decided) > DECISIONS_MAX:
+            decided = {}
+            self._decided = acls, decided
+        found = decided.get((operation, of))
+        if found is None:
+            found = acls.allows(self.principal, normal_host(self.host), operation, of)
+            decided[operation, of] = found
+        return found
 
 
 def principal_of(name: str) -> str:

@@ -1,0 +1,76 @@
+"""Access lists on the wire: the same answers as Kafka 4.4.0 gave to the same two users.
+
+`golden/kafka-4.4.0/acls.jsonl` was recorded from a broker with StandardAuthorizer, where `GROUPS`
+had been made by a super user; each line is the answer to one of `acl_cases.cases`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from acl_cases import ACLS, BEAT, GROUPS, TOPICS, cases, facts
+from conftest import ROOT
+from wire_side import Side
+
+from coordinator.acls import parse_acls
+from coordinator.topics import topic_id_of
+from coordinator.wire.authorization import RULES
+from coordinator.wire.calls import uuid_of
+from coordinator.wire.codec import VERSIONS, Api
+from coordinator.wire.reading import WireError
+from coordinator.wire.requests import HANDLERS
+
+GOLDEN = ROOT / "tests/golden/kafka-4.4.0/acls.jsonl"
+IDS = {name: uuid_of(topic_id_of(name)) for name in TOPICS} | {"nowhere": uuid.UUID(int=99)}
+NAMES = {topic_id: name for name, topic_id in IDS.items()}
+NOT_ASKED = {
+    "include_authorized_operations": False, "include_topic_authorized_operations": False,
+    "include_cluster_authorized_operations": False, "allow_auto_topic_creation": False,
+}  # fmt: skip
+
+
+def side_of(user, acls=ACLS):
+    side = Side(**TOPICS)
+    for group, topics in GROUPS.items():
+        beat = BEAT | {"group_id": group, "member_id": f"m{group}"}
+        side.ask(Api.CONSUMER_GROUP_HEARTBEAT, 1, **beat, subscribed_topic_names=topics)
+        offset = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+        side.ask(
+            Api.OFFSET_COMMIT, 9, group_id=group, generation_id_or_member_epoch=2,
+            member_id=f"m{group}", topics=[{"name": t, "partitions": [offset]} for t in TOPICS],
+        )  # fmt: skip
+    side.acls = parse_acls(acls, "acls.toml")
+    side.connection.session.principal = f"User:{user}"
+    return side
+
+
+@pytest.mark.parametrize("user", ["alice", "bob", "admin"])
+def test_users_are_answered_as_by_kafka(user):
+    side, different = side_of(user), []
+    recorded = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    asked = list(cases(IDS))
+    for line in (one for one in recorded if one["user"] == user):
+        api, version, words = asked[line["case"]]
+        assert (api.name, version) == (line["api"], line["version"])
+        answer = facts(side.ask(api, version, **NOT_ASKED | words), NAMES)
+        if answer != line["answer"]:
+            different.append((line["case"], api.name, version, answer, line["answer"]))
+    assert different == []
+
+
+def test_every_api_that_is_served_has_a_rule():
+    assert set(RULES) == set(VERSIONS) == set(HANDLERS)
+
+
+def test_requests_of_the_cluster_need_the_cluster():
+    for user, code in (("alice", 31), ("bob", 0), ("admin", 0)):
+        answer = side_of(user).ask(Api.LIST_CONFIG_RESOURCES, 1, resource_types=())
+        assert (user, int(answer.error_code)) == (user, code)
+
+
+def test_an_api_without_a_rule_is_not_served_under_access_lists(monkeypatch):
+    monkeypatch.delitem(RULES, Api.LIST_GROUPS)
+    with pytest.raises(WireError, match="LIST_GROUPS has no rule"):
+        side_of("admin").ask(Api.LIST_GROUPS, 4)
