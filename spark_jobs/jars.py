@@ -5,22 +5,25 @@ poms without jars. Here Ivy, which pyspark brings, runs once with settings of ou
 alone, a cache of our own); what it fetched is checked against `jars.lock`. This module needs
 neither pyspark imported nor a JVM while the jars are there.
 
-`python -m spark_jobs.jars` resolves them and copies them into this environment's Spark.
+`python -m spark_jobs.jars` resolves them and copies them into this environment's Spark; with
+`--print` it says where they are, for `spark-submit --jars`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ARTIFACT = ("io.delta", "delta-spark_4.1_2.13", "4.3.1")
 _RESOLVE_SECONDS = 900
 
 
@@ -37,17 +40,81 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "muster"
 
 
-def locked() -> dict[str, str]:
-    """Return the jars that are needed: {file name: sha256}."""
-    out = {}
-    for line in (HERE / "jars.lock").read_text().splitlines():
-        if line and not line.startswith("#"):
-            digest, name = line.split()
-            out[name] = digest
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """An artifact of Maven with all it needs that Spark does not have.
+
+    Attributes
+    ----------
+    artifact
+        Organisation, module, version.
+    digests
+        {file name: sha256}
+    """
+
+    artifact: tuple[str, str, str]
+    digests: dict[str, str]
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The artifact's version, to be compared."""
+        return _numbers(self.artifact[2])
+
+
+def locked() -> dict[str, list[Jars]]:
+    """Return Delta's jars for each line of Spark ("4.1"), the oldest first."""
+    out: dict[str, list[Jars]] = {}
+    for text in (HERE / "jars.lock").read_text().splitlines():
+        words = text.split()
+        if not words or words[0] == "#":
+            continue
+        if words[0] == "spark":
+            _, line, organisation, module, version = words
+            found = Jars((organisation, module, version), {})
+            out.setdefault(line, []).append(found)
+        else:
+            digest, name = words
+            found.digests[name] = digest
     return out
 
 
-def spark_jars() -> Path:
+def fitting(spark: Path) -> Jars:
+    """Return Delta's jars for the Spark that has this folder of jars.
+
+    Of several they are the newest that are not newer than the package delta-spark, if that is here.
+
+    Raises
+    ------
+    JarsMissingError
+        There is no Spark, or one that Muster does not know.
+    """
+    cores = sorted(spark.glob("spark-core_*.jar"))
+    if not cores:
+        raise JarsMissingError(f"there is no Spark in {spark}: pip install pyspark")
+    version = cores[-1].stem.rpartition("-")[2]
+    lines, line = locked(), ".".join(version.split(".")[:2])
+    if line not in lines:
+        raise JarsMissingError(
+            f"Spark {version} in {spark} has no Delta, and Muster knows jars for Spark "
+            f"{' and '.join(lines)} only: put Delta's jars for it there"
+        )
+    newest = _delta_installed()
+    older = [jars for jars in lines[line] if newest is None or jars.version <= newest]
+    return older[-1] if older else lines[line][0]
+
+
+def _delta_installed() -> tuple[int, ...] | None:
+    try:
+        return _numbers(metadata.version("delta-spark"))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def own_jars() -> Path:
     """Return the folder of jars of the pyspark that this interpreter would import.
 
     Raises
@@ -61,10 +128,21 @@ def spark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
+def spark_jars() -> Path:
+    """Return the folder of jars of the Spark that would be started: SPARK_HOME's, else pyspark's.
+
+    Raises
+    ------
+    JarsMissingError
+        There is no pyspark.
+    """
+    home = os.environ.get("SPARK_HOME")
+    return Path(home, "jars") if home else own_jars()
+
+
 def in_spark() -> bool:
-    """Tell whether this environment's Spark has Delta's jars among its own."""
-    folder = spark_jars()
-    return all((folder / name).exists() for name in locked())
+    """Tell whether the Spark that would be started has Delta among its own jars."""
+    return any(spark_jars().glob("delta-spark_*.jar"))
 
 
 def delta_jars() -> list[Path]:
@@ -75,7 +153,8 @@ def delta_jars() -> list[Path]:
     JarsMissingError
         They cannot be fetched, or are not what `jars.lock` says.
     """
-    return fetched(ARTIFACT, locked(), "Delta's")
+    jars = fitting(spark_jars())
+    return fetched(jars.artifact, jars.digests, "Delta's")
 
 
 def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
@@ -100,9 +179,18 @@ def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str)
 
 
 def install() -> None:
-    """Copy the jars into this environment's Spark, so that every start of it has Delta."""
-    target = spark_jars()
-    for jar in delta_jars():
+    """Copy the jars into this environment's Spark, so that every start of it has Delta.
+
+    Delta's jars for another Spark, left behind when pyspark was replaced, are removed.
+    """
+    target = own_jars()
+    jars = fitting(target)
+    others = {name for line in locked().values() for other in line for name in other.digests}
+    for name in others - jars.digests.keys():
+        (target / name).unlink(missing_ok=True)
+    if all((target / name).exists() for name in jars.digests):
+        return
+    for jar in fetched(jars.artifact, jars.digests, "Delta's"):
         if not (target / jar.name).exists():
             part = target / f"{jar.name}.part"  # half a jar under its own name would be used
             shutil.copy2(jar, part)
@@ -174,7 +262,7 @@ def main() -> int:
     try:
         if sys.argv[1:] == ["--print"]:
             print(",".join(map(str, delta_jars())))
-        elif not in_spark():
+        else:
             install()
     except JarsMissingError as error:
         print(f"muster: {error}", file=sys.stderr)

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from importlib import metadata
 
 import pytest
 
@@ -39,7 +41,7 @@ def listing(folder):
 def broken_home(tmp_path):
     """~/.m2 with a pom but no jar, ~/.ivy2 with settings that nobody can read."""
     home = tmp_path / "home"
-    group, name, version = jars.ARTIFACT
+    group, name, version = jars.fitting(jars.own_jars()).artifact
     module = home.joinpath(".m2", "repository", *group.split("."), name, version)
     module.mkdir(parents=True)
     (module / f"{name}-{version}.pom").write_text("<project>")
@@ -74,7 +76,7 @@ def test_a_half_filled_home_does_not_matter(broken_home, filled_cache, tmp_path)
     assert (tmp_path / "table" / "_delta_log").is_dir()
     assert listing(broken_home) == before
     found = {path.name for path in (filled_cache / "jars").rglob("*.jar")}
-    assert found == set(jars.locked())
+    assert found == set(jars.fitting(jars.own_jars()).digests)
 
 
 @pytest.mark.spark
@@ -98,7 +100,7 @@ def central(tmp_path, monkeypatch):
         f"#!{sys.executable}\n"
         "import pathlib, sys\n"
         "folder = pathlib.Path(sys.argv[sys.argv.index('-retrieve') + 1]).parent\n"
-        f"for name in {sorted(jars.locked())}:\n"
+        f"for name in {sorted(jars.fitting(jars.own_jars()).digests)}:\n"
         "    (folder / name).write_bytes(name.encode())\n"
     )
     java.chmod(0o755)
@@ -116,13 +118,77 @@ def test_a_jar_with_another_checksum_is_refused(central):
 def test_jars_are_fetched_once(central, monkeypatch):
     from hashlib import sha256
 
-    digests = {name: sha256(name.encode()).hexdigest() for name in jars.locked()}
-    monkeypatch.setattr(jars, "locked", lambda: digests)
+    known = jars.fitting(jars.own_jars())
+    digests = {name: sha256(name.encode()).hexdigest() for name in known.digests}
+    monkeypatch.setattr(jars, "fitting", lambda _: replace(known, digests=digests))
     found = jars.delta_jars()
     assert [path.name for path in found] == list(digests)
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", "")
     assert jars.delta_jars() == found  # neither Java nor a network now
+
+
+def spark_of(folder, version):
+    """A Spark of some version, as far as the names of its jars say."""
+    (folder / "jars").mkdir(parents=True)
+    (folder / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return folder / "jars"
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta", "jar"),
+    [
+        ("4.0.0", "4.0.0", "delta-spark_2.13-4.0.1.jar"),
+        ("4.0.5", "4.4.1", "delta-spark_2.13-4.0.1.jar"),
+        ("4.1.1", "4.3.1", "delta-spark_4.1_2.13-4.3.1.jar"),
+        ("4.1.0", "4.1.0", "delta-spark_4.1_2.13-4.3.1.jar"),
+        ("4.1.4", "4.4.1", "delta-spark_4.1_2.13-4.4.0.jar"),
+        ("4.1.4", None, "delta-spark_4.1_2.13-4.4.0.jar"),
+    ],
+)
+def test_each_spark_gets_the_delta_that_fits_it(tmp_path, monkeypatch, spark, delta, jar):
+    def installed(name):
+        if delta is None:
+            raise metadata.PackageNotFoundError(name)
+        return delta
+
+    monkeypatch.setattr(metadata, "version", installed)
+    assert jar in jars.fitting(spark_of(tmp_path, spark)).digests
+
+
+def test_a_spark_that_muster_does_not_know(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    spark_of(tmp_path, "3.5.6")
+    assert not jars.in_spark()
+    with pytest.raises(
+        jars.JarsMissingError, match=r"Spark 3\.5\.6 in .* for Spark 4\.0 and 4\.1 "
+    ):
+        jars.delta_jars()
+    (tmp_path / "jars" / "spark-core_2.13-3.5.6.jar").unlink()
+    with pytest.raises(jars.JarsMissingError, match=f"there is no Spark in {tmp_path}"):
+        jars.delta_jars()
+
+
+def test_a_cluster_has_its_own_delta(tmp_path, monkeypatch):
+    """Two versions of Delta in one JVM do not go together: whatever is there stays."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (spark_of(tmp_path, "4.1.3") / "delta-spark_4.1_2.13-4.2.0.jar").touch()
+    assert jars.in_spark()
+
+
+def test_delta_of_a_replaced_spark_goes(tmp_path, monkeypatch, central):
+    """`pip install pyspark==...` leaves the jars of the last one where they are."""
+    folder = spark_of(tmp_path / "pyspark", "4.0.1")
+    for old in ("delta-spark_4.1_2.13-4.3.1.jar", "delta-spark_2.13-4.0.1.jar", "own.jar"):
+        (folder / old).touch()
+    (folder / "delta-storage-4.0.1.jar").touch()
+    monkeypatch.setattr(jars, "own_jars", lambda: folder)
+    jars.install()
+    assert {path.name for path in folder.iterdir()} == {
+        "spark-core_2.13-4.0.1.jar", "delta-spark_2.13-4.0.1.jar", "delta-storage-4.0.1.jar",
+        "own.jar",
+    }  # fmt: skip
+    assert not list(central.rglob("*.jar"))
 
 
 def test_no_java(tmp_path):
