@@ -389,6 +389,27 @@ class Coordinator:
         found = self._loop.submit([Heartbeat(**fields)])
         return futures.then(found, lambda answers: api.heartbeat_answer(answers[0]))
 
+    def confirm_status(self, patience_s: float = 1.0) -> str:
+        """Return the status as of now: "active" only if the log was just seen to be ours.
+
+        `status` is what was noticed last; a process that was stopped may not know yet that another
+        one has the store.
+
+        Parameters
+        ----------
+        patience_s
+            How long the loop has to answer; it is "busy" when that is not enough.
+        """
+        look = self._loop.call(lambda: self._runner.confirmed([]))
+        try:
+            look.result(patience_s)
+        except TimeoutError:
+            look.cancel()
+            return "busy"
+        except GroupError:
+            pass  # closed
+        return self.status
+
     def _read(self, look: Callable[[State], T]) -> T:
         """Read the state in the loop's thread; it may leave only while the log is ours."""
 

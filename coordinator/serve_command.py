@@ -140,6 +140,7 @@ def _serve(
         if pages is not None:
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.status
+            pages.confirm = coordinator.confirm_status
         kept = f"store {store}" if store else "nothing is kept: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
         while not stop.wait(LOOK_S):

@@ -7,6 +7,7 @@ import random
 import resource
 import socket
 import struct
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,7 +17,7 @@ import pytest
 from wire_client import Client, read_response, request_frame, take_frame
 
 from coordinator import Coordinator
-from coordinator.config import Config, ServerConfig
+from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
 from coordinator.wire.codec import Api
 from coordinator.wire.http import Pages
@@ -302,6 +303,33 @@ def page(address, path):
             return error.code, error.read().decode()
 
 
+def test_a_zombie_is_not_ready_once_check_ms_have_passed(tmp_path):
+    """It is asked nothing and does not renew its lease: only the question makes it look."""
+    idle = LeaseConfig(ttl_ms=600_000, renew_ms=300_000, check_ms=200)
+    pages = Pages("127.0.0.1:0")
+    try:
+        with Coordinator.open(tmp_path / "s", config=Config(lease=idle)) as zombie:
+            pages.status, pages.confirm = lambda: zombie.status, zombie.confirm_status
+            assert page(pages.address, "/readyz") == (200, "active\n")
+            with Coordinator.open(tmp_path / "s", takeover="force") as successor:
+                time.sleep(idle.check_ms / 1000)
+                assert page(pages.address, "/readyz") == (503, "fenced\n")
+                assert page(pages.address, "/healthz") == (503, "fenced\n")
+                assert successor.confirm_status() == "active"
+            assert successor.confirm_status() == "closed"
+    finally:
+        pages.close()
+
+
+def test_a_coordinator_that_does_not_answer_is_not_ready():
+    with Coordinator.open(None) as coordinator:
+        held = threading.Event()
+        coordinator._loop.call(held.wait)
+        assert coordinator.confirm_status(0.05) == "busy"
+        held.set()
+        assert coordinator.confirm_status() == "active"
+
+
 def test_the_pages_tell_of_the_coordinator():
     pages = Pages("127.0.0.1:0")
     try:
@@ -310,6 +338,7 @@ def test_the_pages_tell_of_the_coordinator():
         assert page(pages.address, "/metrics")[0] == 503
         with served() as (coordinator, address):
             pages.status, pages.registry = lambda: coordinator.status, coordinator.metrics.registry
+            pages.confirm = coordinator.confirm_status
             with Client(address) as client:
                 client.join("g", "m1", "clicks")
             assert page(pages.address, "/readyz") == (200, "active\n")

@@ -24,13 +24,16 @@ class Pages:
     Attributes
     ----------
     status
-        The coordinator's status now; it is ready when active, and ill when it has to be restarted.
+        The coordinator's status as it was noticed last; it is ill when it has to be restarted.
+    confirm
+        Its status, after a look at the log: it is ready when active. None before there is one.
     registry
         Its metrics, once there are any.
     """
 
     def __init__(self, listen: str) -> None:
         self.status: Callable[[], str] = lambda: STANDS_BY
+        self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
         pages = self
 
@@ -64,7 +67,7 @@ class Pages:
 
     def page(self, path: str) -> tuple[int, str, bytes]:
         """Return the status code, type and content of a page."""
-        status = self.status()
+        status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics" and self.registry is not None:
             return OK, CONTENT_TYPE_LATEST, generate_latest(self.registry)
         if path in {"/metrics", "/readyz"}:
