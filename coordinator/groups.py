@@ -135,14 +135,12 @@ def delete(state: State, event: DeleteGroup) -> Result:
     """
     group = state.groups.get(event.group_id)
     offsets = state.offsets.get(event.group_id, {})
-    if group is None and not offsets:
+    if group is None and event.group_id not in state.offsets:
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
     if group is not None and group.members:
         raise GroupError(ErrorCode.NON_EMPTY_GROUP, f"Group {event.group_id} is not empty.")
     records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(offsets)]
-    if group is not None:
-        records += end_of_group(event.group_id)
-    return Result(records)
+    return Result([*records, *end_of_group(event.group_id, group)])
 
 
 def configure(state: State, config: Config, event: ConfigureGroup) -> Result:

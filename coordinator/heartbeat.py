@@ -118,11 +118,11 @@ def _bump(
         reason = "subscription changed"
     if reason is None and _assignor_changed(config, settings, draft, now_ms):
         reason = "assignor changed"
-    metadata_hash = group.topics_hash
+    metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
     if draft.names_changed or draft.regex_changed:
         gone = [draft.old] if draft.old else []
         metadata_hash = hash_after(state, group, gone, draft.meta, unused)
-    if reason is None and metadata_hash != group.metadata_hash:
+    if reason is None and stale and metadata_hash != group.metadata_hash:
         reason = "topics changed"
     if reason is None and _moves_left(config, settings, group, now_ms):
         reason, draft.finishing = "finishing moves", True
@@ -141,11 +141,14 @@ def _subscription_reason(draft: Draft) -> str | None:
 
 
 def _regex_reason(draft: Draft) -> bool:
-    """A regex that went, or came and is resolved already, needs a new assignment."""
+    """Whether the regex went, or another one came that is resolved already.
+
+    One that is not needs no new assignment yet: its resolution moves the epoch.
+    """
     if not draft.regex_changed:
         return False
-    before = draft.old.subscribed_topic_regex if draft.old else ""
-    return bool(before) or draft.meta.subscribed_topic_regex in draft.group.regexes
+    regex = draft.meta.subscribed_topic_regex
+    return not regex or regex in draft.group.regexes
 
 
 def _regexes(state: State, config: Config, draft: Draft, now_ms: int) -> list[str]:
@@ -291,10 +294,9 @@ def _target(
         return group.assignment_epoch
     due = _due(config, settings, group, now_ms)
     if not due or _delegated(config, settings, draft):
-        last = _last_target(draft)
         if due:
             _delegate(config, draft, now_ms)
-        return last
+        return group.assignment_epoch
     change = target.Change(
         draft.meta,
         draft.target if draft.had_target else None,
@@ -318,15 +320,6 @@ def _target(
         TargetMetadata(group.group_id, draft.epoch, now_ms, assignor, moved, ranges.partial)
     )
     return draft.epoch
-
-
-def _last_target(draft: Draft) -> int:
-    """Return the assignment epoch; a group that has none yet gets an empty target."""
-    group = draft.group
-    if group.assignment_epoch < 0:
-        draft.records.append(TargetMetadata(group.group_id, group.epoch))
-        return group.epoch
-    return group.assignment_epoch
 
 
 def _due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:

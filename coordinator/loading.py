@@ -36,7 +36,15 @@ def replayed(log: RecordLog) -> tuple[State, int, int]:
     finally:
         if collecting:
             gc.enable()
+    _look_again(state)
     return state, began, position
+
+
+def _look_again(state: State) -> None:
+    """Have groups look at all topics, as Kafka's do when their coordinator begins."""
+    state.new_topics_version = state.topics_version
+    for group in state.groups.values():
+        group.noticed_hash = group.metadata_hash
 
 
 def read_targets(state: State, log: RecordLog) -> list[TargetLost]:

@@ -120,7 +120,7 @@ def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, in
     if (
         group is None
         or group.epoch != group.assignment_epoch
-        or group.topics_hash != group.metadata_hash
+        or group.topics_hash != group.noticed_hash
         or group.partial
         or group.regex_members
         or len(group.wishes) > 1

@@ -20,9 +20,10 @@ def topics_seen(state: State, event: TopicsSeen) -> Result:
         gone.append(name)
     for name, seen in sorted(event.topics.items()):
         old = state.topics.get(name)
-        version = old.version if old else state.topics_version + len(records) + 1
+        same = old is not None and old.key.topic_id == seen.topic_id
+        version = old.version if old and same else state.topics_version + len(records) + 1
         new = TopicChanged(name, seen.topic_id, seen.partitions, seen.racks, version)
-        if old is not None and old.key.topic_id != seen.topic_id:
+        if old is not None and not same:
             gone.append(name)
         elif old is not None and (old.partitions, old.racks) == (seen.partitions, seen.racks):
             continue
@@ -61,10 +62,8 @@ def regexes_resolved(state: State, event: RegexesResolved) -> Result:
             names[name] = had + more
             if name in state.topics:
                 total += state.topics[name].hash * ((had + more > 0) - (had > 0))
-    if changed:
-        records.append(
-            GroupMetadata(
-                group.group_id, group.epoch + 1, total % (1 << HASH_BITS), "topics matched"
-            )
-        )
+    metadata_hash = total % (1 << HASH_BITS)
+    if changed or metadata_hash != group.metadata_hash:
+        reason = "topics matched" if changed else "topics changed"
+        records.append(GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, reason))
     return Result(records)

@@ -71,9 +71,11 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
                 )
     group = state.groups.get(event.group_id)
     if group is None:
-        if event.member_epoch >= 0:
-            raise not_found(event.group_id)
-        return
+        if event.member_epoch < 0:
+            return
+        if event.group_id in state.offsets:
+            raise unknown_member(event.group_id, event.member_id)
+        raise not_found(event.group_id)
     if event.member_epoch < 0 and not group.members:
         return
     member = _member(group, event.member_id)
@@ -160,7 +162,7 @@ def delete(state: State, event: OffsetDelete) -> Result:
     """
     group = state.groups.get(event.group_id)
     offsets = state.offsets.get(event.group_id, {})
-    if group is None and not offsets:
+    if group is None and event.group_id not in state.offsets:
         raise not_found(event.group_id)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
@@ -188,8 +190,8 @@ def expire(state: State, config: Config, _event: ExpireOffsets, now_ms: int) -> 
             and (group is None or group.names[topic] == 0)
         ]
         records += [end_of_offset(group_id, *key) for key in sorted(old)]
-        if group is not None and not group.members and len(old) == len(offsets):
-            records += end_of_group(group_id)
+        if len(old) == len(offsets) and not (group and group.members):
+            records += end_of_group(group_id, group)
     return Result(records)
 
 
@@ -198,7 +200,7 @@ def end_of_offset(group_id: str, topic: str, partition: int) -> Tombstone:
     return Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
 
 
-def end_of_group(group_id: str) -> list[Record]:
-    """Return the tombstones of an empty group, as Kafka writes them."""
-    kinds = (TargetMetadata.kind, PARTITION_METADATA, GroupMetadata.kind)
-    return [Tombstone(kind, group_id) for kind in kinds]
+def end_of_group(group_id: str, group: Group | None) -> list[Record]:
+    """Return the tombstones of an empty group, as Kafka writes them; None has had offsets only."""
+    kinds = () if group is None else (TargetMetadata.kind, PARTITION_METADATA)
+    return [Tombstone(kind, group_id) for kind in (*kinds, GroupMetadata.kind)]

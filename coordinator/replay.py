@@ -92,7 +92,7 @@ def _group(record: GroupMetadata, state: State) -> None:
     if record.epoch < group.epoch:
         raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
     group.epoch = record.epoch
-    group.metadata_hash = record.metadata_hash
+    group.metadata_hash = group.noticed_hash = record.metadata_hash
 
 
 @_replay.register
@@ -243,6 +243,8 @@ def _end_group(state: State, record: Tombstone) -> None:
     if group is not None and group.members:
         raise IllegalStateError(f"group {record.group_id} ends with members in it")
     state.groups.pop(record.group_id, None)
+    if not state.offsets.get(record.group_id):
+        state.offsets.pop(record.group_id, None)
 
 
 def _end_member(state: State, record: Tombstone) -> None:
@@ -272,7 +274,7 @@ def _end_current(state: State, record: Tombstone) -> None:
 def _end_target_metadata(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
-        group.assignment_epoch, group.assignment_timestamp = -1, 0
+        group.assignment_epoch, group.assignment_timestamp = 1, 0
         group.targets, group.installed = Targets(), None
 
 
@@ -280,14 +282,16 @@ def _end_regex(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     found = group.regexes.pop(record.name or "", None) if group else None
     if group is not None and found is not None:
+        before = group.topics_hash
         _count_names(state, group, found.topics, ())
+        change = group.topics_hash - before
+        group.noticed_hash = (group.noticed_hash + change) % (1 << HASH_BITS)
 
 
 def _end_offset(state: State, record: Tombstone) -> None:
+    # The group stays, as in Kafka, until it is deleted or expires.
     offsets = state.offsets.get(record.group_id, {})
     offsets.pop((record.name or "", record.partition or 0), None)
-    if not offsets:
-        state.offsets.pop(record.group_id, None)
 
 
 def _end_settings(state: State, record: Tombstone) -> None:

@@ -8,6 +8,7 @@ from coordinator.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
+    OffsetCommitted,
     Record,
     TargetMember,
     TargetMetadata,
@@ -26,8 +27,12 @@ def records_of(state: State) -> Iterator[Record]:
         yield GroupConfigured(group_id, settings)
     for group in state.groups.values():
         yield from _of_group(state, group)
-    for offsets in state.offsets.values():
+    for group_id, offsets in state.offsets.items():
         yield from offsets.values()
+        if not offsets:
+            # The group is there because it has had some: one that came and went says so.
+            yield OffsetCommitted(group_id, "", "", 0, 0)
+            yield Tombstone(OffsetCommitted.kind, group_id, name="", partition=0)
 
 
 def _of_group(state: State, group: Group) -> Iterator[Record]:

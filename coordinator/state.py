@@ -157,7 +157,7 @@ class Group:
     group_id: str
     epoch: int = 1
     metadata_hash: int = 0
-    assignment_epoch: int = -1
+    assignment_epoch: int = 1
     assignment_timestamp: int = 0
     assignor: str = ""
     partial: bool = False
@@ -186,6 +186,8 @@ class Group:
     """How many members ask for each assignor."""
     topics_hash: int = 0
     """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
+    noticed_hash: int = 0
+    """The same as far as it moved the group epoch, or need not: a pattern that ended does not."""
     stable_at: Counter[int] = field(default_factory=Counter)
     """How many STABLE members are at each member epoch."""
 
@@ -256,6 +258,7 @@ class State:
     groups: dict[str, Group] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
+    """By group: one that has had offsets is there, with or without members, until it is deleted."""
     topics: dict[str, Topic] = field(default_factory=dict)
     topics_version: int = 0
     """How often topics changed; versions of regexes are of this count (G-82)."""
@@ -276,7 +279,7 @@ def fingerprint(state: State) -> dict[str, object]:
     return {
         "groups": {group_id: _of_group(group) for group_id, group in sorted(state.groups.items())},
         "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
-        "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items()) if v},
+        "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
         "topics": dict(sorted(state.topics.items())),
     }
 

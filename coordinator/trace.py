@@ -33,6 +33,7 @@ from coordinator.kafka_config import kafka_config
 from coordinator.kafka_json import camel, record_json, written
 from coordinator.log import MemoryLog, RecordLog
 from coordinator.runner import EXPIRE, Fired, Runner
+from coordinator.spans import kafka_id, made_id
 from coordinator.topics import DictCatalog
 
 TRACE_ASSIGNORS = "uniform,range"
@@ -181,7 +182,8 @@ class Trace:
             "subscribed_topic_names": op.get("subscribed"),
             "subscribed_topic_regex": op.get("regex"),
             "server_assignor": op.get("server_assignor"),
-            "topic_partitions": op.get("owned"),
+            "topic_partitions": self._by_id(op.get("owned")),
+            "by_topic_id": True,
             "client_id": "client",
             "client_host": "localhost/127.0.0.1",
         }
@@ -269,6 +271,16 @@ class Trace:
         return {"pending": pending}
 
     # Helpers -------------------------------------------------------------------------------------
+
+    def _by_id(self, owned: object) -> object:
+        """Return partitions by the ids that their topics have now, as clients report them."""
+        if not isinstance(owned, Mapping):
+            return owned
+        topics = self._catalog.topics()
+        return {
+            kafka_id(topics[name].topic_id if name in topics else made_id(name)): partitions
+            for name, partitions in owned.items()
+        }
 
     @property
     def _there(self) -> Runner:

@@ -89,7 +89,7 @@ class Core:
         invariants.check_rising(rising, invariants.epochs(self.state))
         if isinstance(event, Heartbeat) and event.member_epoch >= 0:
             group = self.state.groups[event.group_id]
-            assert group.metadata_hash == group.topics_hash, "the next heartbeat bumps again"
+            assert group.noticed_hash == group.topics_hash, "the next heartbeat bumps again"
         return result
 
     def refused(self, event):

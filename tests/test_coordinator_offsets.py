@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from coordinator_core import UNREVOKED, Code
 
+from coordinator import snapshot
 from coordinator.events import (
     DeleteGroup,
     ExpireOffsets,
@@ -14,6 +15,8 @@ from coordinator.events import (
     OffsetFetch,
 )
 from coordinator.records import OffsetCommitted
+from coordinator.replay import replay
+from coordinator.state import State
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -254,3 +257,39 @@ def test_a_commit_without_topic_metadata_is_kept(group):
     record = group.state.offsets["simple"]["nowhere", 0]
     assert isinstance(record, OffsetCommitted)
     assert record.topic_id == ""
+
+
+@pytest.mark.behaviour("G-123", "G-126", "G-131")
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_group_that_has_had_offsets_is_there_until_it_is_deleted(group, replayed):
+    group.run(commit("", -1, {"b": {0: 1}}, group="simple"))
+    group.run(OffsetDelete("simple", {"b": [0]}))
+    if replayed:
+        group.records = list(snapshot.records_of(group.state))
+        group.state = State()
+        for record in group.records:
+            replay(group.state, record)
+    assert [row["group_id"] for row in group.run(ListGroups()).response] == ["simple"]
+    assert group.refused(commit("m1", 3, {"b": {0: 1}}, group="simple")) is Code.UNKNOWN_MEMBER_ID
+    assert group.run(OffsetDelete("simple", {"b": [0]})).response == {"b": {0: Code.NONE}}
+    group.run(DeleteGroup("simple"))
+    assert group.refused(DeleteGroup("simple")) is Code.GROUP_ID_NOT_FOUND
+    assert group.refused(commit("m1", 3, {"b": {0: 1}}, group="simple")) is Code.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.behaviour("G-128")
+def test_a_group_without_members_and_offsets_expires(group):
+    group.run(commit("", -1, {"b": {0: 1}}, group="simple"))
+    group.run(OffsetDelete("simple", {"b": [0]}))
+    expire(group, 1)
+    assert group.run(ListGroups()).response == []
+    assert group.state.offsets == {}
+
+
+@pytest.mark.behaviour("G-30", "S-22")
+def test_partitions_of_a_topic_made_anew_are_not_those_that_were_assigned(later):
+    """With the previous epoch it is no lost answer then: the member is fenced."""
+    owned = later.told["m1"]
+    later.topics(delete=["a"])
+    later.topics(a=6)
+    assert later.refused(later.heartbeat("m1", 2, owned=owned)) is Code.FENCED_MEMBER_EPOCH

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_core import Code, lists
+from coordinator_core import INTERVAL, Code, kinds, lists
 
 from coordinator import snapshot
 from coordinator.config import Config
-from coordinator.events import RegexesResolved, ResolveRegexes
+from coordinator.events import Heartbeat, RegexesResolved, ResolveRegexes
 from coordinator.heartbeat import REGEX_REFRESH_MIN_MS
 from coordinator.log import MemoryLog
-from coordinator.records import GroupMetadata, RegexResolved, Tombstone
+from coordinator.records import (
+    GroupMetadata,
+    MemberMetadata,
+    MembersAdvanced,
+    RegexResolved,
+    Tombstone,
+)
 from coordinator.replay import replay
 from coordinator.runner import Runner
 from coordinator.state import State
@@ -227,3 +233,77 @@ def test_topics_of_a_pattern_that_grow_or_go_move_the_epoch(resolved):
     resolved.topics(delete=["b"])
     resolved.settle()
     assert resolved.told["m1"] == {}
+
+
+@pytest.mark.behaviour("G-38", "G-82")
+def test_the_first_member_gets_what_its_pattern_matches_at_its_next_heartbeat(group):
+    """Java clients and franz-go send it 50 ms after the join, whatever the interval."""
+    group.configure(**{INTERVAL: 15_000})
+    joined = join(group, "m1", "[ab]")
+    assert (joined.response.member_epoch, kinds(joined)) == (1, [MemberMetadata, MembersAdvanced])
+    group.resolve()
+    group.now += 50
+    answer = group.beat("m1", owned={})
+    assert lists(answer.assignment) == {"a": [0, 1, 2, 3, 4, 5], "b": [0, 1]}
+
+
+@pytest.mark.behaviour("G-34", "G-85")
+def test_another_pattern_moves_the_epoch_once_when_it_is_resolved(resolved):
+    """A target in between, for nothing but what the old one no longer matches, helps nobody."""
+    resolved.advance(REGEX_REFRESH_MIN_MS + 1)
+    assert reasons(resolved.beat_result("m1", subscribed_topic_regex="a.*")) == []
+    assert reasons(resolved.beat_result("m1", owned={})) == []
+    result, _ = resolved.resolve()
+    assert reasons(result) == ["topics matched"]
+    resolved.settle()
+    assert set(resolved.told["m1"]) == {"a"}
+
+
+@pytest.mark.behaviour("G-85")
+def test_a_resolution_that_finds_a_grown_topic_moves_the_epoch(resolved):
+    resolved.topics(b=4)
+    again = RegexesResolved("g", {"b.*": ["b"]}, resolved.state.topics_version, resolved.now)
+    assert reasons(resolved.run(again)) == ["topics changed"]
+    resolved.settle()
+    assert resolved.told["m1"] == {"b": [0, 1, 2, 3]}
+
+
+@pytest.mark.behaviour("G-83")
+@pytest.mark.parametrize(("change", "due"), [({}, False), ({"a": 7}, True)])
+def test_a_coordinator_that_begins_resolves_what_is_older_than_its_topics(change, due):
+    storage = MemoryLog().storage
+    catalog = DictCatalog({"a": 6})
+
+    def begun(now):
+        log = MemoryLog(storage)
+        log.claim("test", "", 0)
+        runner = Runner(log, Config(), lambda: now, catalog)
+        runner.load()
+        return runner
+
+    runner = begun(1_000)
+    join_ = Heartbeat(
+        "g",
+        "m1",
+        0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_regex="a",
+        topic_partitions={},
+    )
+    runner.run([join_])
+    (task,) = runner.take_tasks()
+    runner.run([runner.resolve(task)()])
+    for name, partitions in change.items():
+        catalog.set(name, partitions)
+        runner.see_topics()
+    after = begun(20_000)
+    after.run([Heartbeat("g", "m1", 1)])
+    assert bool(after.take_tasks()) is due
+
+
+@pytest.mark.behaviour("G-83")
+def test_a_topic_made_anew_is_a_new_topic(resolved):
+    """Under one look of the catalog: it was not there before."""
+    resolved.catalog["b"] = resolved.catalog["b"].__class__("another id", 2)
+    resolved.topics()
+    assert asked(resolved, REGEX_REFRESH_MIN_MS + 1)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+DESCRIBED = ("groupState", "groupEpoch", "assignmentEpoch", "errorCode")
+DESCRIBED_OF_MEMBERS = (
+    *("memberId", "memberEpoch", "subscribedTopicRegex"),
+    *("assignment", "targetAssignment"),
+)
 HASHES = {"metadataHash", "clientId", "clientHost", "error_message", "errorMessage"}
 
 
@@ -19,6 +24,19 @@ def comparable(answer):
         answer["records"] = sorted(map(_text, answer["records"]))
     if "group" in answer:
         answer["group"]["members"] = sorted(answer["group"]["members"], key=_text)
+    return answer
+
+
+def compared_when_wide(answer):
+    """Return of a wide walk's answer what its README compares: no tasks, of a description less."""
+    answer = comparable(answer)
+    answer.pop("tasks", None)
+    if "group" in answer:
+        group = answer["group"]
+        answer["group"] = {name: group[name] for name in DESCRIBED}
+        answer["group"]["members"] = [
+            {name: member[name] for name in DESCRIBED_OF_MEMBERS} for member in group["members"]
+        ]
     return answer
 
 

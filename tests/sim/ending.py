@@ -133,6 +133,8 @@ class Ending:
         if len(owned) != len(wanted) or set(owned) != wanted:
             yield f"owned are {len(owned)} partitions, there are {len(wanted)}"
             return
+        if not wanted:
+            return  # No target was needed, so none was made.
         for member in members:
             for key, _ in member.owned:
                 if key.name not in subscribed[member.member_id]:
