@@ -103,7 +103,9 @@ class ServerConfig:
     tls_client_ca: str = ""
     sasl_mechanisms: tuple[str, ...] = ()
     sasl_users: str = ""
+    scram_iterations: int = 8_192
     acls: str = ""
+    reread_ms: int = 2_000
     insecure: bool = False
     http_listen: str = ""
     connections_max: int = 10_000

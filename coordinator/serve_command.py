@@ -84,10 +84,17 @@ def user(
     mechanism: Annotated[
         list[str] | None, typer.Option(help="SCRAM-SHA-256, SCRAM-SHA-512; both by default.")
     ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="How often the password is hashed [server.scram_iterations]."),
+    ] = None,
 ) -> None:
     """Print the line of a user for server.sasl_users; asks for the password, or reads a line."""
-    from coordinator.wire.sasl import HASHES, Verifier  # noqa: PLC0415
+    from coordinator.wire.sasl import HASHES, Verifier, check_iterations  # noqa: PLC0415
 
+    if iterations is None:
+        iterations = load_config(None).server.scram_iterations
+    check_iterations(iterations, "--iterations (server.scram_iterations)")
     wanted = mechanism or list(HASHES)
     for one in wanted:
         if one not in HASHES:
@@ -96,7 +103,7 @@ def user(
     password = asked("Password: ")
     if not password:
         raise ConfigError("the password is empty: give one")
-    verifiers = [str(Verifier.of(one, password)) for one in wanted]
+    verifiers = [str(Verifier.of(one, password, iterations=iterations)) for one in wanted]
     typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
 
 
@@ -110,6 +117,8 @@ def _serve(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    hung_up = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     server = settings.server
     with _bad_input("server.http_listen (--http)"):
         pages = Pages(server.http_listen) if server.http_listen else None
@@ -144,6 +153,9 @@ def _serve(
         kept = f"store {store}" if store else "nothing is kept: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
         while not stop.wait(LOOK_S):
+            if hung_up.is_set():
+                hung_up.clear()
+                serving.reread()
             if coordinator.status in LOST:
                 raise BusyError(
                     f"another coordinator has taken {store} over: start again to stand by for it"

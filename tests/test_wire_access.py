@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import struct
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from test_wire_server import WORDS, count, loop, served
+from test_wire_server import WORDS, count, loop, served, until
 from wire_client import Client, request_frame
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.wire.codec import Api
-from coordinator.wire.sasl import Verifier
+from coordinator.wire.sasl import Users, Verifier
 from coordinator.wire.serving import check, parse_address
 
 __all__ = ["loop"]
@@ -228,3 +230,99 @@ def test_ipv6():
             pytest.skip("no IPv6 here")
         with serving, Client(serving.address) as client:
             assert client.join("g", "m1", "clicks").member_epoch == 2
+
+
+# Files that change ------------------------------------------------------------------------------
+
+
+def logged_in(address, name="ann", password="secret"):
+    """Return a client that has logged in, or whom the server refused."""
+    client = Client(address)
+    client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    words = f"\0{name}\0{password}".encode()
+    client.refusal = int(client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=words).error_code)
+    return client
+
+
+def may_join(client):
+    return int(client.join("g", "m1", "clicks").error_code) == 0
+
+
+@pytest.fixture
+def rereading(tmp_path, acls):
+    """A server with two users whose files are looked at often."""
+    users = tmp_path / "users.toml"
+    users.write_text("[users]\nann = 'secret'\nbob = 'secret'\n")
+    login = {"sasl_mechanisms": ("PLAIN",), "sasl_users": str(users), "acls": acls}
+    with served(**login, reread_ms=20) as (coordinator, address):
+        yield coordinator, address, users, Path(acls)
+
+
+def test_access_lists_are_read_again(rereading, caplog):
+    _, address, _, acls = rereading
+    with logged_in(address) as client:
+        assert may_join(client)
+        text = acls.read_text()
+        acls.write_text(text.replace("User:ann", "User:bob"))
+        until(lambda: not may_join(client))
+        acls.write_text("[[acls]]\nprincipal = 'ann'")
+        until(lambda: "what was read before stays in force" in caplog.text)
+        assert not may_join(client)
+        assert caplog.text.count("stays in force") == 1, "once for each change"
+        acls.unlink()
+        until(lambda: caplog.text.count("stays in force") == 2)
+        assert not may_join(client)
+        acls.write_text(text)
+        until(lambda: may_join(client))
+
+
+def test_users_are_read_again(rereading, caplog):
+    coordinator, address, users, _ = rereading
+    with logged_in(address, "bob") as bob, logged_in(address) as ann:
+        users.write_text("[users]\nann = 'other'\n")
+        until(lambda: logged_in(address).refusal)
+        assert logged_in(address, password="other").refusal == 0
+        assert logged_in(address, "bob").refusal
+        assert bob.is_closed(), "who was removed does not stay"
+        assert may_join(ann), "the connection of one whose password changed does"
+        users.write_text("[users")
+        until(lambda: "what was read before stays in force" in caplog.text)
+        assert logged_in(address, password="other").refusal == 0
+    assert coordinator.status == "active"
+
+
+def test_certificates_are_read_again(certificates, tmp_path):
+    now = {
+        name: shutil.copy(certificates / name, tmp_path) for name in ("server.pem", "server.key")
+    }
+    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+
+    def subject():
+        with Client(address, trusting) as client:
+            return client.socket.getpeercert()["subject"]
+
+    tls = {"tls_certificate": now["server.pem"], "tls_key": now["server.key"]}
+    with served(**tls, reread_ms=20) as (_, address), Client(address, trusting) as before:
+        assert subject() == ((("commonName", "server"),),)
+        shutil.copy(certificates / "client.pem", now["server.pem"])
+        time.sleep(0.1)
+        assert subject() == ((("commonName", "server"),),), "without its key it is none"
+        shutil.copy(certificates / "client.key", now["server.key"])
+        until(lambda: subject() == ((("commonName", "client"),),))
+        assert may_join(before), "connections stay as they are"
+
+
+def test_iterations(tmp_path):
+    file = tmp_path / "users.toml"
+    file.write_text("[users]\nann = 'secret'\n")
+    users = Users.read(str(file), 5_000)
+    assert users.verifier("ann", "SCRAM-SHA-256").iterations == 5_000
+    assert users.verifier("nobody", "SCRAM-SHA-256").iterations == 5_000, "else it tells"
+    salts = {Users.read(str(file)).verifier("nobody", "SCRAM-SHA-256").salt for _ in range(2)}
+    assert len(salts) == 1, "reading the file again must not tell either"
+    few = str(Verifier.of("SCRAM-SHA-256", "secret", iterations=4_095))
+    file.write_text(f"[users]\nann = '{few}'\n")
+    with pytest.raises(ConfigError, match="has 4095 iterations: make one with 4096 to 1000000"):
+        Users.read(str(file))
+    with pytest.raises(ConfigError, match="scram_iterations is 4095: give 4096 to 1000000"):
+        check(replace(SAFE, scram_iterations=4_095))

@@ -15,6 +15,7 @@ import tomllib
 import pytest
 from wire_client import Client
 
+from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 
 PATIENCE_S = 60
@@ -96,6 +97,22 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
     assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
 
 
+def test_a_hang_up_reads_the_access_lists_again(tmp_path):
+    acls, config = tmp_path / "acls.toml", tmp_path / "muster.toml"
+    acls.write_text("super_users = ['User:ANONYMOUS']")
+    config.write_text(f"[server]\nacls = '{acls}'\nreread_ms = 0\n")
+    with served(tmp_path, "--config", str(config)) as (process, address), Client(address) as client:
+        assert int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69
+        acls.write_text("")
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + PATIENCE_S
+        while int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
 @long
 def test_who_was_taken_over_says_so_and_ends(tmp_path):
     settings = tmp_path / "muster.toml"
@@ -143,6 +160,7 @@ def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
     [
         (["ann"], "", "the password is empty: give one"),
         (["ann", "--mechanism", "PLAIN"], "x", "--mechanism is 'PLAIN': give SCRAM-SHA-256 or"),
+        (("ann", "--iterations", "100"), "secret\n", "is 100: give 4096 to 1000000"),
     ],
 )
 def test_no_user_is_made_of_nothing(muster_here, words, stdin, message):

@@ -55,6 +55,8 @@ class Acceptor:
     ----------
     sock
         Bound; the acceptor closes it.
+    tls
+        What a new connection is encrypted with, as it is configured now.
     connect
         Makes the protocol of a connection, which releases its place at its end.
     """
@@ -62,7 +64,7 @@ class Acceptor:
     def __init__(
         self,
         sock: socket.socket,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext | None],
         config: ServerConfig,
         metrics: Metrics,
         connect: Callable[[Place], asyncio.Protocol],
@@ -143,11 +145,12 @@ class Acceptor:
         """Give a socket to its protocol: with TLS, once the client has shaken hands."""
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        patience_s = self._config.handshake_ms / 1000 if self._tls else None
+        tls = self._tls()
+        patience_s = self._config.handshake_ms / 1000 if tls else None
         await self._loop.connect_accepted_socket(
             lambda: self._connect(place),
             sock,
-            ssl=self._tls,
+            ssl=tls,
             ssl_handshake_timeout=patience_s,
             ssl_shutdown_timeout=patience_s,
         )

@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from coordinator.acls import Acls, parse_acls
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.wire.sasl import MECHANISMS, Login, Users
+from coordinator.wire.sasl import MECHANISMS, Login, Users, check_iterations
+
+T = TypeVar("T")
+logger = logging.getLogger("muster.wire")
 
 
-class Access:
-    """Who gets in, and what they may do, as it is configured.
+class Reread(Generic[T]):
+    """What a file says, read again when the file changes; one with an error changes nothing.
 
     Attributes
     ----------
-    tls
-        What connections are encrypted with; None: they are not.
-    users
-        Who may log in; None: nobody has to.
-    acls
-        What each may do; None: everybody everything.
+    value
+        As it was read last.
+    """
+
+    def __init__(self, setting: str, paths: Sequence[str], read: Callable[[], T]) -> None:
+        self._setting = setting
+        self._paths = [path for path in paths if path]
+        self._read = read
+        self._stamp = self._look()
+        self.value = read()
+
+    def again(self, *, always: bool = False) -> bool:
+        """Read what has changed, or in any case; returns whether there is a new value."""
+        stamp = self._look()
+        if stamp == self._stamp and not always:
+            return False
+        self._stamp = stamp  # before it is read: what changes meanwhile is seen the next time
+        try:
+            self.value = self._read()
+        except ConfigError as error:
+            logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
+            return False
+        logger.info("%s was read again", self._setting)
+        return True
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """Return what changes with a file; a file that another one replaces is another one."""
+        return [_stamp_of(path) for path in self._paths]
+
+
+class Access:
+    """Who gets in, and what they may do, as it is configured and as the files say now.
 
     Raises
     ------
@@ -32,9 +64,30 @@ class Access:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         _refuse_contradictions(config)
-        self.tls = _tls(config)
-        self.users = Users.read(config.sasl_users) if config.sasl_users else None
-        self.acls = _acls(config.acls) if config.acls else None
+        tls = (config.tls_certificate, config.tls_key, config.tls_client_ca)
+        self._tls = Reread("server.tls_certificate", tls, lambda: _tls(config))
+        users, iterations = config.sasl_users, config.scram_iterations
+        self._users = Reread(
+            "server.sasl_users", (users,), lambda: Users.read(users, iterations) if users else None
+        )
+        self._acls = Reread(
+            "server.acls", (config.acls,), lambda: _acls(config.acls) if config.acls else None
+        )
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What connections are encrypted with; None: they are not."""
+        return self._tls.value
+
+    @property
+    def users(self) -> Users | None:
+        """Who may log in; None: nobody has to."""
+        return self._users.value
+
+    @property
+    def acls(self) -> Acls | None:
+        """What each may do; None: everybody everything."""
+        return self._acls.value
 
     @property
     def safe(self) -> bool:
@@ -46,9 +99,23 @@ class Access:
         """What makes each connection's login; None where there is none."""
         return None if self.users is None else self._login
 
+    def again(self, *, always: bool = False) -> bool:
+        """Read the files again that have changed, or all; returns whether users have."""
+        self._tls.again(always=always)
+        self._acls.again(always=always)
+        return self._users.again(always=always)
+
     def _login(self) -> Login:
         assert self.users is not None
         return Login(self.users, self._config.sasl_mechanisms)
+
+
+def _stamp_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _knows_clients(config: ServerConfig) -> bool:
@@ -64,6 +131,7 @@ def _refuse_contradictions(config: ServerConfig) -> None:
         raise ConfigError(
             f"server.sasl_mechanisms has {unknown[0]!r}: the known ones are {', '.join(MECHANISMS)}"
         )
+    check_iterations(config.scram_iterations, "server.scram_iterations")
     if config.sasl_users and not config.sasl_mechanisms:
         raise ConfigError("server.sasl_mechanisms is empty: name one for server.sasl_users")
     if config.sasl_mechanisms and not config.sasl_users:

@@ -89,6 +89,11 @@ class Connection:
         return self._login is None or self._login.done
 
     @property
+    def user(self) -> str | None:
+        """Who has logged in; None: nobody has."""
+        return self._login.name if self._login is not None and self._login.done else None
+
+    @property
     def refused(self) -> bool:
         """Whether the client failed to show who it is: send what there is, then close."""
         return self._login is not None and self._login.failed

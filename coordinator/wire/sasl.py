@@ -26,8 +26,24 @@ from coordinator.wire.codec import Api, Request, Values
 PLAIN = "PLAIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *HASHES)
-ITERATIONS, ITERATIONS_MAX = 8_192, 1_000_000
+ITERATIONS_MIN, ITERATIONS, ITERATIONS_MAX = 4_096, 8_192, 1_000_000
+"""The least is RFC 7677's and Kafka's: clients refuse fewer."""
 SALT_BYTES, NONCE_BYTES = 18, 24
+SECRET = os.urandom(SALT_BYTES)
+"""Of this process: the salt of nobody stays the same when the users are read again."""
+
+
+def check_iterations(iterations: int, name: str) -> int:
+    """Return a number of iterations that verifiers may have.
+
+    Raises
+    ------
+    ConfigError
+        Too few to protect a password, or too many to wait for.
+    """
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ConfigError(f"{name} is {iterations}: give {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return iterations
 
 
 class LoginError(Exception):
@@ -78,8 +94,13 @@ class Verifier:
             size = hashlib.new(HASHES[mechanism]).digest_size
         except (ValueError, KeyError, LoginError):
             raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user") from None
-        if not 1 <= found.iterations <= ITERATIONS_MAX or len(found.stored_key) != size:
+        if len(found.stored_key) != size:
             raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user")
+        if not ITERATIONS_MIN <= found.iterations <= ITERATIONS_MAX:
+            raise ConfigError(
+                f"{text[:24]!r}… has {found.iterations} iterations: "
+                f"make one with {ITERATIONS_MIN} to {ITERATIONS_MAX} (muster user)"
+            )
         return found
 
     def __str__(self) -> str:
@@ -103,12 +124,23 @@ class Users:
 
     def __init__(self, verifiers: Mapping[str, Mapping[str, Verifier]]) -> None:
         self._verifiers = verifiers
-        self._secret = os.urandom(SALT_BYTES)
+        self._iterations = sorted(
+            verifier.iterations for known in verifiers.values() for verifier in known.values()
+        )
         self._right: dict[str, bytes] = {}
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a user."""
+        return name in self._verifiers
+
     @classmethod
-    def read(cls, path: str) -> Users:
+    def read(cls, path: str, iterations: int = ITERATIONS) -> Users:
         """Read the users' file: {name: password, verifier, or list of verifiers}.
+
+        Parameters
+        ----------
+        iterations
+            Of the verifiers that are made of passwords.
 
         Raises
         ------
@@ -123,7 +155,7 @@ class Users:
         if not isinstance(users, dict) or not users:
             raise ConfigError(f"{path} has no table [users]: give names with passwords")
         try:
-            return cls({name: _verifiers(value) for name, value in users.items()})
+            return cls({name: _verifiers(value, iterations) for name, value in users.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -132,13 +164,17 @@ class Users:
         found = self._verifiers.get(name, {}).get(mechanism)
         if found is not None:
             return found
-        salt = hmac.digest(self._secret, name.encode(), "sha256")[:SALT_BYTES]
+        digest = hmac.digest(SECRET, name.encode(), "sha256")
         size = hashlib.new(HASHES[mechanism]).digest_size
-        return Verifier(mechanism, ITERATIONS, salt, os.urandom(size), os.urandom(size))
+        # As many iterations as one of the users has: others would tell that this is none.
+        among = self._iterations or [ITERATIONS]
+        iterations = among[int.from_bytes(digest) % len(among)]
+        salt = digest[:SALT_BYTES]
+        return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
 
     def is_right(self, name: str, password: str) -> bool:
         """Whether a user has this password; found right once, it is right at once."""
-        seen = hmac.digest(self._secret, password.encode(), "sha256")
+        seen = hmac.digest(SECRET, password.encode(), "sha256")
         if hmac.compare_digest(self._right.get(name, b""), seen):
             return True
         known = self._verifiers.get(name)
@@ -149,10 +185,10 @@ class Users:
         return True
 
 
-def _verifiers(value: object) -> dict[str, Verifier]:
+def _verifiers(value: object, iterations: int) -> dict[str, Verifier]:
     """Return verifiers by mechanism; those of a password are made now."""
     if isinstance(value, str) and not value.startswith("SCRAM-SHA-"):
-        return {mechanism: Verifier.of(mechanism, value) for mechanism in HASHES}
+        return {name: Verifier.of(name, value, iterations=iterations) for name in HASHES}
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not texts:
         raise ConfigError(f"{value!r}: give a password, a verifier, or a list of verifiers")

@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, cast
 
@@ -77,11 +77,18 @@ class Server:
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._patrol = self.loop.create_task(self._watch())
 
-    def listen(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Take connections of a bound socket."""
         self._acceptors.append(
             Acceptor(sock, tls, self.config, self.metrics, lambda place: Link(self, place))
         )
+
+    def close_unknown(self, users: Container[str]) -> None:
+        """Close the connections of those who have logged in and are users no more."""
+        for link in list(self.links):
+            user = link.connection.user
+            if user is not None and user not in users:
+                link.close("login", "the user was removed")
 
     async def close(self) -> None:
         """Take no more connections, and close those there are."""

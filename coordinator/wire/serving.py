@@ -51,7 +51,7 @@ class Serving:
     """
 
     def __init__(self, backend: Backend, config: ServerConfig) -> None:
-        access = check(config)
+        access = self._access = check(config)
         config = replace(config, connections_max=_room(config.connections_max))
         self._socket = _bound(config.listen)
         host, port = _advertised(config, self._socket)
@@ -69,6 +69,7 @@ class Serving:
             acls=lambda: access.acls,
         )
         self._stop: Callable[[], object] = lambda: None
+        self._close_unknown: Callable[[], object] = lambda: None
         begun: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: _run(self._main(backend, config, access, begun), begun),
@@ -77,6 +78,12 @@ class Serving:
         )
         self._thread.start()
         begun.result()
+        self._closed = threading.Event()
+        if config.reread_ms:
+            words = (config.reread_ms / 1000,)
+            threading.Thread(
+                target=self._watch, args=words, name="muster-access", daemon=True
+            ).start()
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +93,25 @@ class Serving:
 
     def close(self) -> None:
         """Close all connections, and stop."""
+        self._closed.set()
         self._stop()
         self._thread.join()
+
+    def reread(self, *, always: bool = True) -> None:
+        """Read the files of TLS, users and access lists again: all, or those that have changed.
+
+        A file with an error leaves in force what was read before; the log says so. Certificates are
+        those of new connections; a user that was removed loses those there are.
+        """
+        if self._access.again(always=always):
+            self._close_unknown()
+
+    def _watch(self, every_s: float) -> None:
+        while not self._closed.wait(every_s):
+            try:
+                self.reread(always=False)
+            except Exception:
+                logger.exception("who gets in is as before")
 
     async def _main(
         self,
@@ -98,8 +122,12 @@ class Serving:
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         serving = server.Server(backend, self._cluster, config, access.login)
-        serving.listen(self._socket, access.tls)
+        serving.listen(self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
+        self._close_unknown = lambda: (
+            loop.is_running()
+            and loop.call_soon_threadsafe(lambda: serving.close_unknown(access.users or ()))
+        )
         begun.set_result(None)
         await end.wait()
         await serving.close()
