@@ -70,6 +70,26 @@ def test_requests_of_the_cluster_need_the_cluster():
         assert (user, int(answer.error_code)) == (user, code)
 
 
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        (Api.LIST_PARTITION_REASSIGNMENTS, 0),
+        (Api.DESCRIBE_LOG_DIRS, 1),
+        (Api.DESCRIBE_LOG_DIRS, 5),
+        (Api.DESCRIBE_QUORUM, 0),
+        (Api.DESCRIBE_QUORUM, 2),
+    ],
+)
+def test_what_operators_ask_needs_the_cluster(api, version):
+    quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    topics = quorum if api is Api.DESCRIBE_QUORUM else None
+    refused, allowed = (side_of(who).ask(api, version, topics=topics) for who in ("alice", "bob"))
+    told = {"results", "topics"} & set(allowed.__slots__)
+    assert [getattr(refused, name) for name in told] == [()]
+    assert int(getattr(refused, "error_code", 31)) == 31
+    assert int(getattr(allowed, "error_code", 0)) == 0
+
+
 def test_an_api_without_a_rule_is_not_served_under_access_lists(monkeypatch):
     monkeypatch.delitem(RULES, Api.LIST_GROUPS)
     with pytest.raises(WireError, match="LIST_GROUPS has no rule"):

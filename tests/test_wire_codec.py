@@ -41,6 +41,7 @@ def values(field, kind, optional):
         return st.integers(-1, 2**31 - 1).map(lambda ms: timedelta(milliseconds=ms))
     else:
         made = {
+            "uint16": st.integers(0, 2**16 - 1),
             "string": st.text(st.characters(codec="utf-8"), max_size=20) | st.just("é" * 200),
             "bytes": st.binary(max_size=20),
             "records": st.binary(max_size=20),

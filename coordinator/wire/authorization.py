@@ -15,6 +15,7 @@ from coordinator.acls import CLUSTER, OPERATIONS, Operation, Resource, ResourceT
 from coordinator.errors import ErrorCode
 from coordinator.runner import Answer
 from coordinator.state import TopicView
+from coordinator.wire.admin import HANDLERS as ADMIN
 from coordinator.wire.calls import Call, Cluster, id_of, ready
 from coordinator.wire.cluster import GROUP_KEY, NOBODY
 from coordinator.wire.codec import Api, Request, Values
@@ -469,7 +470,8 @@ def _bits(of: Resource, may: May) -> int:
 
 
 ALTER_EACH = Each(Operation.ALTER_CONFIGS, "resources", "responses", _configured, _refused_resource)
-RULES: dict[Api, Rule] = {
+RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _of_cluster(Operation.DESCRIBE)) | {
+    Api.LIST_TRANSACTIONS: _anybody,
     Api.PRODUCE: _of_topics(Operation.WRITE, "topic_data", "responses"),
     Api.FETCH: _of_topics(Operation.READ, answered="responses"),
     Api.LIST_OFFSETS: _of_topics(Operation.DESCRIBE),

@@ -25,8 +25,8 @@ from coordinator.events import (
 )
 from coordinator.records import OffsetCommitted
 from coordinator.runner import Answer
+from coordinator.wire import admin, configs
 from coordinator.wire import cluster as node
-from coordinator.wire import configs
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
 from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
 from coordinator.wire.heartbeats import heartbeat, note_answer
@@ -281,6 +281,7 @@ def _offset(partition: int, record: OffsetCommitted | None) -> dict[str, object]
 
 HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
     node.HANDLERS
+    | admin.HANDLERS
     | configs.HANDLERS
     | {
         Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,

@@ -40,6 +40,7 @@ def _number(form: str) -> Writer:
 
 
 _int8, _int16, _int32, _int64 = map(_number, "bhiq")
+_uint16 = _number("H")
 
 
 def _varint(out: bytearray, value: int) -> None:
@@ -88,6 +89,7 @@ _PLAIN: dict[str, Writer] = {
     "int16": _int16,
     "int32": _int32,
     "int64": _int64,
+    "uint16": _uint16,
     "error_code": _int16,
     "bool": lambda out, value: out.append(bool(value)),
     "uuid": _uuid,
