@@ -17,8 +17,8 @@ import typer
 from assignors import SpecError
 from coordinator import progress, reading_tables
 from coordinator.cli import load_config
-from coordinator.history.log_reader import Reading, parse_as_of, shown_time
-from coordinator.history.view_rows import description, explained, group_rows, history_rows
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import description, explained, rows_of
 from coordinator.kafka_json import camel
 from coordinator.log import LostTarget
 
@@ -34,7 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
     with progress.shown("reading the groups"):
-        rows = group_rows(Reading(store, parse_as_of(as_of)).state())
+        rows = rows_of(Reading(store, as_of), "groups")
     if _for_machines(json_):
         _print_json(rows)
     else:
@@ -49,7 +49,7 @@ def describe(
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Describe a group: its members, what they own and are to own, its offsets."""
-    reading = Reading(store, parse_as_of(as_of))
+    reading = Reading(store, as_of)
     with progress.shown("reading the group"):
         state = reading.state()
         if group in state.groups:
@@ -79,7 +79,7 @@ def history(
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} of which topic? Give --topic too")
     with progress.shown("reading the history"):
-        rows = history_rows(Reading(store, parse_as_of(as_of)).history(group))
+        rows = rows_of(Reading(store, as_of), "assignment_history", group)
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
         if topic not in topics:
@@ -103,7 +103,7 @@ def explain(
 ) -> None:
     """Explain each group epoch: what began it, its target, and who got and lost what by it."""
     with progress.shown("reading the history"):
-        epochs = explained(Reading(store, parse_as_of(as_of)).history(group))
+        epochs = explained(Reading(store, as_of), group)
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]
         if epoch not in known:

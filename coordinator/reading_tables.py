@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from coordinator.history.epoch_history import NOTICED
+from coordinator.history.epoch_views import NOTICED
 
 Row = Mapping[str, Any]
 
@@ -26,7 +26,8 @@ def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | Non
     table = Table()
     for name in names or (rows[0] if rows else ()):
         numbers = all(isinstance(row[name], int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left")
+        # What does not fit goes on in the next line: half an id names nobody.
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows[:ROWS_SHOWN]:
         table.add_row(*(_cell(row[name]) for name in names or row))
     console.print(table)
@@ -45,12 +46,12 @@ def print_description(console: Console, found: Row) -> None:
     console.print(
         f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
         f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
-        f"as of position {found['position']}, {_time(found['at'])}"
+        f"as of position {found['position']}, {_time(found['at'])} UTC"
     )
     members = [
         {
             "member": _member(member),
-            "client": f"{member['client_id']} {member['client_host']}",
+            "client": _client(member),
             "state": member["member_state"],
             "epoch": member["member_epoch"],
             "owns": _partitions(member["assignment"]),
@@ -71,9 +72,9 @@ def print_history(console: Console, rows: Sequence[Row]) -> None:
         {
             "topic": row["topic"],
             "partitions": _range(row),
-            "owner": _member(row),
-            "since": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
-            "until": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
+            "owner": "\n".join(filter(None, (_member(row), _client(row)))),
+            "since (UTC)": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
+            "until (UTC)": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
         }
         for row in rows
     ]
@@ -84,15 +85,16 @@ def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
     """Print epochs, each with what members lost and got by it."""
     for epoch in epochs:
         # The member of these was only the first to send a heartbeat after.
-        member_id = None if epoch["reason"] in NOTICED else epoch["member_id"]
-        why = _why(epoch["group_epoch"], epoch["reason"], member_id)
-        console.print(f"{_time(epoch['at'])}  {why}", style="bold")
+        nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
+        why = _why(epoch["group_epoch"], epoch["reason"], None if nobody else _named(epoch))
+        began = f"{_time(epoch['recorded_at'])} UTC"
+        console.print(f"{began}  {why}", style="bold", soft_wrap=True)
         for change in epoch["topics_changed"] or ():
             console.print(f"  {change}")
         console.print(f"  {_target(epoch)}")
         for verb in ("lost", "got"):
-            for member_id, ranges in _by_member(epoch[verb]).items():
-                console.print(f"  {member_id} {verb} {ranges}")
+            for owner, ranges in _by_member(epoch[verb]).items():
+                console.print(f"  {owner} {verb} {ranges}", soft_wrap=True)
 
 
 def _target(epoch: Row) -> str:
@@ -109,7 +111,7 @@ def _target(epoch: Row) -> str:
 def _by_member(ranges: Iterable[Row]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for row in ranges:
-        found.setdefault(row["member_id"], []).append(f"{row['topic']} {_range(row)}")
+        found.setdefault(_named(row), []).append(f"{row['topic']} {_range(row)}")
     return {member_id: ", ".join(parts) for member_id, parts in sorted(found.items())}
 
 
@@ -129,6 +131,17 @@ def _why(epoch: int | None, reason: str | None, member_id: str | None) -> str:
 def _member(row: Row) -> str:
     instance_id = row["instance_id"]
     return str(row["member_id"]) + (f" ({instance_id})" if instance_id else "")
+
+
+def _client(row: Row) -> str:
+    """Return who runs a member: its client id and host, as far as they are known."""
+    return " ".join(filter(None, (row["client_id"], row["client_host"])))
+
+
+def _named(row: Row) -> str:
+    """Return a member in one line, with its client."""
+    client = _client(row)
+    return f"{_member(row)} [{client}]" if client else _member(row)
 
 
 def _range(row: Row) -> str:

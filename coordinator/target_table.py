@@ -63,7 +63,12 @@ def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
 
 
 def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
-    """Return the whole target that a record names, once its rows are seen to be the ones.
+    """Return the whole target that a record names; raises as `checked_rows` does."""
+    return WholeTarget.of(checked_rows(store, record))
+
+
+def checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Table:
+    """Return the rows of the whole target that a record names, once they are seen to be the ones.
 
     Raises
     ------
@@ -89,7 +94,7 @@ def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
     found = digest(rows)
     if found != record.digest:
         raise _lost(record, path, f"the digest of its rows is {found}, not {record.digest}")
-    return WholeTarget.of(rows)
+    return rows
 
 
 def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:

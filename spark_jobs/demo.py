@@ -227,7 +227,7 @@ QUERIES = {
     "the groups": "SELECT group_id, state, group_epoch, assignment_epoch, members FROM groups",
     "who owned clicks, from when until when, and why": """
         SELECT concat(first_partition, '-', last_partition) AS partitions,
-            left(member_id, 8) AS member,
+            client_id, member_id,
             date_format(since, 'HH:mm:ss') AS since, reason, date_format(until, 'HH:mm:ss') AS until
         FROM assignment_history WHERE group_id = 'billing'
         ORDER BY since_position, first_partition""",

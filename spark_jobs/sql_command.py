@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.history.log_reader import Reading, parse_as_of
+from coordinator.history.log_reader import Reading
 from coordinator.reading_tables import ROWS_SHOWN, print_rows, terminal
 from spark_jobs.show import as_json
 
@@ -27,7 +27,7 @@ def sql(
 ) -> None:
     """Ask the views of a store, all of them as of one position (docs/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
-    position = Reading(store, parse_as_of(as_of)).position
+    position = Reading(store, as_of).position
     from spark_jobs.query import answer  # noqa: PLC0415 - other commands never import pyspark
 
     columns, rows = answer(store, position, query)

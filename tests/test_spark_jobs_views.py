@@ -12,9 +12,9 @@ from chispa.dataframe_comparer import assert_df_equality
 from stories import all_stories, played, stored
 
 from coordinator.config import Config
+from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import Reading
-from coordinator.history.ownership_history import History
-from coordinator.history.view_rows import description, epoch_rows, group_rows, history_rows
+from coordinator.history.view_rows import as_json, description
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ WALKS = [f"walk-{number:02}" for number in range(1, 31, 3)]
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
 IN_ORDER = (
     "log", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
-    "groups", "target_assignments", "assignment_history",
+    "groups", "targets", "target_assignments", "assignment_history",
 )  # fmt: skip
 """Views, those that others read before them."""
 
@@ -59,18 +59,6 @@ def computed_views(spark, store):
         frames[name] = spark.table(name).localCheckpoint()
         frames[name].createOrReplaceTempView(name)
     return frames
-
-
-@pytest.fixture(scope="module")
-def histories(store):
-    """What each group's history is without Spark."""
-    records = list(Reading(store).records())
-    groups = sorted({getattr(record, "group_id", "") for _, _, record in records} - {""})
-    found = {group_id: History(group_id) for group_id in groups}
-    for position, at_ms, record in records:
-        for history in found.values():
-            history.tell(record, position, at_ms)
-    return found
 
 
 def rows_of(frame):
@@ -136,16 +124,35 @@ def drawn(table):
 # The same without Spark --------------------------------------------------------------------------
 
 
-def test_epochs_are_those_of_the_command(views, histories):
-    rows = [row for history in histories.values() for row in epoch_rows(history)]
-    assert len(rows) > 300
-    assert as_set(rows_of(views["epochs"].drop("target_position"))) == as_set(rows)
+def compared(views, store, as_of=None):
+    """Compare each view in SQL with the frame of its name: columns, and rows in any order."""
+    for name, view in views.items():
+        found = frame(store, name, as_of=as_of)
+        assert view.columns == found.column_names, name
+        wanted = as_set(as_json(found))
+        assert as_set(rows_of(view)) == wanted, name
+        yield name, len(wanted)
 
 
-def test_history_is_that_of_the_command(views, histories):
-    rows = [row for history in histories.values() for row in history_rows(history)]
-    assert len(rows) > 300
-    assert as_set(rows_of(views["assignment_history"])) == as_set(rows)
+def test_frames_have_the_rows_of_the_views(views, store):
+    sizes = dict(compared(views, store))
+    assert set(sizes) == set(VIEWS)
+    assert sizes["epochs"] > 300
+    assert sizes["assignment_history"] > 300
+    assert min(size for name, size in sizes.items() if name != "targets") > 1
+
+
+def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, store):
+    from spark_jobs.views import register
+
+    position = Reading(store).position // 2
+    register(spark, store, position)
+    try:
+        earlier = {name: spark.table(name) for name in VIEWS}
+        assert dict(compared(earlier, store, position))["assignment_history"] > 80
+    finally:
+        for name, view in views.items():  # as other tests ask them
+            view.createOrReplaceTempView(name)
 
 
 def test_nothing_has_two_owners_at_a_time(views):
@@ -159,10 +166,6 @@ def test_nothing_has_two_owners_at_a_time(views):
     for owned in spans.values():
         owned.sort()
         assert all(end <= since for (_, end), (since, _) in pairwise(owned))
-
-
-def test_groups_are_those_of_the_command(views, store):
-    assert as_set(rows_of(views["groups"])) == as_set(group_rows(Reading(store).state()))
 
 
 def partitions_of(assignment):

@@ -15,7 +15,7 @@ from coordinator.config import Config, LogConfig
 from coordinator.delta_log import DeltaLog
 from coordinator.digest import digest
 from coordinator.history.log_reader import Reading, shown_time
-from coordinator.history.view_rows import description, history_rows
+from coordinator.history.view_rows import description, rows_of
 from coordinator.log import Batch
 from coordinator.records import (
     CurrentMember,
@@ -197,7 +197,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
     told = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
     wanted = [
         row
-        for row in history_rows(Reading(tmp_path).history("billing"))
+        for row in rows_of(Reading(tmp_path), "assignment_history", "billing")
         if row["last_partition"] >= 3
     ]
     assert sorted(told) == sorted(

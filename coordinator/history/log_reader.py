@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -17,10 +18,9 @@ from assignors import SpecError
 from coordinator.delta_log import table
 from coordinator.delta_table import Table, transact
 from coordinator.disk import Disk
-from coordinator.history.ownership_history import History
-from coordinator.log import Batch, LogError, NoLog
+from coordinator.log import Batch, CorruptLog, LogError, NoLog
 from coordinator.parts import Part, parts_of, read_parts
-from coordinator.records import Record, TopicChanged
+from coordinator.records import Record
 from coordinator.replay import read, replay
 from coordinator.rows import Seen, decode
 from coordinator.snapshots import read_snapshot
@@ -29,11 +29,11 @@ from coordinator.target_table import load
 from coordinator.targets import NOT_READ
 
 logger = logging.getLogger("muster.coordinator")
-AsOf: TypeAlias = int | datetime | None
-"""A position of the log, a time, or None: now."""
+AsOf: TypeAlias = int | datetime | str | None
+"""A position of the log, a time, the text of one, or None: now."""
 
 
-def parse_as_of(text: str | None) -> AsOf:
+def parse_as_of(text: str) -> int | datetime:
     """Read --as-of: a position is a whole number, a time is ISO 8601, in UTC unless it says.
 
     Raises
@@ -41,8 +41,6 @@ def parse_as_of(text: str | None) -> AsOf:
     SpecError
         It is neither.
     """
-    if text is None:
-        return None
     try:
         return int(text)
     except ValueError:
@@ -62,6 +60,8 @@ class Reading:
 
     Attributes
     ----------
+    store
+        Its folder.
     position, at_ms
         Of the last row that is read.
 
@@ -74,10 +74,17 @@ class Reading:
     """
 
     def __init__(self, store: str | os.PathLike[str], as_of: AsOf = None) -> None:
-        self._store = os.path.abspath(store)
-        self._folder = os.path.join(self._store, "log")
+        if isinstance(as_of, str):
+            as_of = parse_as_of(as_of)
+        if isinstance(as_of, datetime) and as_of.tzinfo is None:
+            raise SpecError(
+                f"as_of {as_of} has no time zone: give one, as in "
+                f"datetime(2026, 3, 1, 12, tzinfo=UTC)"
+            )
+        self.store = os.path.abspath(store)
+        self._folder = os.path.join(self.store, "log")
         try:
-            self._parts = parts_of(table(self._store))
+            self._parts = parts_of(table(self.store))
         except NoLog:
             raise SpecError(
                 f"{store} is no store of a coordinator: name the folder that it was opened with"
@@ -88,9 +95,21 @@ class Reading:
         self.position = self._position_of(as_of)
         self.at_ms = self._at(self.position)
 
-    def records(self, group_id: str | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Yield position, at_ms and record; of one group and the topics only, when it is given."""
-        yield from self._records(0, Seen(), group_id)
+    def files(self) -> list[str]:
+        """Return the data files that have rows up to the position, in order.
+
+        Raises
+        ------
+        CorruptLog
+            Rows are missing between them.
+        """
+        parts = [part for part in self._parts if part.first <= self.position]
+        for before, part in pairwise(parts):
+            if part.first != before.last + 1:
+                raise CorruptLog(
+                    f"rows from {before.last + 1} on are missing in or before {part.path}"
+                )
+        return [os.path.join(self._folder, part.path) for part in parts]
 
     def state(self) -> State:
         """Return the state at the position."""
@@ -99,7 +118,7 @@ class Reading:
             for record in batch.records:
                 replay(state, record)
             after = batch.position
-        for _, _, record in self._records(after, seen):
+        for record in self._records(after, seen):
             replay(state, record)
         return state
 
@@ -112,43 +131,21 @@ class Reading:
             Its rows are not in the table of targets any more.
         """
         if group.targets.whole is NOT_READ and group.installed is not None:
-            read(group, load(self._store, group.installed))
-
-    def history(self, group_id: str) -> History:
-        """Return what happened to a group.
-
-        Raises
-        ------
-        SpecError
-            The log has no such group.
-        """
-        history = History(group_id)
-        there = False
-        for position, at_ms, record in self.records(group_id):
-            history.tell(record, position, at_ms)
-            there = there or not isinstance(record, TopicChanged)
-        if not there:
-            raise self.unknown(group_id)
-        return history
+            read(group, load(self.store, group.installed))
 
     def unknown(self, group_id: str) -> SpecError:
         """Return the refusal of a group that is not there."""
         return SpecError(
-            f"group {group_id!r} is not in {self._store} at position {self.position}: "
-            f"`muster groups --store {self._store}` lists those that are"
+            f"group {group_id!r} is not in {self.store} at position {self.position}: "
+            f"`muster groups --store {self.store}` lists those that are"
         )
 
-    def _records(
-        self, after: int, seen: Seen, group_id: str | None = None
-    ) -> Iterator[tuple[int, int, Record]]:
+    def _records(self, after: int, seen: Seen) -> Iterator[Record]:
         for piece in read_parts(self._folder, self._parts, after):
             rows = piece.filter(pc.less_equal(piece["position"], self.position))
-            if group_id is not None:
-                rows = rows.filter(_about(rows, group_id))
-            columns = (rows["position"].to_pylist(), rows["at_ms"].to_pylist(), decode(rows, seen))
-            for position, at_ms, record in zip(*columns, strict=True):
+            for record in decode(rows, seen):
                 if record is not None:  # a claim has none
-                    yield position, at_ms, record
+                    yield record
             if piece["position"][-1].as_py() >= self.position:
                 return
 
@@ -156,7 +153,7 @@ class Reading:
         """Yield the newest snapshot; an earlier state is replayed from the beginning."""
         if not self._live:
             return
-        snapshots = Table(os.path.join(self._store, "snapshots"), Disk(), transact, sync=False)
+        snapshots = Table(os.path.join(self.store, "snapshots"), Disk(), transact, sync=False)
         try:
             snapshots.refresh()
         except NoLog:
@@ -166,7 +163,7 @@ class Reading:
             return
         yield from read_snapshot(snapshots, self.position, seen)
 
-    def _position_of(self, as_of: AsOf) -> int:
+    def _position_of(self, as_of: int | datetime | None) -> int:
         last = self._parts[-1].last
         if as_of is None:
             return last
@@ -174,7 +171,7 @@ class Reading:
             return self._position_at(as_of)
         if not 1 <= as_of <= last:
             raise SpecError(
-                f"position {as_of} is not in the log of {self._store}: it has positions 1 to {last}"
+                f"position {as_of} is not in the log of {self.store}: it has positions 1 to {last}"
             )
         return as_of
 
@@ -190,7 +187,7 @@ class Reading:
                 return int(rows["position"][int(before[-1])].as_py())
         begin = shown_time(self._at(self._parts[0].first))
         raise SpecError(
-            f"{shown_time(ms)} is before the first record of {self._store}, written at {begin}"
+            f"{shown_time(ms)} is before the first record of {self.store}, written at {begin}"
         )
 
     def _at(self, position: int) -> int:
@@ -200,14 +197,6 @@ class Reading:
     def _times(self, part: Part) -> pa.Table:
         columns = ["position", "at_ms"]
         return pq.read_table(os.path.join(self._folder, part.path), columns=columns)
-
-
-def _about(rows: pa.Table, group_id: str) -> pa.Array:
-    """Return which rows are of a group, or of a topic."""
-    topics = pc.equal(rows["kind"], TopicChanged.kind)
-    if "group_id" not in rows.column_names:  # no row of the file has one
-        return topics
-    return pc.or_kleene(pc.equal(rows["group_id"], group_id), topics)
 
 
 def shown_time(ms: int) -> str:

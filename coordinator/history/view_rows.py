@@ -1,115 +1,76 @@
-"""view_rows: the rows of SQL views, made without SQL; and a group as Kafka describes it.
-
-Names of columns and values are those of spark_jobs/sql as JSON has them; tests compare both.
-"""
+"""view_rows: rows of views as JSON has them, for commands; and a group as Kafka describes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from coordinator.config import Config
 from coordinator.events import Describe
 from coordinator.groups import describe
-from coordinator.history.epoch_history import Epoch
-from coordinator.history.log_reader import shown_time
-from coordinator.history.ownership_history import STATIC_RETURN, History, Moment, Ownership
+from coordinator.history.frames import read
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.log_rows import LogRows
+from coordinator.history.ownership_view import STATIC_RETURN
 from coordinator.spans import Spans, TopicKey, plain, stamped
 from coordinator.state import GroupState, State
 
+Row = dict[str, Any]
+WHO = ("member_id", "instance_id", "client_id", "client_host")
 
-def group_rows(state: State) -> list[dict[str, Any]]:
-    """Return all groups, and ids that have offsets only, as rows of the view `groups`."""
-    rows = []
-    for group_id in sorted(state.groups.keys() | state.offsets.keys()):
-        group = state.groups.get(group_id)
-        rows.append(
-            {
-                "group_id": group_id,
-                "group_type": "consumer" if group else "classic",
-                "state": (group.state if group else GroupState.EMPTY).value,
-                "group_epoch": group.epoch if group else None,
-                "assignment_epoch": _known(group.assignment_epoch) if group else None,
-                "assignor": (group.assignor or None) if group else None,
-                "partial": group.partial if group else None,
-                "members": len(group.members) if group else 0,
-            }
-        )
+
+def rows_of(reading: Reading, view: str, group_id: str | None = None) -> list[Row]:
+    """Return the rows of a view.
+
+    Raises
+    ------
+    SpecError
+        The log has no such group.
+    """
+    table = read(reading, view, group_id)
+    if group_id is not None and not len(table) and not LogRows(reading, group_id).has_group():
+        raise reading.unknown(group_id)
+    return as_json(table)
+
+
+def as_json(table: pa.Table) -> list[Row]:
+    """Return rows as JSON has them: times as text, maps as objects."""
+    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
+    for at, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(at, field.name, _shown_times(table[field.name]))
+    rows: list[Row] = table.to_pylist()
+    for name in maps:
+        for row in rows:
+            row[name] = None if row[name] is None else dict(row[name])
     return rows
 
 
-def _known(epoch: int) -> int | None:
-    return None if epoch < 0 else epoch
+def _shown_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as `shown_time` does: ISO 8601 in UTC, to the millisecond."""
+    plain_times = times.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("ms"))
+    return pc.strftime(plain_times, format="%Y-%m-%dT%H:%M:%SZ")
 
 
-def epoch_rows(history: History) -> list[dict[str, Any]]:
-    """Return the epochs of a group as rows of the view `epochs`."""
-    return [_epoch(epoch) for epoch in history.epochs.rows]
-
-
-def _epoch(epoch: Epoch) -> dict[str, Any]:
-    computed = epoch.computed_at_ms
-    return {
-        "group_id": epoch.group_id,
-        "group_epoch": epoch.group_epoch,
-        "position": epoch.position,
-        "at": shown_time(epoch.at_ms),
-        "reason": epoch.reason,
-        "member_id": epoch.member_id,
-        "topics_changed": epoch.topics_changed,
-        "assignment_epoch": epoch.assignment_epoch,
-        "computed_at": None if computed is None else shown_time(computed),
-        "assignor": epoch.assignor,
-        "moved": epoch.moved,
-        "partial": epoch.partial,
-    }
-
-
-def history_rows(history: History) -> list[dict[str, Any]]:
-    """Return who owned what in a group as rows of the view `assignment_history`."""
-    return [_ownership(history.group_id, row) for row in history.rows()]
-
-
-def _ownership(group_id: str, row: Ownership) -> dict[str, Any]:
-    since, until = row.since, row.until
-    return {
-        "group_id": group_id,
-        "topic": row.key.name,
-        "topic_id": row.key.topic_id,
-        "first_partition": row.first,
-        "last_partition": row.end - 1,
-        "partition_count": row.end - row.first,
-        "member_id": row.member_id,
-        "instance_id": row.instance_id,
-        "since": shown_time(since.at_ms),
-        "since_position": since.position,
-        "assignment_epoch": since.cause.epoch,
-        "reason": since.cause.reason,
-        "reason_member_id": since.cause.member_id,
-        "until": shown_time(until.at_ms) if until else None,
-        "until_position": until.position if until else None,
-        "until_epoch": until.cause.epoch if until else None,
-        "until_reason": until.cause.reason if until else None,
-        "until_member_id": until.cause.member_id if until else None,
-        "revoked": row.revoked,
-    }
-
-
-def explained(history: History) -> list[dict[str, Any]]:
+def explained(reading: Reading, group_id: str) -> list[Row]:
     """Return the epochs of a group, each with what members got and lost by it."""
-    rows = epoch_rows(history)
+    rows = rows_of(reading, "epochs", group_id)
     begun: dict[int, list[int]] = {}
     for row in rows:
         begun.setdefault(row["group_epoch"], []).append(row["position"])
-    got: dict[int, list[Ownership]] = {}
-    lost: dict[int, list[Ownership]] = {}
-    for owned in history.rows():
-        since, until = owned.since, owned.until
+    got: dict[int, list[Row]] = {}
+    lost: dict[int, list[Row]] = {}
+    for owned in rows_of(reading, "assignment_history", group_id):
         # The return of a static member is no epoch's work.
-        if since.cause.reason != STATIC_RETURN:
-            got.setdefault(_last(begun, since), []).append(owned)
-        if until is not None and until.cause.reason != STATIC_RETURN:
+        if owned["reason"] != STATIC_RETURN:
+            position = _last(begun, owned["assignment_epoch"], owned["since_position"])
+            got.setdefault(position, []).append(owned)
+        if owned["until"] is not None and owned["until_reason"] != STATIC_RETURN:
             # The end of a member is in the log right before the epoch that begins by it.
-            position = _last(begun, until) if owned.revoked else _next(begun, until)
+            find = _last if owned["revoked"] else _next
+            position = find(begun, owned["until_epoch"], owned["until_position"])
             lost.setdefault(position, []).append(owned)
     for row in rows:
         row["got"] = _ranges(got.get(row["position"], []))
@@ -117,25 +78,28 @@ def explained(history: History) -> list[dict[str, Any]]:
     return rows
 
 
-def _last(begun: dict[int, list[int]], moment: Moment) -> int:
+def _last(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
     """Return where the epoch of a cause began; a group that is made anew counts from 2 again."""
-    found = begun.get(moment.cause.epoch or 0, ())
-    return max((position for position in found if position < moment.position), default=0)
+    found = begun.get(epoch or 0, ())
+    return max((one for one in found if one < position), default=0)
 
 
-def _next(begun: dict[int, list[int]], moment: Moment) -> int:
-    found = begun.get(moment.cause.epoch or 0, ())
-    return min((position for position in found if position > moment.position), default=0)
+def _next(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
+    found = begun.get(epoch or 0, ())
+    return min((one for one in found if one > position), default=0)
 
 
-def _ranges(owned: list[Ownership]) -> list[dict[str, Any]]:
+def _ranges(owned: list[Row]) -> list[Row]:
     """Return what members own together, touching ranges merged."""
     spans: dict[str, list[tuple[TopicKey, int, int]]] = {}
+    who = {row["member_id"]: {name: row[name] for name in WHO} for row in owned}
     for row in owned:
-        spans.setdefault(row.member_id, []).append((row.key, row.first, row.end))
+        key = TopicKey(row["topic"], row["topic_id"])
+        end = row["first_partition"] + row["partition_count"]
+        spans.setdefault(row["member_id"], []).append((key, row["first_partition"], end))
     return [
-        {
-            "member_id": member_id,
+        who[member_id]
+        | {
             "topic": key.name,
             "topic_id": key.topic_id,
             "first_partition": first,

@@ -2,7 +2,9 @@
 -- times or its reasons are others; until is null while it is owned. What a member must give up it
 -- owns until it has.
 WITH changes AS (
-    SELECT group_id, member_id, struct(position, at, tombstone, instance_id, gives, takes) AS record,
+    SELECT group_id, member_id, struct(
+            position, recorded_at, tombstone, client_id, client_host, instance_id, gives, takes
+        ) AS record,
         inline(concat(
             transform(array_except(ranges, before), came -> struct(came AS range, 1 AS change)),
             transform(array_except(before, ranges), went -> struct(went AS range, -1 AS change))
@@ -94,12 +96,14 @@ SELECT
     high - low AS partition_count,
     member_id,
     since.instance_id,
-    since.at AS since,
+    since.client_id,
+    since.client_host,
+    since.recorded_at AS since,
     since.position AS since_position,
     since.gives.epoch AS assignment_epoch,
     since.gives.reason,
     since.gives.member_id AS reason_member_id,
-    until.at AS until,
+    until.recorded_at AS until,
     until.position AS until_position,
     taken.epoch AS until_epoch,
     taken.reason AS until_reason,

@@ -1,7 +1,9 @@
 -- A step of `assignment_history`: each record of what a member owns, and why it gives and takes.
 WITH told AS (
-    SELECT group_id, member_id, kind, tombstone, position, at, member_epoch, assigned, pending,
-        max(IF(kind = 'member_metadata' AND NOT tombstone, struct(position, instance_id), NULL))
+    SELECT group_id, member_id, kind, tombstone, position, recorded_at, member_epoch, assigned, pending,
+        max(IF(kind = 'member_metadata' AND NOT tombstone, struct(
+            position, instance_id, client_id, client_host
+        ), NULL))
             OVER in_order AS metadata,
         lead(IF(tombstone, NULL, struct(kind, epoch, reason, member_id)))
             IGNORE NULLS OVER in_order AS next
@@ -11,8 +13,8 @@ WITH told AS (
     WINDOW in_order AS (PARTITION BY group_id, member_id ORDER BY position)
 ),
 held AS (
-    SELECT group_id, member_id, position, at, tombstone, next,
-        metadata.instance_id,
+    SELECT group_id, member_id, position, recorded_at, tombstone, next,
+        metadata.instance_id, metadata.client_id, metadata.client_host,
         -- Only the next incarnation of a static member holds something before it is answered.
         coalesce(member_epoch, -1) = 0 AS returned,
         concat(
@@ -36,9 +38,11 @@ SELECT
     group_id,
     member_id,
     position,
-    at,
+    recorded_at,
     tombstone,
     instance_id,
+    client_id,
+    client_host,
     ranges,
     lag(ranges, 1, array()) OVER (PARTITION BY group_id, member_id ORDER BY position) AS before,
     IF(returned,

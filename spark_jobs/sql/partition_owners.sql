@@ -8,6 +8,8 @@ SELECT
     current.partition_count,
     current.member_id,
     current.instance_id,
+    current.client_id,
+    current.client_host,
     current.assignment_epoch,
     current.pending_revocation
 FROM $current_assignments AS current

@@ -1,0 +1,339 @@
+"""current_views: what is at a position: topics, members, ranges, targets, offsets, groups.
+
+Each function is one view of docs/sql.md, by columns; the twins in SQL are spark_jobs/sql.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Longs
+from coordinator.history.keyed_rows import (
+    codes,
+    flattened,
+    is_kind,
+    joined,
+    last_of,
+    mask,
+    numbers,
+    pick,
+    pick_lists,
+    whole,
+)
+from coordinator.history.log_rows import LogRows
+from coordinator.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    OffsetCommitted,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.state import GroupState
+from coordinator.target_table import checked_rows
+
+KEY = ("kind", "tombstone", "group_id", "member_id")
+NAMES = "subscribed_topic_names"
+TOLD = ("instance_id", "rack_id", "client_id", "client_host")
+WANTED = ("subscribed_topic_regex", "rebalance_timeout_ms", "server_assignor")
+RANGE = ("topic_id", "topic", "first_partition", "partition_count")
+
+
+def topics(log: LogRows) -> pa.Table:
+    """Return the topics that exist: one row a topic."""
+    columns = ["tombstone", "topic", "topic_id", "partitions"]
+    rows = log.present([TopicChanged.kind], columns)
+    return _lasting(rows, codes(whole(rows["topic"]))).select(["topic", "topic_id", "partitions"])
+
+
+def offsets(log: LogRows) -> pa.Table:
+    """Return the committed offsets: one row a partition."""
+    key = ["group_id", "topic", "partition"]
+    columns = ["tombstone", *key, "topic_id", "offset", "leader_epoch", "metadata"]
+    rows = log.present([OffsetCommitted.kind], [*columns, "commit_timestamp"])
+    kept = _lasting(rows, codes(*(whole(rows[name]) for name in key)))
+    at = kept["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
+    kept = kept.append_column("committed_at", at.cast(pa.timestamp("us", tz="UTC")))
+    told = ["offset", "leader_epoch", "metadata", "committed_at"]
+    return kept.select(["group_id", "topic", "topic_id", "partition", *told])
+
+
+def _lasting(rows: pa.Table, keys: Longs) -> pa.Table:
+    """Return the last row of each key, but for those that ended it."""
+    last = last_of(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
+    kept = rows.take(pa.array(last))
+    return kept.filter(pc.invert(kept["tombstone"]))
+
+
+# Members -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members that are in a group, each by its rows in a table.
+
+    Attributes
+    ----------
+    metadata, current, step
+        The last row of each kind: who it is, what it owns, the epoch it reached since; -1 is none.
+    """
+
+    rows: pa.Table
+    metadata: Longs
+    current: Longs
+    step: Longs
+
+    @property
+    def ids(self) -> pa.Table:
+        """group_id and member_id of each member."""
+        names = ["group_id", "member_id"]
+        return pa.table({name: pick(self.rows[name], self.metadata) for name in names})
+
+    @property
+    def state(self) -> pa.Array:
+        """The state of each member, by name."""
+        here = np.where(self.step < 0, self.current, -1)
+        return pc.fill_null(pick(self.rows["state"], here), MemberState.STABLE.name)
+
+    @property
+    def member_epoch(self) -> pa.Array:
+        """The assignment epoch that each member has reached."""
+        reached = np.where(self.step < 0, self.current, self.step)
+        return pc.fill_null(pick(self.rows["member_epoch"], reached), 0)
+
+    @property
+    def assigned(self) -> pa.Array:
+        """The ranges that each member may use."""
+        return pick_lists(self.rows["assigned"], self.current)
+
+    @property
+    def pending(self) -> pa.Array:
+        """The ranges that each member has still to give up."""
+        return pick_lists(self.rows["pending"], np.where(self.step < 0, self.current, -1))
+
+
+def read_members(log: LogRows, *more: str) -> Members:
+    """Read the members, with more columns of who they are."""
+    kinds = [MemberMetadata.kind, CurrentMember.kind, MembersAdvanced.kind]
+    owned = ["state", "member_epoch", "assigned", "pending", "member_ids"]
+    rows = log.present(kinds, [*KEY, *owned, *more])
+    who, advanced = is_kind(rows, MemberMetadata.kind), is_kind(rows, MembersAdvanced.kind)
+    row, member_ids = flattened(whole(rows["member_ids"]))
+    # Members that reach an epoch which changes nothing for them share one row of the log.
+    ids = pa.concat_arrays([whole(rows["member_id"]), member_ids.cast(pa.string())])
+    groups = codes(whole(rows["group_id"]))
+    keys = joined(np.concatenate([groups, groups[row]]), codes(ids))
+    size = int(keys.max(initial=-1)) + 1
+    metadata = last_of(keys, np.flatnonzero(who), size)
+    current = last_of(keys, np.flatnonzero(~who & ~advanced), size)
+    step = last_of(keys, np.arange(len(rows), len(keys)), size)
+    step = np.append(row, -1)[np.where(step < 0, -1, step - len(rows))]
+    alive = metadata >= 0
+    alive[alive] = ~mask(rows["tombstone"])[metadata[alive]]
+    found = [one[alive] for one in (metadata, current, np.where(step > current, step, -1))]
+    return Members(rows, *found)
+
+
+def members(log: LogRows) -> pa.Table:
+    """Return the members of all groups: one row a member."""
+    found = read_members(log, *TOLD, NAMES, *WANTED)
+    columns = {name: found.ids[name] for name in found.ids.column_names}
+    columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
+    columns[NAMES] = _name_lists(pick(found.rows[NAMES], found.metadata))
+    columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
+    columns |= {"state": found.state, "member_epoch": found.member_epoch}
+    return pa.table(columns | {"assigned": found.assigned, "pending": found.pending})
+
+
+def _name_lists(texts: pa.Array) -> pa.Array:
+    """Return lists of names from their JSON; each distinct text is read once."""
+    coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    lists = [msgspec.json.decode(text, type=list[str]) for text in coded.dictionary.to_pylist()]
+    return pa.array(lists, pa.list_(pa.string())).take(coded.indices)
+
+
+def current_assignments(log: LogRows) -> pa.Table:
+    """Return what each member may own now, and what it must give up: one row a range."""
+    found = read_members(log, "instance_id", "client_id", "client_host")
+    who = ["instance_id", "client_id", "client_host"]
+    columns = {name: found.ids[name] for name in found.ids.column_names}
+    columns |= {name: pick(found.rows[name], found.metadata) for name in who}
+    about = pa.table(columns | {"member_epoch": found.member_epoch, "state": found.state})
+    pieces = []
+    for lists, pending in ((found.assigned, False), (found.pending, True)):
+        member, ranges = flattened(lists)
+        piece = about.take(pa.array(member))
+        for name in (*RANGE, "assignment_epoch"):
+            piece = piece.append_column(name, ranges.field(name))
+        pieces.append(
+            piece.append_column("pending_revocation", pa.array(np.full(len(piece), pending)))
+        )
+    return pa.concat_tables(pieces)
+
+
+def partition_owners(log: LogRows) -> pa.Table:
+    """Return who owns what: one row a range, of topics that exist."""
+    owned, there = current_assignments(log), topics(log)
+    names = pa.concat_arrays([whole(owned["topic"]), whole(there["topic"])])
+    ids = pa.concat_arrays([whole(owned["topic_id"]), whole(there["topic_id"])])
+    keys = codes(names, ids)
+    owned = owned.filter(pa.array(np.isin(keys[: len(owned)], keys[len(owned) :])))
+    last = pc.subtract(pc.add(owned["first_partition"], owned["partition_count"]), 1)
+    owned = owned.append_column("last_partition", last.cast(pa.int32()))
+    span = ["topic", "topic_id", "first_partition", "last_partition", "partition_count"]
+    owner = ["member_id", "instance_id", "client_id", "client_host"]
+    return owned.select(["group_id", *span, *owner, "assignment_epoch", "pending_revocation"])
+
+
+# Targets -----------------------------------------------------------------------------------------
+
+
+def target_assignments(log: LogRows) -> pa.Table:
+    """Return what each member is to own in the end: one row a range.
+
+    Raises
+    ------
+    LostTarget
+        The rows of a whole target are not in the table of targets any more.
+    """
+    alone, gone, whole_targets = _small_targets(log)
+    pieces = [alone]
+    if whole_targets:
+        there = read_members(log).ids
+        pieces += [_rows_of(log, record, there, gone) for record in whole_targets]
+    found = pa.concat_tables(pieces)
+    known = groups(log).select(["group_id", "assignment_epoch"])
+    place = pc.index_in(found["group_id"], value_set=whole(known["group_id"]))
+    found = found.append_column("assignment_epoch", known["assignment_epoch"].take(whole(place)))
+    found = found.filter(pc.is_valid(place))
+    return found.select(["group_id", "assignment_epoch", "member_id", *RANGE])
+
+
+def _small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadata]]:
+    """Return targets that are records of the log, whose members they are, and the whole ones.
+
+    Records of members before a whole target mean nothing any more; those after it win over it.
+    """
+    named = ["assignment_epoch", "computation_id", "targets_version", "digest", "members", "ranges"]
+    kinds = [TargetMember.kind, TargetMetadata.kind]
+    rows = log.present(kinds, [*KEY, "target", *named])
+    keys, number = codes(whole(rows["group_id"])), np.arange(len(rows))
+    size = int(keys.max(initial=-1)) + 1
+    marks, ended = is_kind(rows, TargetMetadata.kind), mask(rows["tombstone"])
+    installs = marks & mask(pc.is_valid(rows["targets_version"]))
+    install = last_of(keys, number[installs], size)
+    install = np.where(install > last_of(keys, number[marks & ended], size), install, -1)
+    own = joined(keys, codes(whole(rows["member_id"])))
+    last = last_of(own, number[~marks], int(own.max(initial=-1)) + 1)
+    last = last[last >= 0]
+    last = last[last > install[keys[last]]]
+    ids = rows.select(["group_id", "member_id"]).take(pa.array(last))
+    at, ranges = flattened(pick_lists(rows["target"], last))
+    small = ids.take(pa.array(at))
+    for name in RANGE:
+        small = small.append_column(name, ranges.field(name))
+    records = rows.take(pa.array(install[install >= 0])).select(["group_id", *named]).to_pylist()
+    return small, ids, [TargetMetadata(**record) for record in records]
+
+
+def _rows_of(log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Table) -> pa.Table:
+    """Return a whole target, but for members that left or have a target of their own since."""
+    rows = checked_rows(log.store, record)
+    ours, others = (
+        whole(table.filter(pc.equal(table["group_id"], record.group_id))["member_id"])
+        for table in (there, gone)
+    )
+    stays = pc.is_in(rows["member_id"], value_set=ours)
+    alone = pc.is_in(rows["member_id"], value_set=others)
+    rows = rows.filter(pc.and_(stays, pc.invert(alone)))
+    group = pa.array([record.group_id], pa.string()).take(pa.array(np.zeros(len(rows), np.int64)))
+    return rows.append_column("group_id", group).select(["group_id", "member_id", *RANGE])
+
+
+# Groups ------------------------------------------------------------------------------------------
+
+GROUP_KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved)
+
+
+def groups(log: LogRows) -> pa.Table:
+    """Return all groups, and the ids that have offsets only: one row a group."""
+    told = ["epoch", "assignment_epoch", "assignor", "partial"]
+    rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *told])
+    keys, number = codes(whole(rows["group_id"])), np.arange(len(rows))
+    size = int(keys.max(initial=-1)) + 1
+    ended = mask(rows["tombstone"])
+    marks, targets = is_kind(rows, GroupMetadata.kind), is_kind(rows, TargetMetadata.kind)
+    any_row, newest = last_of(keys, number[~ended], size), last_of(keys, number[marks], size)
+    target = last_of(keys, number[targets], size)
+    alive = (newest < 0) | ~np.append(ended, False)[newest] | (any_row > newest)
+    named = pick(rows["group_id"], last_of(keys, number, size)[alive])
+    newest, target = newest[alive], target[alive]
+    group_epoch = numbers(pick(rows["epoch"], newest), 1)
+    assignment_epoch = numbers(pick(rows["assignment_epoch"], target))
+    assignor = pick(rows["assignor"], target)
+    count, arrived = _counted(log, named, assignment_epoch)
+    found = pa.table(
+        {
+            "group_id": named,
+            "group_type": _always("consumer", len(named)),
+            "state": _states(count, arrived, group_epoch > assignment_epoch),
+            "group_epoch": pa.array(group_epoch, pa.int32()),
+            "assignment_epoch": _known(assignment_epoch),
+            "assignor": pc.if_else(pc.equal(assignor, ""), pa.scalar(None, pa.string()), assignor),
+            "partial": pc.fill_null(pick(rows["partial"], target), fill_value=False),
+            "members": pa.array(count, pa.int64()),
+        }
+    )
+    return pa.concat_tables([found, _offsets_only(log, found)])
+
+
+def _known(epochs: Longs) -> pa.Array:
+    return pa.array(epochs, pa.int32(), mask=epochs < 0)
+
+
+def _counted(log: LogRows, named: pa.Array, assignment_epoch: Longs) -> tuple[Longs, Longs]:
+    """Return how many members each group has, and how many of them have reached the target."""
+    found = read_members(log)
+    place = numbers(pc.index_in(found.ids["group_id"], value_set=named))
+    stable = mask(pc.equal(found.state, MemberState.STABLE.name))
+    reached = stable & (numbers(found.member_epoch) == np.append(assignment_epoch, -1)[place])
+    here = place >= 0
+    count = np.bincount(place[here], minlength=len(named))
+    return count, np.bincount(place[here & reached], minlength=len(named))
+
+
+def _states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
+    """Return the state of each group as Kafka computes it (G-2)."""
+    cases = [members == 0, waiting, arrived < members]
+    words = [GroupState.EMPTY, GroupState.ASSIGNING, GroupState.RECONCILING]
+    states = np.select(cases, [word.value for word in words], GroupState.STABLE.value)
+    return pa.array(states, pa.string())
+
+
+def _offsets_only(log: LogRows, found: pa.Table) -> pa.Table:
+    """Return ids that have nothing but offsets: what Kafka calls a simple group."""
+    ids = pc.unique(offsets(log)["group_id"])
+    ids = ids.filter(pc.invert(pc.is_in(ids, value_set=whole(found["group_id"]))))
+    columns = {
+        name: pa.nulls(len(ids), found.schema.field(name).type) for name in found.schema.names
+    }
+    columns |= {
+        "group_id": ids,
+        "group_type": _always("classic", len(ids)),
+        "state": _always(GroupState.EMPTY.value, len(ids)),
+        "members": pa.array(np.zeros(len(ids), np.int64)),
+    }
+    return pa.table(columns, schema=found.schema)
+
+
+def _always(text: str, rows: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.array(np.zeros(rows, np.int64)))

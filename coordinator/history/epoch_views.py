@@ -1,0 +1,262 @@
+"""epoch_views: the group epochs of all groups, and why each target gives and takes.
+
+A target takes in all group epochs since the target before it: their reasons are its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Longs, offsets_of
+from coordinator.history.keyed_rows import (
+    Timeline,
+    changes,
+    codes,
+    expanded,
+    flattened,
+    is_kind,
+    joined,
+    mask,
+    numbers,
+    pick,
+    whole,
+)
+from coordinator.history.log_rows import LogRows
+from coordinator.records import (
+    GroupMetadata,
+    MemberMetadata,
+    RegexResolved,
+    TargetMetadata,
+    TopicChanged,
+)
+
+SUBSCRIBED_ANEW = "subscription changed"
+"""The reason that lies with the epoch's member: what it gives up then, it gives up for that."""
+TOPICS_CHANGED = "topics changed"
+NOTICED = {TOPICS_CHANGED, "finishing moves"}
+"""Reasons that lie with nobody: the epoch's member was the first to send a heartbeat after."""
+TOPICS_TOLD = 3
+"""So many topics are told in a reason; `topics_changed` has all."""
+
+NAMES = "subscribed_topic_names"
+CLIENT = ("instance_id", "client_id", "client_host")
+KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved, TopicChanged)
+COLUMNS = (
+    *("position", "at", "kind", "tombstone", "group_id", "member_id", "epoch", "reason"),
+    *("assignment_epoch", "assignor", "moved", "partial", NAMES, "topics"),
+    *("topic", "topic_id", "partitions", *CLIENT),
+)
+
+
+def epochs(log: LogRows) -> pa.Table:
+    """Return the group epochs of all groups: one row each, those of deleted groups too."""
+    return told(log.past([one.kind for one in KINDS], COLUMNS))
+
+
+def told(rows: pa.Table) -> pa.Table:
+    """Return the group epochs that rows of the log tell."""
+    groups, ended = codes(whole(rows["group_id"])), mask(rows["tombstone"])
+    marks, number = is_kind(rows, GroupMetadata.kind), np.arange(len(rows))
+    begun = np.flatnonzero(marks & ~ended)
+    target = _targets(rows, groups, begun)
+    member = joined(groups, codes(whole(rows["member_id"])))
+    behind = is_kind(rows, MemberMetadata.kind) & ~ended & mask(pc.is_valid(rows["member_id"]))
+    who = Timeline(member, number[behind]).newest(begun)
+    who = np.where(mask(pc.is_valid(rows["member_id"]))[begun], who, -1)
+    epoch = numbers(rows["epoch"])[begun]
+    of_target = np.append(numbers(rows["assignment_epoch"]), -1)[target]
+    exact = np.where(epoch == of_target, target, -1)
+    assignor = pick(rows["assignor"], exact)
+    columns = {"group_id": pick(rows["group_id"], begun), "group_epoch": pick(rows["epoch"], begun)}
+    columns |= {"position": pick(rows["position"], begun), "recorded_at": pick(rows["at"], begun)}
+    columns |= {name: pick(rows[name], begun) for name in ("reason", "member_id")}
+    columns |= {name: pick(rows[name], who) for name in CLIENT}
+    columns |= {
+        "topics_changed": _topics_changed(rows, groups, begun),
+        "assignment_epoch": pick(rows["assignment_epoch"], target),
+        "target_position": pick(rows["position"], target),
+        # Of a target that took in several epochs the rest stands with the one it was computed for.
+        "computed_at": pick(rows["at"], exact),
+        "assignor": pc.if_else(pc.equal(assignor, ""), pa.scalar(None, pa.string()), assignor),
+    }
+    return pa.table(columns | {name: pick(rows[name], exact) for name in ("moved", "partial")})
+
+
+def _targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
+    """Return for each epoch the row of the target that took it in; -1 is none yet.
+
+    It is the first one computed for the epoch or a later one, before the group was deleted.
+    """
+    ended = mask(rows["tombstone"])
+    deleted = np.flatnonzero(is_kind(rows, GroupMetadata.kind) & ended)
+    life = joined(groups, Timeline(groups, deleted).newest(np.arange(len(rows))) + 1)
+    target = np.flatnonzero(is_kind(rows, TargetMetadata.kind) & ~ended)
+    span = 1 << 32
+    line = life[target] * span + numbers(rows["assignment_epoch"])[target]
+    order = np.argsort(line, kind="stable")
+    found = np.searchsorted(line[order], life[begun] * span + numbers(rows["epoch"])[begun])
+    found = np.append(target[order], -1)[found]
+    same = (found >= 0) & (life[found] == life[begun]) if len(life) else found >= 0
+    return np.where(same, found, -1)
+
+
+# What happened to topics -------------------------------------------------------------------------
+
+
+def _topics_changed(rows: pa.Table, groups: Longs, begun: Longs) -> pa.Array:
+    """Return what happened to the topics of the group since the epoch before, where that is why."""
+    asked = mask(pc.equal(pick(rows["reason"], begun), TOPICS_CHANGED))
+    epoch, change = _changes_of(rows, groups, begun[asked]) if asked.any() else _NONE
+    place = np.searchsorted(begun, epoch)  # sorted: what is in one epoch is in the log's order
+    texts = _change_texts(rows, change)
+    ends = offsets_of(np.bincount(place, minlength=len(begun)))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32(), mask=np.append(~asked, False)), texts
+    )
+
+
+_NONE = (np.array([], np.int64), np.array([], np.int64))
+
+
+def _changes_of(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, Longs]:
+    """Return the rows of epochs, and with each the row of a change that it is about."""
+    group, topic, since = _subscriptions(rows, groups, np.unique(groups[asked]))
+    steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
+    step_topics = pick(rows["topic"], steps)
+    names = pa.concat_arrays([step_topics, topic])
+    coded = codes(names)
+    of_step, of_subscription = coded[: len(steps)], coded[len(steps) :]
+    order = np.argsort(of_step, kind="stable")
+    first = np.searchsorted(of_step[order], of_subscription, side="left")
+    count = np.searchsorted(of_step[order], of_subscription, side="right") - first
+    pair, place = expanded(first, count)
+    step = steps[order][place]
+    # The epoch of a change is the first of its group after it, whatever ended it before.
+    marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
+    epoch = Timeline(groups, marks).next(group[pair], step)
+    about = (epoch > since[pair]) & np.isin(epoch, asked)
+    epoch, step = epoch[about], step[about]
+    order = np.lexsort((step, epoch))
+    return epoch[order], step[order]
+
+
+def _subscriptions(rows: pa.Table, groups: Longs, wanted: Longs) -> tuple[Longs, pa.Array, Longs]:
+    """Return group, topic, and the first row that subscribes the one to the other.
+
+    However many members subscribe alike, their names are read once.
+    """
+    says = is_kind(rows, MemberMetadata.kind, RegexResolved.kind) & ~mask(rows["tombstone"])
+    says &= np.isin(groups, wanted)
+    named = np.flatnonzero(says & mask(pc.is_valid(rows[NAMES])))
+    texts = whole(rows[NAMES])
+    alike = joined(groups[named], texts.indices.take(pa.array(named)).to_numpy())
+    named = named[np.unique(alike, return_index=True)[1]]
+    words = pick(texts, named).cast(pa.string()).to_pylist()
+    lists = pa.array([msgspec.json.decode(t, type=list[str]) for t in words], _TEXTS)
+    found = np.flatnonzero(says & mask(pc.is_valid(rows["topics"])))
+    lists = pa.concat_arrays([lists, pick(rows["topics"], found)])
+    at, topic = flattened(lists)
+    row = np.concatenate([named, found])[at]
+    order = np.argsort(row, kind="stable")
+    row, topic = row[order], topic.take(pa.array(order))
+    first = np.unique(joined(groups[row], codes(topic)), return_index=True)[1]
+    return groups[row][first], topic.take(pa.array(first)), row[first]
+
+
+_TEXTS = pa.list_(pa.string())
+
+
+def _change_texts(rows: pa.Table, change: Longs) -> pa.Array:
+    """Say what happened to a topic at some rows."""
+    steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
+    topics = codes(whole(rows["topic"]))
+    order = steps[np.argsort(topics[steps], kind="stable")]
+    before = np.full(len(rows), -1, dtype=np.int64)
+    same = ~changes(topics[order])
+    before[order[same]] = order[np.flatnonzero(same) - 1]
+    old, deleted = before[change], mask(rows["tombstone"])
+    ids, partitions = codes(whole(rows["topic_id"])), numbers(rows["partitions"])
+    was, now = partitions[old], partitions[change]
+    counts = [pa.array(one).cast(pa.string()) for one in (was, now)]
+    grew = pc.binary_join_element_wise(
+        " grew from ", counts[0], " to ", counts[1], " partitions", ""
+    )
+    shrank = pc.binary_join_element_wise(
+        " shrank from ", counts[0], " to ", counts[1], " partitions", ""
+    )
+    cases = [
+        (deleted[change], " was deleted"),
+        ((old < 0) | deleted[old], " was created"),
+        (ids[old] != ids[change], " was re-created"),
+        (was < now, grew),
+        (was > now, shrank),
+    ]
+    said = pa.array([" has other racks"] * len(change), pa.string())
+    for here, words in reversed(cases):
+        said = pc.if_else(pa.array(here), words, said)
+    return pc.binary_join_element_wise(pick(rows["topic"], change), said, "")
+
+
+# Why a target gives and takes --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Why each target gives and takes, by its position.
+
+    Attributes
+    ----------
+    positions
+        Sorted.
+    reasons, members
+        The reasons of all epochs that it took in, and their member if they have but one.
+    """
+
+    positions: Longs
+    reasons: pa.Array
+    members: pa.Array
+
+    def place(self, positions: Longs) -> Longs:
+        """Return where the targets of some positions are; -1 is nowhere."""
+        found = np.searchsorted(self.positions, positions)
+        there = np.append(self.positions, -1)[found] == positions
+        return np.where(there, found, -1)
+
+
+def causes(epochs: pa.Table) -> Causes:
+    """Return why targets give and take, from the epochs that they took in."""
+    taken = epochs.filter(pc.is_valid(epochs["target_position"])).sort_by("position")
+    target = numbers(taken["target_position"])
+    positions, place = np.unique(target, return_inverse=True)
+    reason = _with_topics(taken)
+    word = codes(reason)
+    first = np.sort(np.unique(joined(place, word), return_index=True)[1])
+    order = first[np.argsort(place[first], kind="stable")]
+    ends = offsets_of(np.bincount(place[order], minlength=len(positions)))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), reason.take(pa.array(order)))
+    noticed = pc.is_in(taken["reason"], value_set=pa.array(sorted(NOTICED), pa.string()))
+    nobody = pa.scalar(None, pa.string())
+    member = whole(pc.if_else(noticed, nobody, taken["member_id"]))
+    number = codes(member)
+    distinct = np.unique(joined(place, number), return_index=True)[1]
+    alone = np.bincount(place[distinct], minlength=len(positions)) == 1
+    one = np.full(len(positions), -1, dtype=np.int64)
+    one[place[distinct]] = distinct
+    return Causes(positions, pc.binary_join(lists, ", "), pick(member, np.where(alone, one, -1)))
+
+
+def _with_topics(epochs: pa.Table) -> pa.Array:
+    """Return the reason of each epoch, with the first of what happened to topics."""
+    lists, reason = whole(epochs["topics_changed"]), whole(epochs["reason"])
+    count = numbers(pc.list_value_length(lists), 0)
+    some = pc.binary_join(pc.list_slice(lists, 0, TOPICS_TOLD), "; ")
+    more = pa.array(count - TOPICS_TOLD).cast(pa.string())
+    more = pc.binary_join_element_wise(" and ", more, " more)", "")
+    tail = pc.if_else(pa.array(count > TOPICS_TOLD), more, ")")
+    told = pc.binary_join_element_wise(reason, " (", some, tail, "")
+    return pc.if_else(pa.array(count > 0), told, reason)

@@ -1,0 +1,129 @@
+"""frames: the views of a store as Arrow tables, without a JVM; for DuckDB, polars, pandas.
+
+`VIEWS` is the one place that knows them all; each has a twin in SQL of the same name
+(spark_jobs/sql) and a section in docs/sql.md, and tests compare the three.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from assignors import SpecError
+from coordinator.columns import SCHEMA
+from coordinator.failures import one_line
+from coordinator.history import current_views, epoch_views, ownership_view
+from coordinator.history.keyed_rows import whole
+from coordinator.history.log_reader import AsOf, Reading
+from coordinator.history.log_rows import LogRows
+from coordinator.log import CLAIM, LogError
+from coordinator.records import KINDS, PARTITION_METADATA
+from coordinator.target_table import COLUMNS, path_of
+
+
+def frame(
+    store: str | os.PathLike[str],
+    view: str,
+    *,
+    group_id: str | None = None,
+    as_of: AsOf | str = None,
+) -> pa.Table:
+    """Return a view of a store as an Arrow table.
+
+    >>> history = frame("store", "assignment_history", group_id="billing")  # doctest: +SKIP
+
+    Parameters
+    ----------
+    store
+        The folder that the coordinator was opened with.
+    view
+        One of docs/sql.md.
+    group_id
+        Only rows of this group, and only they are read; of one that is not in the log, none.
+    as_of
+        A position of the log, or a time; None is now. A text is read as `muster --as-of` reads it.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows of the SQL view, in the order of `VIEWS`; times are UTC.
+
+    Raises
+    ------
+    SpecError
+        There is no such store or view, the position or time is outside of the log, or the view has
+        no groups.
+    LogError
+        The log cannot be read; of it LostTarget: rows of a target that is in force are gone.
+    """
+    if view not in VIEWS:
+        raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
+    if group_id is not None and view in WITHOUT_GROUPS:
+        raise SpecError(f"view {view!r} has no group_id: leave group_id={group_id!r} out")
+    return read(Reading(store, as_of), view, group_id)
+
+
+def read(reading: Reading, view: str, group_id: str | None = None) -> pa.Table:
+    """Return a view of a log that is open."""
+    rows, order = VIEWS[view]
+    found = rows(LogRows(reading, group_id))
+    return found.sort_by([(name, "ascending") for name in order]).combine_chunks()
+
+
+def _log(log: LogRows) -> pa.Table:
+    """Return the rows of the log, of all kinds."""
+    rows = log.past([*KINDS, CLAIM, PARTITION_METADATA], SCHEMA.names)
+    if log.group_id is not None:
+        rows = rows.filter(pc.equal(rows["group_id"], log.group_id))
+    columns = {name: whole(rows[name]).cast(SCHEMA.field(name).type) for name in rows.column_names}
+    columns["recorded_at"] = columns.pop("at")
+    return pa.table(columns)
+
+
+def _targets(log: LogRows) -> pa.Table:
+    """Return the whole targets that jobs computed, installed or not."""
+    schema = pa.schema([(n, pa.int32() if t == "int" else pa.string()) for n, t in COLUMNS.items()])
+    path = path_of(log.store)
+    of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
+    try:
+        found = DeltaTable(path).to_pyarrow_table(filters=of_group, columns=list(COLUMNS))
+    except TableNotFoundError:
+        return schema.empty_table()
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise LogError(f"{path} cannot be read: {one_line(error)}") from None
+    return found.cast(schema)
+
+
+class View(NamedTuple):
+    """How a view is made, and by which columns its rows are sorted."""
+
+    rows: Callable[[LogRows], pa.Table]
+    order: tuple[str, ...]
+
+
+_SPAN = ("group_id", "topic", "topic_id", "first_partition")
+VIEWS = {
+    "assignment_history": View(
+        ownership_view.assignment_history, (*_SPAN, "since_position", "member_id")
+    ),
+    "current_assignments": View(current_views.current_assignments, (*_SPAN, "member_id")),
+    "epochs": View(epoch_views.epochs, ("position",)),
+    "groups": View(current_views.groups, ("group_id",)),
+    "log": View(_log, ("position",)),
+    "members": View(current_views.members, ("group_id", "member_id")),
+    "offsets": View(current_views.offsets, ("group_id", "topic", "topic_id", "partition")),
+    "partition_owners": View(current_views.partition_owners, (*_SPAN, "member_id")),
+    "target_assignments": View(current_views.target_assignments, (*_SPAN, "member_id")),
+    "targets": View(
+        _targets, ("group_id", "assignment_epoch", "run_id", "topic", "topic_id", "first_partition")
+    ),
+    "topics": View(current_views.topics, ("topic",)),
+}
+"""The views by name. One more needs an entry here and a file of its name in spark_jobs/sql."""
+WITHOUT_GROUPS = {"topics"}

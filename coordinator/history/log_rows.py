@@ -1,0 +1,108 @@
+"""log_rows: columns of the log's rows of some kinds, up to a position; of one group if wanted.
+
+What is not wanted is not read: other columns never, other kinds and groups by the row groups of a
+file, other positions by file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from coordinator.columns import SCHEMA
+from coordinator.history.log_reader import Reading
+from coordinator.log import CorruptLog
+from coordinator.parts import AS_TEXT_ONCE
+from coordinator.records import TopicChanged
+from coordinator.source import Source
+
+logger = logging.getLogger("muster.coordinator")
+Filter: TypeAlias = pc.Expression
+FORMAT = ds.ParquetFileFormat(read_options={"dictionary_columns": [AS_TEXT_ONCE]})
+
+
+class LogRows:
+    """The rows of a log up to a position, in order.
+
+    Parameters
+    ----------
+    reading
+        The log, and the position.
+    group_id
+        Only rows of this group, and those of topics; None for all groups.
+    """
+
+    def __init__(self, reading: Reading, group_id: str | None = None) -> None:
+        self.store = reading.store
+        self.group_id = group_id
+        self._reading = reading
+
+    def past(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
+        """Return columns of all rows of some kinds.
+
+        Raises
+        ------
+        CorruptLog
+            A file cannot be read.
+        """
+        paths = self._reading.files()
+        return self._read(paths, columns, self._wanted(kinds) & self._until())
+
+    def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
+        """Return rows that come to the same state: those of a snapshot, and the log's after it.
+
+        However long the log is, they are as many as there is to know.
+        """
+        source = self._source
+        if not source.after:
+            return self.past(kinds, columns)
+        wanted = self._wanted(kinds)
+        try:
+            before = self._read(source.snapshot, columns, wanted)
+        except CorruptLog as error:  # the log has everything
+            logger.warning("snapshot %d is passed over: %s", source.after, error)
+            return self.past(kinds, columns)
+        later = self._until() & (pc.field("position") > source.after)
+        after = self._read(source.log, columns, wanted & later)
+        return pa.concat_tables([before, after]).unify_dictionaries().combine_chunks()
+
+    def has_group(self) -> bool:
+        """Whether there is any row of the group."""
+        ours = self._until() & (pc.field("group_id") == self.group_id)
+        return len(self._read(self._reading.files(), ["kind"], ours)) > 0
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source.of(self.store, self._reading.position)
+
+    def _until(self) -> Filter:
+        return pc.field("position") <= self._reading.position
+
+    def _wanted(self, kinds: Collection[str]) -> Filter:
+        wanted = pc.field("kind").isin(sorted(kinds))
+        if self.group_id is None:
+            return wanted
+        ours = pc.field("group_id") == self.group_id
+        return wanted & ((pc.field("kind") == TopicChanged.kind) | ours)
+
+    def _read(self, paths: Sequence[str], columns: Sequence[str], wanted: Filter) -> pa.Table:
+        schema = pa.schema([_field(name) for name in SCHEMA.names])
+        try:
+            files = ds.dataset(list(paths), schema=schema, format=FORMAT)
+            rows = files.to_table(columns=list(columns), filter=wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptLog(f"the log of {self.store} cannot be read: {error}") from None
+        return rows.unify_dictionaries().combine_chunks()
+
+
+def _field(name: str) -> pa.Field:
+    field = SCHEMA.field(name)
+    if name == AS_TEXT_ONCE:
+        return field.with_type(pa.dictionary(pa.int32(), field.type))
+    return field

@@ -1,0 +1,307 @@
+"""ownership_view: who owned what, from when until when, and why it came and went.
+
+A member owns what is assigned to it and what it still has to give up (pending), from the first of
+its records that has a range until the first that has it no more. It was given by the assignment
+epoch then in force. It was taken by
+
+- the end of the member: by the group epoch that began when it left or timed out, or by the return
+  of the static member under another member id;
+- the member itself, when the newest group epoch is its change of subscription;
+- else the assignment epoch in force when the range became pending, or went without being pending.
+
+By columns: a range that stays as it is in successive records of its member is one spell; spells are
+cut at all edges of the member's ranges of a topic, so that two pieces are the same or apart; spells
+of a piece that follow on each other are a tenure; tenures that touch and are alike are a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Longs
+from coordinator.events import JOIN
+from coordinator.history import epoch_views
+from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, Causes
+from coordinator.history.keyed_rows import (
+    Timeline,
+    changes,
+    codes,
+    expanded,
+    flattened,
+    is_kind,
+    joined,
+    mask,
+    numbers,
+    pick,
+    pick_lists,
+    whole,
+)
+from coordinator.history.log_rows import LogRows
+from coordinator.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
+
+STATIC_RETURN = "static member returned"
+KINDS = (*epoch_views.KINDS, CurrentMember)
+COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
+
+
+def assignment_history(log: LogRows) -> pa.Table:
+    """Return who owned what, from when until when, and why: one row a range."""
+    rows = log.past([one.kind for one in KINDS], COLUMNS)
+    held = _Held.of(rows)
+    spells = _spells(rows, held)
+    pieces = _pieces(spells)
+    tenures = _tenures(pieces, mask(rows["tombstone"])[held.row])
+    why = _Why.of(rows, held)
+    return _table(rows, held, why, _ranges(tenures, why.takes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The records of what members own, those of one member side by side and in order.
+
+    Attributes
+    ----------
+    row
+        In the table of rows.
+    group, member
+        Codes of every row of the table, not only of these.
+    """
+
+    row: Longs
+    group: Longs
+    member: Longs
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Held:
+        group = codes(whole(rows["group_id"]))
+        member = joined(group, codes(whole(rows["member_id"])))
+        held = np.flatnonzero(is_kind(rows, CurrentMember.kind))
+        return cls(held[np.argsort(member[held], kind="stable")], group, member)
+
+
+# Ranges in time ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Ranges low … high − 1 of topics, owned from one record until another.
+
+    Attributes
+    ----------
+    owner
+        Code of (member, topic, topic id).
+    sample
+        Of the ranges in the log, one that has this topic.
+    since, until
+        Places in `_Held.row`; until is -1 while it is owned.
+    """
+
+    owner: Longs
+    sample: Longs
+    low: Longs
+    high: Longs
+    since: Longs
+    until: Longs
+    pending: Bools
+    """In a tenure: whether it was pending when it ended."""
+    pended: Longs
+    """In a tenure: where what was pending when it ended became so; else -1."""
+    topics: pa.Array
+    """The ranges in the log."""
+
+    def take(self, some: Longs | Bools, **changed: object) -> _Spans:
+        """Return some of them, with other values in some fields."""
+        names = ("owner", "sample", "low", "high", "since", "until", "pending", "pended")
+        fields = {name: getattr(self, name)[some] for name in names}
+        return _Spans(**(fields | changed), topics=self.topics)
+
+
+def _spells(rows: pa.Table, held: _Held) -> _Spans:
+    """Return ranges as long as they stay as they are in successive records of their member."""
+    lists = [pick_lists(rows[name], held.row) for name in ("assigned", "pending")]
+    (one, assigned), (two, pending) = (flattened(ranges) for ranges in lists)
+    ranges = pa.concat_arrays([assigned, pending])
+    record = np.concatenate([one, two])
+    is_pending = np.arange(len(record)) >= len(one)
+    member = held.member[held.row]
+    owner = joined(member[record], codes(ranges.field("topic"), ranges.field("topic_id")))
+    low = numbers(ranges.field("first_partition"))
+    high = low + numbers(ranges.field("partition_count"))
+    order = np.lexsort((record, is_pending, high, low, owner))
+    owner, low, high, record = (column[order] for column in (owner, low, high, record))
+    is_pending = is_pending[order]
+    begins = changes(owner, low, high, is_pending, record - np.arange(len(record)))
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(record))[: len(first)] - 1
+    after = record[last] + 1
+    goes_on = np.append(member, -1)[after] == member[record[last]]
+    return _Spans(
+        owner[first], order[first], low[first], high[first], record[first],
+        np.where(goes_on, after, -1), is_pending[first], np.full(len(first), -1), ranges,
+    )  # fmt: skip
+
+
+def _pieces(spells: _Spans) -> _Spans:
+    """Return spells cut at all edges of their owner's."""
+    span = int(spells.high.max(initial=0)) + 1
+    lines = [spells.owner * span + edge for edge in (spells.low, spells.high)]
+    edges = np.unique(np.concatenate(lines))
+    first, end = (np.searchsorted(edges, line) for line in lines)
+    spell, piece = expanded(first, end - first)
+    low, high = edges[piece] % span, edges[piece + 1] % span
+    return spells.take(spell, low=low, high=high)
+
+
+def _tenures(pieces: _Spans, ended: Bools) -> _Spans:
+    """Return spells of a piece that follow on each other as one, with what made it pending."""
+    order = np.lexsort((pieces.since, pieces.low, pieces.owner))
+    pieces = pieces.take(order)
+    same = ~changes(pieces.owner, pieces.low)
+    follows = same & (np.append(-2, pieces.until[:-1]) == pieces.since)
+    # What was pending already became so in an earlier spell.
+    became = pieces.pending & ~(follows & np.append(False, pieces.pending[:-1]))
+    number = np.arange(len(pieces.owner))
+    turned = np.maximum.accumulate(np.where(became, number, -1))
+    first = np.flatnonzero(~follows)
+    last = np.append(first[1:], len(number))[: len(first)] - 1
+    until, pending = pieces.until[last], pieces.pending[last]
+    given_up = pending & (until >= 0) & ~np.append(ended, False)[until]
+    pended = np.where(given_up, pieces.since[turned[last]], -1)
+    return pieces.take(first, until=until, pending=pending, pended=pended)
+
+
+def _ranges(tenures: _Spans, takes: Longs) -> _Spans:
+    """Return tenures that touch, and are alike in all but what made them pending, as one."""
+    taken = np.where(tenures.pended >= 0, tenures.pended, tenures.until)
+    cause = np.append(takes, -1)[taken]
+    order = np.lexsort((tenures.low, cause, tenures.until, tenures.since, tenures.owner))
+    tenures, cause, taken = tenures.take(order), cause[order], taken[order]
+    touches = np.append(-1, tenures.high[:-1]) == tenures.low
+    first = np.flatnonzero(changes(tenures.owner, tenures.since, tenures.until, cause) | ~touches)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    return tenures.take(first, high=tenures.high[last], pended=taken[first])
+
+
+# Why ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """Why each record of `_Held` gives and takes: epoch, reason and member.
+
+    Attributes
+    ----------
+    takes
+        A code of what takes: equal where all three are.
+    """
+
+    give: pa.Table
+    take: pa.Table
+    takes: Longs
+
+    @classmethod
+    def of(cls, rows: pa.Table, held: _Held) -> _Why:
+        target = _target_causes(rows, held, epoch_views.causes(epoch_views.told(rows)))
+        returned = numbers(rows["member_epoch"])[held.row] == JOIN
+        member_id = pick(rows["member_id"], held.row)
+        static = pa.scalar(STATIC_RETURN, pa.string())
+        # Only the next incarnation of a static member holds something before it is answered.
+        give = _chosen(returned, _cause(target["epoch"], static, member_id), target)
+        take = _ends(rows, held, _own_changes(rows, held, target))
+        takes = codes(*(whole(take[name]) for name in ("epoch", "reason", "member_id")))
+        return cls(give, take, takes)
+
+
+def _target_causes(rows: pa.Table, held: _Held, causes: Causes) -> pa.Table:
+    """Return the target in force at each record as a cause."""
+    marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
+    target = Timeline(held.group, marks).newest(held.row)
+    place = causes.place(numbers(pick(rows["position"], target)))
+    epoch = pick(rows["assignment_epoch"], target)
+    return _cause(epoch, pick(causes.reasons, place), pick(causes.members, place))
+
+
+def _own_changes(rows: pa.Table, held: _Held, target: pa.Table) -> pa.Table:
+    """Return what takes from members that stay: the target, or their own change of subscription."""
+    marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
+    newest = Timeline(held.group, marks).newest(held.row)
+    own = (newest >= 0) & (held.member[newest] == held.member[held.row])
+    own &= mask(pc.equal(pick(rows["reason"], newest), SUBSCRIBED_ANEW))
+    return _chosen(own, _epoch_causes(rows, newest), target)
+
+
+def _ends(rows: pa.Table, held: _Held, takes: pa.Table) -> pa.Table:
+    """Return what takes, where the member ended: the epoch that began by it, or its return."""
+    ended = mask(rows["tombstone"])
+    ends = ended[held.row]
+    told = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
+    line = Timeline(held.member, np.flatnonzero(told))
+    after = line.next(held.member[held.row], held.row)
+    left = (after >= 0) & is_kind(rows, GroupMetadata.kind)[after]
+    instance_id = pick(rows["instance_id"], _metadata(rows, held, held.row))
+    nothing = pa.nulls(len(held.row), pa.string())
+    reason = pc.if_else(pc.is_valid(instance_id), STATIC_RETURN, nothing)
+    returned = _cause(pa.nulls(len(held.row), pa.int32()), reason, nothing)
+    gone = _chosen(left, _epoch_causes(rows, after), returned)
+    return _chosen(ends, gone, takes)
+
+
+def _metadata(rows: pa.Table, held: _Held, at: Longs) -> Longs:
+    """Return the row that says who the member of a row was then."""
+    told = is_kind(rows, MemberMetadata.kind) & ~mask(rows["tombstone"])
+    return Timeline(held.member, np.flatnonzero(told)).newest(at)
+
+
+def _epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:
+    return _cause(*(pick(rows[name], epochs) for name in ("epoch", "reason", "member_id")))
+
+
+def _cause(epoch: pa.Array, reason: pa.Array, member_id: pa.Array) -> pa.Table:
+    if isinstance(reason, pa.Scalar):
+        reason = pa.array([reason.as_py()], pa.string()).take(pa.array(np.zeros(len(epoch), int)))
+    return pa.table({"epoch": whole(epoch), "reason": reason, "member_id": member_id})
+
+
+def _chosen(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
+    return pa.table(
+        {
+            name: pc.if_else(pa.array(where), whole(one[name]), whole(other[name]))
+            for name in one.column_names
+        }
+    )
+
+
+# Rows of the view --------------------------------------------------------------------------------
+
+
+def _table(rows: pa.Table, held: _Held, why: _Why, spans: _Spans) -> pa.Table:
+    since, until = held.row[spans.since], np.append(held.row, -1)[spans.until]
+    who = _metadata(rows, held, since)
+    topics = spans.topics.take(pa.array(spans.sample))
+    taken = np.where(spans.until >= 0, spans.pended, -1)
+    columns = {
+        "group_id": pick(rows["group_id"], since),
+        "topic": topics.field("topic"),
+        "topic_id": topics.field("topic_id"),
+        "first_partition": pa.array(spans.low, pa.int32()),
+        "last_partition": pa.array(spans.high - 1, pa.int32()),
+        "partition_count": pa.array(spans.high - spans.low, pa.int32()),
+        "member_id": pick(rows["member_id"], since),
+        **{name: pick(rows[name], who) for name in CLIENT},
+        "since": pick(rows["at"], since),
+        "since_position": pick(rows["position"], since),
+        "assignment_epoch": pick(why.give["epoch"], spans.since),
+        "reason": pick(why.give["reason"], spans.since),
+        "reason_member_id": pick(why.give["member_id"], spans.since),
+        "until": pick(rows["at"], until),
+        "until_position": pick(rows["position"], until),
+        "until_epoch": pick(why.take["epoch"], taken),
+        "until_reason": pick(why.take["reason"], taken),
+        "until_member_id": pick(why.take["member_id"], taken),
+        "revoked": pc.invert(pick(rows["tombstone"], until)),
+    }
+    return pa.table(columns)
