@@ -104,7 +104,7 @@ SCHEMA = pa.schema(
         ("computation_id", pa.string()),
         ("group_epoch", pa.int32()),
         ("deadline_ms", pa.int64()),
-        # Claims.
+        # Claims; of an audit, the principal.
         ("owner", pa.string()),
         ("address", pa.string()),
     ]

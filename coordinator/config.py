@@ -106,6 +106,7 @@ class ServerConfig:
     scram_iterations: int = 8_192
     acls: str = ""
     reread_ms: int = 2_000
+    audit_ms: int = 10_000
     insecure: bool = False
     http_listen: str = ""
     connections_max: int = 10_000

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.records import MemberMetadata, Record, TargetMember
+from coordinator.records import Audited, MemberMetadata, Record, TargetMember
 from coordinator.spans import Spans
 from coordinator.targets import WholeTarget
 
@@ -22,6 +22,15 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
 """As long as Kafka lets any text be."""
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, for the audit; on the wire also which client, and from where."""
+
+    principal: Text
+    client_id: Text = ""
+    client_host: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class OffsetDelete:
 
     group_id: Text
     topics: Mapping[Text, Sequence[Partition]]
+    by: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,7 @@ class DeleteGroup:
     """DeleteGroups, one group."""
 
     group_id: Text
+    by: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,7 @@ class ConfigureGroup:
 
     group_id: Text
     settings: Mapping[Text, Text]
+    by: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class AlterConfig:
     group_id: Text
     changes: Mapping[Text, Text | None]
     validate_only: bool = False
+    by: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +276,13 @@ class ExpireOffsets:
     """The periodic look at the age of offsets (G-77)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Logins that failed, and requests that were refused, counted: they never came to a step."""
+
+    records: Sequence[Audited]
+
+
 Event: TypeAlias = (
     Heartbeat
     | OffsetCommit
@@ -285,6 +305,7 @@ Event: TypeAlias = (
     | TargetLost
     | TimerFired
     | ExpireOffsets
+    | Audit
 )
 
 

@@ -9,11 +9,14 @@ randomness, no disk, no thread and no Spark: time, new ids and settings are argu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator import external, groups, metadata, offsets
+from coordinator.audit import with_audit
 from coordinator.config import Config
 from coordinator.events import (
     AlterConfig,
+    Audit,
     ConfigureGroup,
     DeleteGroup,
     Describe,
@@ -46,10 +49,8 @@ from coordinator.spans import Holding, Spans, plain
 from coordinator.state import Group, Member, State
 
 
-def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
-    state: State, config: Config, event: Event, now_ms: int
-) -> Result:
-    """Decide one event.
+def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
+    """Decide one event, and say in the log who deleted or altered something by it.
 
     Parameters
     ----------
@@ -65,6 +66,14 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
     GroupError
         The request is refused; nothing is to be written.
     """
+    result = _decide(state, config, event, now_ms)
+    records = with_audit(event, result.records)
+    return result if records is result.records else replace(result, records=records)
+
+
+def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
+    state: State, config: Config, event: Event, now_ms: int
+) -> Result:
     match event:
         case Heartbeat():
             return heartbeat(state, config, event, now_ms)
@@ -108,6 +117,8 @@ def step(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return timer_fired(state, event)
         case ExpireOffsets():
             return offsets.expire(state, config, event, now_ms)
+        case Audit():
+            return Result(list(event.records))
 
 
 def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:

@@ -192,6 +192,21 @@ class ProposalJudged(Record, frozen=True, gc=False):
     reason: str
 
 
+class Audited(Record, frozen=True, gc=False):
+    """Who deleted or altered something, or was refused (audit.py). No state.
+
+    `reason` is what was done, `owner` the principal who did it; `settings` are the details.
+    """
+
+    kind: ClassVar[str] = "audit"
+    group_id: str
+    reason: str
+    owner: str
+    client_id: str = ""
+    client_host: str = ""
+    settings: dict[str, str] = {}
+
+
 class Tombstone(Record, frozen=True, gc=False):
     """The end of a key: `of` is the kind of the records that it ends."""
 
@@ -226,6 +241,7 @@ KINDS: dict[str, type[Record]] = {
         TopicChanged,
         ComputationPrepared,
         ProposalJudged,
+        Audited,
         Tombstone,
     )
 }

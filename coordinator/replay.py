@@ -17,6 +17,7 @@ from coordinator.errors import IllegalStateError
 from coordinator.owners import claim, claim_all, release
 from coordinator.records import (
     KINDS,
+    Audited,
     ComputationPrepared,
     CurrentMember,
     GroupConfigured,
@@ -229,6 +230,11 @@ def _computation(record: ComputationPrepared, state: State) -> None:
 @_replay.register
 def _judged(record: ProposalJudged, state: State) -> None:
     """Change nothing: it is for the job that waits."""
+
+
+@_replay.register
+def _audited(record: Audited, state: State) -> None:
+    """Change nothing: it is for those who ask later."""
 
 
 @_replay.register

@@ -30,6 +30,7 @@ from coordinator.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
     JOIN,
+    Caller,
     ConfigureGroup,
     DeleteGroup,
     Describe,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from coordinator.wire.serving import Serving
 
 T = TypeVar("T")
+PROCESS = Caller("process")
+"""Who deletes or alters something without the wire: the program that embeds the coordinator."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -297,7 +300,7 @@ class Coordinator:
     def delete_groups(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
         """Delete empty groups; one outcome a group (G-131)."""
         return [
-            {"group_id": group_id, **self._ask(DeleteGroup(group_id), lambda _: {})}
+            {"group_id": group_id, **self._ask(DeleteGroup(group_id, PROCESS), lambda _: {})}
             for group_id in api.as_list(group_ids)
         ]
 
@@ -328,13 +331,13 @@ class Coordinator:
         self, *, group_id: str, topics: Mapping[str, Sequence[int]]
     ) -> dict[str, Any]:
         """Delete offsets of topics that the group does not subscribe to."""
-        return self._ask(OffsetDelete(group_id, topics), api.committed)
+        return self._ask(OffsetDelete(group_id, topics, PROCESS), api.committed)
 
     def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
         """Set all settings of a group id, before or after it exists; {} goes back to defaults."""
         if isinstance(settings, Mapping):  # else it is refused by its type
             settings = {name: str(value) for name, value in settings.items()}
-        return self._ask(ConfigureGroup(group_id, settings), lambda _: {})  # type: ignore[arg-type]
+        return self._ask(ConfigureGroup(group_id, settings, PROCESS), lambda _: {})  # type: ignore[arg-type]
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group id that are not the defaults.

@@ -8,6 +8,7 @@ from coordinator.columns import NAME_COLUMN
 from coordinator.records import (
     KINDS,
     PARTITION_METADATA,
+    Audited,
     ComputationPrepared,
     CurrentMember,
     GroupConfigured,
@@ -104,6 +105,9 @@ RECORDS = {
     ),
     ComputationPrepared: st.builds(ComputationPrepared, texts, texts, epochs, longs),
     ProposalJudged: st.builds(ProposalJudged, texts, texts, epochs, texts),
+    Audited: st.builds(
+        Audited, texts, texts, texts, texts, texts, st.dictionaries(texts, texts, max_size=3)
+    ),
     Tombstone: st.builds(
         _tombstone,
         st.sampled_from(sorted({*KINDS, PARTITION_METADATA} - {Tombstone.kind})),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from wire_client import read_response, request_frame
 
@@ -40,6 +42,9 @@ class Side:
             lambda: self.runner.status == "active", acls=lambda: self.acls,
         )  # fmt: skip
         self.connection = Connection("/10.0.0.1", 1 << 20, 10)
+
+    def cluster_with(self, **changes):
+        return replace(self.cluster, **changes)
 
     def ask(self, api, version, **fields):
         self.connection.receive(request_frame(api, version, 1, **fields))

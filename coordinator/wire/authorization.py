@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from coordinator.acls import CLUSTER, OPERATIONS, Operation, Resource, ResourceType
+from coordinator.acls import CLUSTER, OPERATIONS, Acls, Operation, Resource, ResourceType
 from coordinator.errors import ErrorCode
+from coordinator.events import (
+    AlterConfig,
+    Caller,
+    ConfigureGroup,
+    DeleteGroup,
+    Event,
+    OffsetDelete,
+)
 from coordinator.runner import Answer
 from coordinator.state import TopicView
 from coordinator.wire.admin import HANDLERS as ADMIN
@@ -22,6 +30,7 @@ from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.configs import GROUP, TOPIC
 from coordinator.wire.reading import WireError
 from coordinator.wire.requests import HANDLERS
+from coordinator.wire.session import Session
 
 TOP_LEVEL_ERROR_SINCE = 2
 """Of OffsetFetch; before, each partition had the group's error."""
@@ -30,6 +39,13 @@ REFUSALS = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
+AUDITED = {
+    Api.DELETE_GROUPS,
+    Api.OFFSET_DELETE,
+    Api.ALTER_CONFIGS,
+    Api.INCREMENTAL_ALTER_CONFIGS,
+}
+"""APIs by which something is deleted or altered: the log says who did it."""
 WITH_OPERATIONS = {
     Api.METADATA,
     Api.DESCRIBE_GROUPS,
@@ -39,30 +55,65 @@ WITH_OPERATIONS = {
 """APIs that say, if they are asked, what their principal may do."""
 NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics": (), "nodes": ()}
 """What requests of the cluster that are refused bring, whatever they call it."""
-May: TypeAlias = Callable[[Operation, Resource], bool]
+
+
+class May:
+    """What the principal of a request may do: asked of what it wants, a no is a denial."""
+
+    __slots__ = ("_acls", "_note_denial", "_session")
+
+    def __init__(self, session: Session, cluster: Cluster, acls: Acls | None) -> None:
+        self._session, self._acls = session, acls
+        self._note_denial = cluster.note_denial
+
+    def __call__(self, operation: Operation, of: Resource) -> bool:
+        """Whether it may do what it asked for."""
+        allowed = self.see(operation, of)
+        if not allowed:
+            self._note_denial(self._session, operation, of)
+        return allowed
+
+    def see(self, operation: Operation, of: Resource) -> bool:
+        """Whether it may do something that it did not ask for: a part of all there is, say."""
+        return self._acls is None or self._session.may(self._acls, operation, of)
+
+
 Rule: TypeAlias = Callable[[Request, Cluster, May], Call]
 
 
 def call_of(request: Request, cluster: Cluster) -> Call:
-    """Return what is to be done for a request, as far as its principal may ask it.
+    """Return what is to be done for a request, as far as its principal may ask it, and by whom.
 
     Raises
     ------
     WireError
         There is no rule for the API: better no answer than one to the wrong client.
     """
+    call = _allowed(request, cluster)
+    if request.api in AUDITED and call.events:
+        session = request.session
+        by = Caller(session.principal, request.client_id, session.host)
+        call.events = [_asked_by(event, by) for event in call.events]
+    return call
+
+
+def _asked_by(event: Event, by: Caller) -> Event:
+    if isinstance(event, DeleteGroup | OffsetDelete | AlterConfig | ConfigureGroup):
+        return replace(event, by=by)
+    return event
+
+
+def _allowed(request: Request, cluster: Cluster) -> Call:
+    """Return the call of what the principal may ask."""
     acls, session = cluster.acls(), request.session
     if acls is None:
         if request.api not in WITH_OPERATIONS:
             return HANDLERS[request.api](request, cluster)
-        return _with_operations(request, cluster, _anybody, lambda _operation, _of: True)
+        return _with_operations(request, cluster, _anybody, May(session, cluster, None))
     rule = RULES.get(request.api)
     if rule is None:
         raise WireError(f"{request.api.name} has no rule of authorization: it is not served")
-
-    def may(operation: Operation, of: Resource) -> bool:
-        return session.may(acls, operation, of)
-
+    may = May(session, cluster, acls)
     if request.api in WITH_OPERATIONS:
         return _with_operations(request, cluster, rule, may)
     return rule(request, cluster, may)
@@ -257,7 +308,7 @@ def _describe(request: Request, cluster: Cluster, may: May) -> Call:
             for topic in member[of]["topic_partitions"]
         }
         for name in sorted(names):
-            if not may(Operation.DESCRIBE, _topic(name)):
+            if not may.see(Operation.DESCRIBE, _topic(name)):
                 return _refused_group(group["group_id"], _topic(name)) | {
                     "error_message": "The group has topics that the client may not describe."
                 }
@@ -336,7 +387,7 @@ def _visible_offsets(
     topics = [
         topic
         for topic in group["topics"]
-        if topic["name"] is None or may(Operation.DESCRIBE, _topic(topic["name"]))
+        if topic["name"] is None or may.see(Operation.DESCRIBE, _topic(topic["name"]))
     ]
     return group | {"topics": [*topics, *refused]}
 
@@ -381,13 +432,13 @@ def _find_coordinator(request: Request, cluster: Cluster, may: May) -> Call:
 def _list_groups(request: Request, cluster: Cluster, may: May) -> Call:
     """ListGroups: all of them with DESCRIBE of the cluster, else those that may be described."""
     call = HANDLERS[request.api](request, cluster)
-    if may(Operation.DESCRIBE, CLUSTER):
+    if may.see(Operation.DESCRIBE, CLUSTER):
         return call
 
     def respond(answers: Sequence[Answer]) -> Values:
         values = call.respond(answers)
         groups: Any = values["groups"]
-        shown = [one for one in groups if may(Operation.DESCRIBE, _group(one["group_id"]))]
+        shown = [one for one in groups if may.see(Operation.DESCRIBE, _group(one["group_id"]))]
         return {**values, "groups": shown}
 
     return replace(call, respond=respond)
@@ -402,7 +453,11 @@ def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
         def visible() -> TopicView:
             by_name = cluster.topics().by_name
             return TopicView.of(
-                {name: by_name[name] for name in by_name if may(Operation.DESCRIBE, _topic(name))}
+                {
+                    name: by_name[name]
+                    for name in by_name
+                    if may.see(Operation.DESCRIBE, _topic(name))
+                }
             )
 
         return handler(request, replace(cluster, topics=visible))
@@ -447,7 +502,7 @@ def _with_operations(request: Request, cluster: Cluster, rule: Rule, may: May) -
     def respond(answers: Sequence[Answer]) -> Values:
         values = dict(call.respond(answers))
         if of_cluster:
-            seen = may(Operation.DESCRIBE, CLUSTER)
+            seen = may.see(Operation.DESCRIBE, CLUSTER)
             values["cluster_authorized_operations"] = _bits(CLUSTER, may) if seen else 0
         if of_groups:
             groups: Any = values["groups"]
@@ -466,7 +521,7 @@ def _operable(group: Mapping[str, Any], may: May) -> Mapping[str, Any]:
 
 def _bits(of: Resource, may: May) -> int:
     """Return the operations that are allowed, each as the bit of its code (KIP-430)."""
-    return sum(1 << operation for operation in OPERATIONS[of.type] if may(operation, of))
+    return sum(1 << operation for operation in OPERATIONS[of.type] if may.see(operation, of))
 
 
 ALTER_EACH = Each(Operation.ALTER_CONFIGS, "resources", "responses", _configured, _refused_resource)

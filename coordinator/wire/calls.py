@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
 
-from coordinator.acls import Acls
+from coordinator.acls import Acls, Operation, Resource
 from coordinator.events import Event
 from coordinator.kafka_config import KafkaConfig
 from coordinator.runner import Answer
 from coordinator.spans import kafka_id
 from coordinator.state import TopicView
 from coordinator.wire.codec import Values
+from coordinator.wire.session import Session
 
 NO_TOPIC_ID = UUID(int=0)
 
@@ -35,6 +36,8 @@ class Cluster:
         The settings that Kafka has, too.
     acls
         The access lists that are in force now; None lets everybody do everything.
+    note_denial
+        Is told what a client asked for and may not do.
     operations
         What may be done with a topic, as bits; None where it is not asked.
     """
@@ -48,6 +51,7 @@ class Cluster:
     with_login: bool = False
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     acls: Callable[[], Acls | None] = lambda: None
+    note_denial: Callable[[Session, Operation, Resource], object] = lambda *_: None
     operations: Callable[[str], int] | None = None
 
 

@@ -94,6 +94,11 @@ class Connection:
         return self._login.name if self._login is not None and self._login.done else None
 
     @property
+    def claimed(self) -> str:
+        """The principal whom the client says it is, whether that is true or not."""
+        return principal_of(self._login.name) if self._login is not None else ""
+
+    @property
     def refused(self) -> bool:
         """Whether the client failed to show who it is: send what there is, then close."""
         return self._login is not None and self._login.failed
@@ -151,6 +156,7 @@ class Connection:
         request.client_host = self._client_host
         request.told = self._told
         request.session = self.session
+        self.session.client_id = request.client_id
         if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
             self._last, self._last_words = request, frame[ID_END:]
         return request

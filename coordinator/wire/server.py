@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, cast
 
 from coordinator.config import ServerConfig
-from coordinator.events import Event
+from coordinator.events import Audit, Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
 from coordinator.wire.acceptor import Acceptor, Place
@@ -25,6 +25,7 @@ from coordinator.wire.calls import Call, Cluster
 from coordinator.wire.codec import LARGE
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.reading import WireError
+from coordinator.wire.refusals import Refusals
 from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import subject_of
@@ -53,6 +54,8 @@ class Server:
     ----------
     login
         Makes what a client must do before anything else; None lets everybody in.
+    refusals
+        Counts what is refused, for the audit.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Server:
         cluster: Cluster,
         config: ServerConfig,
         login: Callable[[], Login] | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.config = config
         self.login = login
@@ -72,6 +76,7 @@ class Server:
         self._backend = backend
         self._cluster = cluster
         self._asked: list[tuple[Link, Asked, Call]] = []
+        self._refusals = refusals or Refusals()
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
@@ -97,6 +102,7 @@ class Server:
             acceptor.close()
         for link in list(self.links):
             link.close("server", "the server ends")
+        self._write_refusals()
         self._writers.shutdown(cancel_futures=True)
         await asyncio.sleep(0)
 
@@ -167,11 +173,25 @@ class Server:
             logger.exception("no answer to %s", request)
             link.drop("failed")
 
+    def note_failed_login(self, connection: Connection) -> None:
+        """Count a login that failed."""
+        self._refusals.note_login(connection.claimed, connection.session)
+
+    def _write_refusals(self) -> None:
+        """Have what was refused meanwhile written to the log, without waiting for it."""
+        records = self._refusals.take()
+        if records and self.config.audit_ms:
+            self._backend.submit([Audit(records)])
+
     async def _watch(self) -> None:
-        """Close the connections that take too long."""
+        """Close the connections that take too long; write down what was refused."""
+        written = self.loop.time()
         while True:
             await asyncio.sleep(PATROL_S)
             now = self.loop.time()
+            if now - written >= self.config.audit_ms / 1000:
+                written = now
+                self._write_refusals()
             for link in list(self.links):
                 reason = link.overdue(now)
                 if reason:
@@ -276,7 +296,8 @@ class Link(asyncio.Protocol):
         frames = self.connection.answers()
         if frames:
             self._transport.write(frames)
-        if self.connection.refused:
+        if self.connection.refused and not self._transport.is_closing():
+            self._server.note_failed_login(self.connection)
             self.close("login", "the login failed")
 
     def _settle(self) -> None:

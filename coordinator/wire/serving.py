@@ -20,6 +20,7 @@ from coordinator.wire import server
 from coordinator.wire.acceptor import files_kept, files_limit
 from coordinator.wire.access import Access
 from coordinator.wire.calls import Cluster
+from coordinator.wire.refusals import Refusals
 
 PORT_MAX = 65_535
 logger = logging.getLogger("muster.wire")
@@ -57,6 +58,7 @@ class Serving:
         host, port = _advertised(config, self._socket)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         gone = {Status.FENCED.value, Status.CLOSED.value}
+        self._refusals = Refusals()
         self._cluster = Cluster(
             node_id=config.node_id,
             host=host,
@@ -67,6 +69,7 @@ class Serving:
             with_login=access.users is not None,
             kafka=backend.config.kafka,
             acls=lambda: access.acls,
+            note_denial=self._refusals.note_denial,
         )
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None
@@ -121,7 +124,7 @@ class Serving:
         begun: Future[None],
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
-        serving = server.Server(backend, self._cluster, config, access.login)
+        serving = server.Server(backend, self._cluster, config, access.login, self._refusals)
         serving.listen(self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         self._close_unknown = lambda: (

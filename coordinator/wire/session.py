@@ -36,10 +36,13 @@ class Session:
         It never changes once requests are taken.
     host
         The client's address, without a port.
+    client_id
+        As the client called itself last.
     """
 
     principal: str = ANONYMOUS
     host: str = ""
+    client_id: str = ""
     _decided: tuple[Acls | None, dict[tuple[Operation, Resource], bool]] = field(
         default=(None, {}), repr=False
     )

@@ -1,0 +1,72 @@
+"""refusals: logins that failed and requests that were denied, counted until they are written.
+
+Strangers cause them, as many as they like: so they are counted by who and what, only so many
+different ones at a time, and each is one record of the log a period, whatever its number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.acls import Operation, Resource, ResourceType
+from coordinator.audit import DENIED, LOGIN_FAILED, cut, done
+from coordinator.events import Caller
+from coordinator.records import Audited
+from coordinator.wire.session import Session
+
+DIFFERENT_MAX = 20
+"""Different refusals that are told apart in one period; the others are one together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was refused to whom."""
+
+    action: str
+    principal: str = ""
+    host: str = ""
+    operation: Operation | None = None
+    of: Resource | None = None
+
+
+class Refusals:
+    """Counts what is refused."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Refusal, int] = {}
+        self._client_ids: dict[Refusal, str] = {}
+
+    def note_login(self, claimed: str, session: Session) -> None:
+        """Count a login that failed, by the principal that the client said it was."""
+        self._note(Refusal(LOGIN_FAILED, cut(claimed), session.host), session.client_id)
+
+    def note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
+        """Count something that a principal asked for and may not do."""
+        of = Resource(of.type, cut(of.name))
+        found = Refusal(DENIED, cut(session.principal), session.host, operation, of)
+        self._note(found, session.client_id)
+
+    def take(self) -> list[Audited]:
+        """Return a record of each refusal with its number, and begin again."""
+        counts, self._counts = self._counts, {}
+        client_ids, self._client_ids = self._client_ids, {}
+        return [_record(what, client_ids[what], count) for what, count in counts.items()]
+
+    def _note(self, what: Refusal, client_id: str) -> None:
+        if what not in self._counts and len(self._counts) >= DIFFERENT_MAX:
+            what, client_id = Refusal(what.action), ""
+        self._counts[what] = self._counts.get(what, 0) + 1
+        self._client_ids.setdefault(what, client_id)
+
+
+def _record(what: Refusal, client_id: str, count: int) -> Audited:
+    details = {"count": str(count)}
+    group_id = ""
+    if what.of is not None and what.operation is not None:
+        details |= {
+            "operation": what.operation.name,
+            "resource_type": what.of.type.name,
+            "resource_name": what.of.name,
+        }
+        group_id = what.of.name if what.of.type is ResourceType.GROUP else ""
+    return done(what.action, group_id, Caller(what.principal, client_id, what.host), details)
