@@ -14,6 +14,7 @@ from coordinator.events import (
     DeleteGroup,
     Describe,
     DescribeConfig,
+    DescribeSimple,
     Event,
     Heartbeat,
     Install,
@@ -35,6 +36,7 @@ REQUESTS = (
     ConfigureGroup,
     AlterConfig,
     DescribeConfig,
+    DescribeSimple,
     Prepare,
 )
 

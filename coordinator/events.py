@@ -96,6 +96,13 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribeSimple:
+    """DescribeGroups of one group, as far as there are such: of offsets without members."""
+
+    group_id: Text
+
+
+@dataclass(frozen=True, slots=True)
 class ListGroups:
     """ListGroups; an empty filter takes all, names in any case (G-129)."""
 
@@ -289,6 +296,7 @@ Event: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | Describe
+    | DescribeSimple
     | ListGroups
     | DeleteGroup
     | ConfigureGroup

@@ -10,6 +10,7 @@ from coordinator.events import (
     DeleteGroup,
     Describe,
     DescribeConfig,
+    DescribeSimple,
     ListGroups,
     Result,
 )
@@ -90,6 +91,22 @@ def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
         {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
         for key, partitions in found.items()
     ]
+
+
+def described_simple(state: State, event: DescribeSimple) -> Result:
+    """Return the one state of a group that is but offsets: a classic one without members (G-123).
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND: a consumer group, or none.
+    """
+    if event.group_id in state.groups:
+        message = f"Group {event.group_id} is not a classic group."
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    if event.group_id not in state.offsets:
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
+    return Result(response=_row(event.group_id, None))
 
 
 def listed(state: State, event: ListGroups) -> Result:

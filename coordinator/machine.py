@@ -21,6 +21,7 @@ from coordinator.events import (
     DeleteGroup,
     Describe,
     DescribeConfig,
+    DescribeSimple,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -85,6 +86,8 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return offsets.delete(state, event)
         case Describe():
             return groups.describe(state, config, event)
+        case DescribeSimple():
+            return groups.described_simple(state, event)
         case ListGroups():
             return groups.listed(state, event)
         case DeleteGroup():

@@ -87,16 +87,6 @@ def test_the_cluster_is_this_node(side, version):
         assert (int(answer.error_code), answer.brokers) == (115, ())
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_no_group_is_a_classic_one(side, version):
-    answer = side.ask(
-        Api.DESCRIBE_GROUPS, version, groups=["g"], include_authorized_operations=False
-    )
-    (group,) = answer.groups
-    assert (group.group_id, group.group_state, group.members) == ("g", "Dead", ())
-    assert int(group.error_code) == (69 if version >= 6 else NONE)
-
-
 def offsets(side, version, timestamp):
     partitions = [{"partition_index": p, "timestamp": timestamp} for p in (3, 4)]
     topics = [{"name": "clicks", "partitions": partitions}]

@@ -143,6 +143,24 @@ def test_groups_are_described(side, version):
     assert int(unknown.error_code) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_offsets_without_members_are_a_classic_group(side, version):
+    """B2: of one such group, kafka-consumer-groups --describe --all-groups showed none at all."""
+
+    def described():
+        words = {"groups": ["g", "h"], "include_authorized_operations": False}
+        found = side.ask(Api.DESCRIBE_GROUPS, version, **words).groups
+        return [(one.group_id, one.group_state, int(one.error_code), one.members) for one in found]
+
+    missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE
+    dead = [("g", "Dead", missing, ()), ("h", "Dead", missing, ())]
+    assert described() == dead
+    side.commit(8, {0: 5})
+    assert described() == [("g", "Empty", NONE, ()), dead[1]]
+    side.join("m1", "clicks")
+    assert described() == dead
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed(side, version):
     side.join("m1", "clicks")
@@ -254,6 +272,7 @@ def test_offsets_are_deleted_unless_the_group_subscribes(side):
 REQUESTS = {
     HEARTBEAT: {"group_id": "g", "member_id": "m", "member_epoch": 3, "topic_partitions": None},
     DESCRIBE: {"group_ids": ["g"], "include_authorized_operations": False},
+    Api.DESCRIBE_GROUPS: {"groups": ["g"], "include_authorized_operations": False},
     Api.LIST_GROUPS: {},
     Api.DELETE_GROUPS: {"groups_names": ["g"]},
     Api.OFFSET_COMMIT: {

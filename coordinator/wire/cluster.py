@@ -40,8 +40,6 @@ PLACES_SINCE = {
 OFFSETS_NEWER = VERSIONS[Api.LIST_OFFSETS][1] + 1
 HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
 """Those that an empty partition has an offset for."""
-GROUP_NOT_FOUND_SINCE = 6
-"""Of DescribeGroups; before, an unknown group was a dead one."""
 
 
 def api_versions(request: Request, cluster: Cluster) -> Call:
@@ -168,25 +166,6 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     return ready(answer | {"coordinators": [answer | {"key": key} for key in keys]})
 
 
-def describe_groups(request: Request, _cluster: Cluster) -> Call:
-    """Know no classic group: clients ask for one where they found no consumer group."""
-    since = request.version >= GROUP_NOT_FOUND_SINCE
-    code = ErrorCode.group_id_not_found if since else ErrorCode.none
-    groups = [
-        {
-            "error_code": code,
-            "error_message": f"Group {group_id} is not a classic group." if since else None,
-            "group_id": group_id,
-            "group_state": "Dead",
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": (),
-        }
-        for group_id in request.body.groups
-    ]
-    return ready({"groups": groups})
-
-
 def list_offsets(request: Request, cluster: Cluster) -> Call:
     """Say that every partition begins and ends at 0, and has no record of any time."""
     view = cluster.topics()
@@ -286,7 +265,6 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
     Api.METADATA: metadata,
     Api.DESCRIBE_CLUSTER: describe_cluster,
     Api.FIND_COORDINATOR: find_coordinator,
-    Api.DESCRIBE_GROUPS: describe_groups,
     Api.LIST_OFFSETS: list_offsets,
     Api.PRODUCE: produce,
     Api.FETCH: fetch,
