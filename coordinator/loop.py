@@ -13,13 +13,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator import futures
 from coordinator.computing import Computing
 from coordinator.engine import Engine
-from coordinator.events import ComputeTarget, Event, ResolveRegexes
+from coordinator.events import (
+    ComputeTarget,
+    Event,
+    Heartbeat,
+    OffsetCommit,
+    ResolveRegexes,
+)
 from coordinator.runner import Answer, Runner
 from coordinator.status import Status, refusal
 
@@ -27,18 +34,42 @@ TICK_S = 0.05
 RETRY_S = 1.0
 TIMERS_A_ROUND = 200
 """When very many members go at once, the others are answered in between."""
+REQUESTS_A_ROUND = 500
+"""So are they while somebody asks about very many groups."""
+BRIEF = Heartbeat | OffsetCommit
+"""What members send all the time: a round takes `log.batch_records_max` of them."""
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
 
 @dataclass(slots=True)
 class Item:
-    """Events that are asked together, and who waits for the answers."""
+    """Events that are asked together, and who waits for the answers.
+
+    Attributes
+    ----------
+    piece
+        The events of this round: all, or as many as others can wait for.
+    answers
+        Those of the rounds before.
+    """
 
     events: list[Event]
     future: Future[Any]
     since: float
     call: Callable[[], object] | None = None
+    piece: list[Event] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    def cut(self, room: int, brief_in_one: int) -> int:
+        """Take the next piece, and return how much room it leaves."""
+        self.piece = []
+        for event in islice(self.events, len(self.answers), None):
+            if room <= 0:
+                break
+            self.piece.append(event)
+            room -= 1 if isinstance(event, BRIEF) else brief_in_one
+        return room
 
 
 class Loop:
@@ -142,7 +173,7 @@ class Loop:
         elif self.runner.status is Status.FENCED:
             self.computing.give_up_all()
         items = self._items = self._take()
-        events = [event for item in items for event in item.events]
+        events = [event for item in items for event in item.piece]
         answers = self.runner.confirmed(self.runner.run(events)) if events else []
         self._answer(items, answers)
         if events:
@@ -168,22 +199,29 @@ class Loop:
         """Take what waits and is still wanted, up to the size of a batch."""
         most = self.runner.config.log.batch_records_max
         items: list[Item] = []
-        taken = 0
+        room = most
         with self._wake:
-            while self._queue and taken < most:
+            while self._queue and room > 0:
                 item = self._queue.popleft()
-                if futures.begin(item.future):
+                if item.answers or futures.begin(item.future):
                     items.append(item)
-                    taken += len(item.events)
+                    room = item.cut(room, max(most // REQUESTS_A_ROUND, 1))
         return items
 
-    @staticmethod
-    def _answer(items: list[Item], answers: list[Answer]) -> None:
+    def _answer(self, items: list[Item], answers: list[Answer]) -> None:
+        """Answer those who have all answers; the others go on behind who came meanwhile."""
         at = 0
         for item in items:
-            if item.call is None:
-                futures.answer(item.future, answers[at : at + len(item.events)])
-                at += len(item.events)
+            if item.call is not None:
+                continue
+            item.answers += answers[at : at + len(item.piece)]
+            at += len(item.piece)
+            if len(item.answers) == len(item.events):
+                futures.answer(item.future, item.answers)
+            else:
+                item.since = time.monotonic()
+                with self._wake:
+                    self._queue.append(item)
 
     def _retry_load(self) -> None:
         time.sleep(RETRY_S)

@@ -1,20 +1,25 @@
-"""What clients may use up: connections, from their first packet on."""
+"""What clients may use up: connections from their first packet on, and other clients' time."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import ssl
+import struct
+import threading
 import time
 
 import pytest
 from test_wire_access import certificates, tls_of
 from test_wire_server import count, loop, served, until
-from wire_client import Client
+from wire_client import Client, read_response, request_frame, take_frame
 
+from coordinator import Coordinator
 from coordinator.config import ConfigError, ServerConfig
+from coordinator.events import Describe
 from coordinator.wire import acceptor
-from coordinator.wire.codec import Api
+from coordinator.wire.codec import READ_AT_ONCE, Api
 from coordinator.wire.serving import check
 
 __all__ = ["certificates", "loop"]
@@ -110,3 +115,94 @@ def test_when_descriptors_run_out_the_server_waits_for_some(monkeypatch):
 def test_a_handshake_needs_some_time():
     with pytest.raises(ConfigError, match="handshake_ms is 0: give 1 or more"):
         check(ServerConfig(handshake_ms=0))
+
+
+# Long requests -----------------------------------------------------------------------------------
+
+
+def describe_many(number, count):
+    names = [f"group-{n}" for n in range(count)]
+    return request_frame(
+        Api.CONSUMER_GROUP_DESCRIBE, 1, number, group_ids=names,
+        include_authorized_operations=False,
+    )  # fmt: skip
+
+
+def test_heartbeats_do_not_wait_for_who_asks_about_very_many_groups():
+    with served() as (_, address), Client(address) as member, Client(address) as curious:
+        epoch = member.join("g", "m1", "clicks").member_epoch
+        curious.socket.sendall(describe_many(1, 20_000))
+        for _ in range(3):
+            assert member.beat("g", "m1", epoch).member_epoch == epoch
+            assert select.select([curious.socket], [], [], 0)[0] == []
+        answer = read_response(take_frame(curious.socket), Api.CONSUMER_GROUP_DESCRIBE, 1)[1]
+        assert [group.group_id for group in answer.groups[:2]] == ["group-0", "group-1"]
+        assert {int(group.error_code) for group in answer.groups} == {69}
+        assert len(answer.groups) == 20_000
+
+
+def test_long_and_short_requests_are_answered_in_their_order():
+    partitions = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1} for p in range(900)]
+    topics = [{"topic": "clicks", "partitions": partitions}]
+    long_fetch = {"topics": topics, "max_wait": 60_000, "min_bytes": 1, "forgotten_topics_data": ()}
+    with served() as (_, address), Client(address) as client:
+        frames = [
+            request_frame(Api.LIST_GROUPS, 4, 1),
+            describe_many(2, 3_000),
+            request_frame(Api.FETCH, 12, 3, **long_fetch),
+            request_frame(Api.LIST_GROUPS, 4, 4),
+            request_frame(Api.DELETE_GROUPS, 2, 5, groups_names=[f"g{n}" for n in range(5_000)]),
+            request_frame(Api.LIST_GROUPS, 4, 6),
+        ]
+        long = [len(frame) > READ_AT_ONCE for frame in frames]
+        assert long == [False, True, True, False, True, False]
+        client.socket.sendall(b"".join(frames))
+        kinds = [
+            (Api.LIST_GROUPS, 4), (Api.CONSUMER_GROUP_DESCRIBE, 1), (Api.FETCH, 12),
+            (Api.LIST_GROUPS, 4), (Api.DELETE_GROUPS, 2), (Api.LIST_GROUPS, 4),
+        ]  # fmt: skip
+        for number, (api, version) in enumerate(kinds, 1):
+            assert read_response(take_frame(client.socket), api, version)[0] == number
+
+
+@pytest.mark.parametrize("names", [["x"] * 101, ["x" * 200] * 101, [""] * 1_000_000])
+def test_a_request_with_too_many_elements_ends_its_connection(names):
+    with served(elements_max=100) as (coordinator, address), Client(address) as client:
+        join = {
+            "group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout": 1000,
+            "topic_partitions": (),
+        }  # fmt: skip
+        client.join("g", "m", *["clicks"] * 100)
+        frame = request_frame(
+            Api.CONSUMER_GROUP_HEARTBEAT, 1, 1, subscribed_topic_names=names, **join
+        )
+        client.socket.sendall(frame)
+        assert client.is_closed()
+        assert count(coordinator, "wire_closed_total", reason="refused") == 1
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_long_request_of_garbage_ends_its_connection(size):
+    with served() as (coordinator, address), Client(address) as client, Client(address) as other:
+        head = struct.pack(">hhihbb", Api.CONSUMER_GROUP_DESCRIBE, 1, 7, -1, 0, 0x7F)
+        client.socket.sendall(struct.pack(">i", len(head) + size) + head + b"\xff" * size)
+        assert client.is_closed()
+        assert count(coordinator, "wire_closed_total", reason="refused") == 1
+        assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == 0
+
+
+def test_a_batch_about_very_many_groups_is_decided_in_pieces():
+    with Coordinator.open(None, topics={"clicks": 1}) as coordinator:
+        let, holds, order = threading.Event(), threading.Event(), []
+        coordinator._loop.call(lambda: holds.set() or let.wait(30))
+        assert holds.wait(30)
+        many = coordinator.submit([Describe(f"g{n}") for n in range(3_000)])
+        many.add_done_callback(lambda _: order.append("many"))
+        one = coordinator.submit([Describe("other")])
+        one.add_done_callback(lambda _: order.append("one"))
+        let.set()
+        answers = many.result(30)
+        assert order == ["one", "many"]
+        assert [answer.response["group_id"] for answer in answers] == [
+            f"g{n}" for n in range(3_000)
+        ]

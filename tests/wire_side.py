@@ -14,7 +14,7 @@ from coordinator.runner import Runner
 from coordinator.topics import DictCatalog, topic_id_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Cluster, uuid_of
-from coordinator.wire.codec import Api
+from coordinator.wire.codec import Api, read_body
 from coordinator.wire.connection import Connection
 from coordinator.wire.requests import frame_of
 
@@ -49,6 +49,8 @@ class Side:
     def ask(self, api, version, **fields):
         self.connection.receive(request_frame(api, version, 1, **fields))
         asked = self.connection.next_request()
+        if asked.request.unread:
+            read_body(asked.request)
         call = call_of(asked.request, self.cluster)
         asked.frame = frame_of(asked.request, call, self.runner.run(call.events))
         self.waited_ms = call.wait_ms

@@ -16,7 +16,7 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from coordinator.events import Heartbeat, HeartbeatResponse
-from coordinator.wire.reading import Reader, WireError, entity_reader, read_whole, shape_of
+from coordinator.wire.reading import Body, Reader, WireError, entity_reader, read_whole, shape_of
 from coordinator.wire.session import Session
 from coordinator.wire.writing import EntityWriter, Values, Written, entity_writer
 
@@ -28,6 +28,7 @@ __all__ = [
     "Written",
     "decode",
     "encode",
+    "read_body",
     "steady_frame",
     "written_part",
 ]
@@ -40,6 +41,8 @@ STEADY_HEAD = struct.Struct(">iibihbB")
 STEADY_TAIL = struct.Struct(">iibb")
 """Member epoch, heartbeat interval, no assignment, tags."""
 ONE_BYTE_LENGTH = 127
+READ_AT_ONCE = 1 << 14
+"""Bytes of a request that are read in about a millisecond; a longer one can wait."""
 
 
 class Api(IntEnum):
@@ -117,13 +120,15 @@ class Request:
     Attributes
     ----------
     body
-        kio's message; None for an unknown version of ApiVersions.
+        kio's message; None for an unknown version of ApiVersions, and while it is not read.
     event
         What a heartbeat means, kept for the next one: it most often is the same.
     told
         Of each group and member of this conversation whether the last answer brought partitions.
     session
         Who asks.
+    unread
+        The bytes of a long request that `read_body` has yet to read; none of others.
     """
 
     api: Api
@@ -135,6 +140,7 @@ class Request:
     event: Heartbeat | None = None
     told: dict[tuple[str, str], bool] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
+    unread: bytes = b""
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
@@ -151,8 +157,15 @@ class Request:
         )
 
 
-def decode(frame: bytes) -> Request:
-    """Read a request; an ApiVersions of a version that is not ours has no body.
+def decode(frame: bytes, elements_max: int | None = None) -> Request:
+    """Read a request, of a long one only who asks what.
+
+    An ApiVersions of a version that is not ours has no body.
+
+    Parameters
+    ----------
+    elements_max
+        How many elements all its arrays may have, but for those of partitions' numbers.
 
     Raises
     ------
@@ -170,10 +183,29 @@ def decode(frame: bytes) -> Request:
         if api is Api.API_VERSIONS:
             return Request(api, version, correlation_id)
         raise WireError(f"{api.name} version {version} is not served here: {least} to {most} are")
-    read_header, read_body = _readers(api, version)
+    read_header, _ = _readers(api, version)
     header, at = read_whole(read_header, frame)
-    body, _ = read_whole(read_body, frame, at)
-    return Request(api, version, correlation_id, header.client_id or "", body)
+    request = Request(api, version, correlation_id, header.client_id or "")
+    unread = Body(memoryview(frame)[at:])
+    if elements_max is not None:
+        unread.elements = elements_max
+    request.unread = unread
+    if len(frame) <= READ_AT_ONCE:
+        read_body(request)
+    return request
+
+
+def read_body(request: Request) -> None:
+    """Read what is unread of a request.
+
+    Raises
+    ------
+    WireError
+        Its bytes are no such request, or one with too many elements.
+    """
+    _, read = _readers(request.api, request.version)
+    request.body, _ = read_whole(read, request.unread)
+    request.unread = b""
 
 
 def encode(request: Request, values: Values) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.wire.codec import HEAD, LENGTH, Api, Request, decode, encode
+from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
 from coordinator.wire.reading import WireError
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import Session, principal_of
@@ -25,10 +25,17 @@ KEPT_BYTES = 1 << 16
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request, and its answer once there is one."""
+    """A request, and its answer once there is one.
+
+    Attributes
+    ----------
+    long
+        Whether it takes so long that it is read, or its answer is written, beside everything else.
+    """
 
     request: Request
     frame: bytes | None = None
+    long: bool = False
 
 
 class Connection:
@@ -44,6 +51,8 @@ class Connection:
         What clients must do before anything else; None lets everybody in.
     subject
         Of the certificate that the client showed; "" without one. A login wins over it.
+    elements_max
+        How many elements the lists of a request may have.
 
     Attributes
     ----------
@@ -58,6 +67,7 @@ class Connection:
         in_flight_max: int,
         login: Login | None = None,
         subject: str = "",
+        elements_max: int | None = None,
     ) -> None:
         self.session = Session(host=client_host.removeprefix("/"))
         if subject:
@@ -65,6 +75,7 @@ class Connection:
         self._client_host = client_host
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
+        self._elements_max = elements_max
         self._login = login
         self._buffer = bytearray()
         self._at = 0
@@ -120,11 +131,13 @@ class Connection:
             if frame is None:
                 return None
             request = self._request(frame)
-            asked = Asked(request)
+            asked = Asked(request, long=bool(request.unread) or request.api in LARGE)
             self._asked.append(asked)
             if self._login is not None and not self._login.done:
                 if request.api not in BEFORE_LOGIN:
                     raise WireError(f"{request.api.name} before the client has logged in")
+                if request.unread:
+                    raise WireError(f"{request.api.name} of {len(frame)} bytes before a login")
                 if request.api is not Api.API_VERSIONS:
                     asked.frame = encode(request, self._login.answer(request))
                     if self.known:
@@ -152,7 +165,7 @@ class Connection:
             api, version, correlation_id = HEAD.unpack_from(frame)
             if (api, version) == (self._last.api, self._last.version):
                 return self._last.again(correlation_id)
-        request = decode(frame)
+        request = decode(frame, self._elements_max)
         request.client_host = self._client_host
         request.told = self._told
         request.session = self.session

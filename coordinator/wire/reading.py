@@ -24,6 +24,12 @@ UUID_BYTES = 16
 NO_ID = bytes(UUID_BYTES)
 
 
+class Body(bytes):
+    """The bytes of a request, with how many elements of arrays may still be read from them."""
+
+    elements = 1 << 62
+
+
 class WireError(Exception):
     """The peer's bytes are no request that we serve: close its connection."""
 
@@ -153,6 +159,10 @@ def _array(read_one: Reader, *, flexible: bool) -> Reader:
             raise WireError(f"{count} elements are announced where {len(data) - at} bytes are left")
         if read_one is _int32:  # partitions: many, and all at once
             return struct.unpack_from(f">{count}i", data, at), at + 4 * count
+        if isinstance(data, Body):
+            data.elements -= count
+            if data.elements < 0:
+                raise WireError("a request with more elements than server.elements_max")
         found = []
         for _ in range(count):
             value, at = read_one(data, at)

@@ -22,7 +22,7 @@ from coordinator.runner import Answer
 from coordinator.wire.acceptor import Acceptor, Place
 from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Call, Cluster
-from coordinator.wire.codec import LARGE
+from coordinator.wire.codec import read_body
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.reading import WireError
 from coordinator.wire.refusals import Refusals
@@ -30,6 +30,8 @@ from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import subject_of
 
+TOGETHER_MAX = 100
+"""Events of one request that are asked together with those of others."""
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
@@ -108,9 +110,26 @@ class Server:
 
     def ask(self, link: Link, asked: Asked) -> None:
         """Have a request answered: at once, after its wait, or by the coordinator."""
-        call = call_of(asked.request, self._cluster)
-        link.busy = asked.request.api in LARGE
-        if call.events:
+        request = asked.request
+        if not request.unread:
+            self.do(link, asked, call_of(request, self._cluster))
+            return
+        link.busy, link.unread_bytes = True, len(request.unread)
+
+        def read() -> Call:
+            read_body(request)
+            return call_of(request, self._cluster)
+
+        future = self.loop.run_in_executor(self._writers, read)
+        future.add_done_callback(lambda found: link.read(asked, found))
+
+    def do(self, link: Link, asked: Asked, call: Call) -> None:
+        """Do what is to be done for a request."""
+        asked.long = asked.long or len(call.events) > TOGETHER_MAX
+        link.busy = asked.long
+        if len(call.events) > TOGETHER_MAX:
+            self._submit([(link, asked, call)])  # nobody else is to wait for these answers
+        elif call.events:
             if not self._asked:
                 self._submit_soon()
             self._asked.append((link, asked, call))
@@ -118,7 +137,7 @@ class Server:
             link.park(asked, call)
         else:
             self.metrics.served({asked.request.api.name: 1})
-            self._answer(link, asked, call, ())
+            self.answer(link, asked, call, ())
 
     def _submit_soon(self) -> None:
         """Submit after all reads of this turn; with many clients, not again within `GATHER_S`.
@@ -127,14 +146,17 @@ class Server:
         """
         since = self.loop.time() - self._submitted
         if len(self.links) < GATHER_LINKS or since >= GATHER_S:
-            self.loop.call_soon(self._submit)
+            self.loop.call_soon(self._submit_asked)
         else:
-            self.loop.call_later(GATHER_S - since, self._submit)
+            self.loop.call_later(GATHER_S - since, self._submit_asked)
 
-    def _submit(self) -> None:
+    def _submit_asked(self) -> None:
         """Ask the coordinator everything that came meanwhile, as one batch."""
         self._submitted = self.loop.time()
         batch, self._asked = self._asked, []
+        self._submit(batch)
+
+    def _submit(self, batch: list[tuple[Link, Asked, Call]]) -> None:
         events = [event for _, _, call in batch for event in call.events]
         future = self._backend.submit(events)
 
@@ -155,15 +177,15 @@ class Server:
             own = answers[at : at + len(call.events)]
             at += len(own)
             links[link] = None
-            self._answer(link, asked, call, own)
+            self.answer(link, asked, call, own)
         self.metrics.served(Counter(asked.request.api.name for _, asked, _ in batch))
         for link in links:
             link.go_on()
 
-    def _answer(self, link: Link, asked: Asked, call: Call, answers: Sequence[Answer]) -> None:
+    def answer(self, link: Link, asked: Asked, call: Call, answers: Sequence[Answer]) -> None:
         """Write a response: here, or where a large one holds nobody else up."""
         request = asked.request
-        if request.api in LARGE:
+        if asked.long:
             future = self.loop.run_in_executor(self._writers, frame_of, request, call, answers)
             future.add_done_callback(lambda found: link.written(asked, found))
             return
@@ -211,7 +233,9 @@ class Link(asyncio.Protocol):
         self._held = 0
         self._reading = self._writing = True
         self.busy = False
-        """Whether what may become a large answer is under way; nothing is taken meanwhile."""
+        """Whether a long request is under way; nothing is taken meanwhile."""
+        self.unread_bytes = 0
+        """Of a long request that waits to be read."""
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
@@ -229,6 +253,7 @@ class Link(asyncio.Protocol):
             config.in_flight_max,
             server.login() if server.login else None,
             subject_of(transport.get_extra_info("peercert")),
+            config.elements_max,
         )
         server.links.add(self)
 
@@ -308,8 +333,8 @@ class Link(asyncio.Protocol):
         held = connection.held
         if not self._writing:
             held += self._transport.get_write_buffer_size()
-        if held != self._held:
-            self._hold(held)
+        if held + self.unread_bytes != self._held:
+            self._hold(held + self.unread_bytes)
             if server.held > server.config.buffer_bytes_max:
                 self.drop("memory", "too much is held for requests and answers")
                 return
@@ -334,6 +359,22 @@ class Link(asyncio.Protocol):
         """Whether requests are taken now."""
         return self._writing and not self.busy
 
+    def read(self, asked: Asked, found: asyncio.Future[Call]) -> None:
+        """Go on with a long request that was read elsewhere."""
+        self.busy, self.unread_bytes = False, 0
+        if found.cancelled():  # the server ends
+            return
+        error = found.exception()
+        if error is None:
+            self._server.do(self, asked, found.result())
+            self.go_on()
+        elif isinstance(error, WireError):
+            self._send()
+            self.close("refused", str(error))
+        else:
+            logger.error("no answer to %s", asked.request.api.name, exc_info=error)
+            self.drop("failed")
+
     def written(self, asked: Asked, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that was written elsewhere."""
         self.busy = False
@@ -348,6 +389,7 @@ class Link(asyncio.Protocol):
 
     def park(self, asked: Asked, call: Call) -> None:
         """Hold an answer back until its wait is over, or another request comes behind it."""
+        self.busy = False
         self._parked.append((asked, call))
         self._wake = self._loop.call_later(call.wait_ms / 1000, self._awake)
 
@@ -359,9 +401,9 @@ class Link(asyncio.Protocol):
         """Give the answers that were held back."""
         if self._wake is not None:
             self._wake.cancel()
-        for asked, call in self._parked:
-            asked.frame = frame_of(asked.request, call, ())
-        self._parked.clear()
+        parked, self._parked = self._parked, []
+        for asked, call in parked:
+            self._server.answer(self, asked, call, ())
 
     # The end -------------------------------------------------------------------------------------
 
