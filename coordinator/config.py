@@ -121,6 +121,17 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotasConfig:
+    """How much clients may ask and keep; 0 is no limit. By name: of a principal or client id."""
+
+    requests_per_s_max: int = 0
+    requests_per_s: dict[str, int] = field(default_factory=dict)
+    bytes_per_s_max: int = 0
+    bytes_per_s: dict[str, int] = field(default_factory=dict)
+    groups_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings."""
 
@@ -132,6 +143,7 @@ class Config:
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    quotas: QuotasConfig = field(default_factory=QuotasConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 
@@ -156,7 +168,8 @@ def parse(text: str, where: str) -> Config:
     for section, settings in msgspec.to_builtins(config).items():
         for name, value in settings.items():
             number = isinstance(value, int) and section != "kafka" and name != "linger_ms"
-            if number and value < 0:
+            named = isinstance(value, dict) and section == "quotas"
+            if (number and value < 0) or (named and min(value.values(), default=0) < 0):
                 raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
     try:
         return replace(config, kafka=kafka_config(kafka))

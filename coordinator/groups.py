@@ -16,6 +16,7 @@ from coordinator.events import (
 )
 from coordinator.heartbeat import preferred
 from coordinator.kafka_config import group_defaults, group_settings
+from coordinator.membership import refuse_another
 from coordinator.offsets import end_of_group, end_of_offset
 from coordinator.records import GroupConfigured, Record, Tombstone
 from coordinator.spans import Spans, TopicKey, plain
@@ -167,6 +168,7 @@ def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
     ------
     GroupError
         INVALID_CONFIG: an unknown name or a value outside its bounds (G-143, G-144).
+        POLICY_VIOLATION: so many groups have settings already (quotas.groups_max).
     """
     if not event.group_id:
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
@@ -174,6 +176,8 @@ def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
         settings = group_settings(config.kafka, event.settings)
     except ConfigError as error:
         raise GroupError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if settings:
+        refuse_another(config, state.settings, event.group_id)
     if settings == state.settings.get(event.group_id, {}):
         return Result()
     if not settings:

@@ -34,7 +34,7 @@ from coordinator.events import (
 )
 from coordinator.kafka_config import group_value
 from coordinator.leaving import end_timers, hash_after, leave, not_found, unused_regexes
-from coordinator.membership import Draft, check, draft_of, owned_of, refuse_full
+from coordinator.membership import Draft, check, draft_of, owned_of, refuse_another, refuse_full
 from coordinator.reconcile import Aim, reconcile
 from coordinator.records import (
     ComputationPrepared,
@@ -71,6 +71,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     if group is None:
         if event.member_epoch != JOIN:
             raise not_found(event.group_id)
+        refuse_another(config, state.groups, event.group_id)
         group = Group(event.group_id)
     settings = state.settings.get(event.group_id, {})
     refuse_full(config, group, event)

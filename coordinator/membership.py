@@ -5,7 +5,7 @@ Ends in a `Draft`: the member as this heartbeat makes it, with the records for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -93,6 +93,23 @@ def check(config: Config, event: Heartbeat) -> None:
 
 def _invalid(message: str) -> GroupError:
     return GroupError(ErrorCode.INVALID_REQUEST, message)
+
+
+def refuse_another(config: Config, known: Mapping[str, object], group_id: str) -> None:
+    """Refuse a group that would be one more than there may be.
+
+    Parameters
+    ----------
+    known
+        What there is by group: groups, their offsets, or their settings.
+    """
+    most = config.quotas.groups_max
+    if 0 < most <= len(known) and group_id not in known:
+        raise GroupError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Group {group_id} would be one more than the {most} that there may be "
+            "(quotas.groups_max): delete one.",
+        )
 
 
 def refuse_full(config: Config, group: Group, event: Heartbeat) -> None:

@@ -61,6 +61,8 @@ class Metrics:
         self._load_max = 0.0
         self._requests = self._counter("wire_requests", "Requests on the wire.", ("api",))
         self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
+        self._throttled = self._counter("wire_throttled", "Requests beyond a quota.")
+        self._throttle = self._counter("wire_throttle_time_ms", "How long clients were muted.")
         self._connections = Gauge(
             "wire_connections", "Connections of clients.", registry=self.registry
         )
@@ -130,6 +132,11 @@ class Metrics:
     def connected(self, more: int) -> None:
         """Count a client on the wire that came, or went (−1)."""
         self._connections.inc(more)
+
+    def throttled(self, throttle_ms: int) -> None:
+        """Count a request whose client is not listened to for a while."""
+        self._throttled.inc()
+        self._throttle.inc(throttle_ms)
 
     def closed(self, reason: str) -> None:
         """Count a connection that we closed."""

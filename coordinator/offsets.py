@@ -12,6 +12,7 @@ from coordinator.events import (
     Result,
 )
 from coordinator.leaving import not_found, unknown_member
+from coordinator.membership import refuse_another
 from coordinator.records import (
     PARTITION_METADATA,
     GroupMetadata,
@@ -32,9 +33,11 @@ def commit(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Re
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH: for the whole request.
+        GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, POLICY_VIOLATION: for the whole
+        request.
     """
     _check_commit(state, event)
+    refuse_another(config, state.offsets, event.group_id)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
     for topic, partitions in event.offsets.items():

@@ -223,6 +223,6 @@ def test_the_steady_answer_is_byte_for_byte_what_kio_writes(
         def __init__(self):
             self.response = response
 
-    frame = steady_frame(correlation_id, response)
+    frame = steady_frame(request, response)
     assert frame in {None, encode(request, _values(Answer()))}
     assert (frame is None) == (not 0 < len(member.encode()) < 127)

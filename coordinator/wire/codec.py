@@ -127,6 +127,8 @@ class Request:
         Of each group and member of this conversation whether the last answer brought partitions.
     session
         Who asks.
+    throttle_ms
+        How long the client is not listened to after it.
     unread
         The bytes of a long request that `read_body` has yet to read; none of others.
     """
@@ -140,6 +142,7 @@ class Request:
     event: Heartbeat | None = None
     told: dict[tuple[str, str], bool] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
+    throttle_ms: int = 0
     unread: bytes = b""
 
     def again(self, correlation_id: int) -> Request:
@@ -210,6 +213,8 @@ def read_body(request: Request) -> None:
 
 def encode(request: Request, values: Values) -> bytes:
     """Return the frame of a response."""
+    if request.throttle_ms:
+        values = {**values, "throttle_time": request.throttle_ms}
     version = request.version
     if request.api is Api.API_VERSIONS and request.body is None:
         version = 0  # all that an older or newer client is sure to read
@@ -230,7 +235,7 @@ def written_part(api: Api, version: int, name: str, values: Values) -> Written:
     return Written(out)
 
 
-def steady_frame(correlation_id: int, response: HeartbeatResponse) -> bytes | None:
+def steady_frame(request: Request, response: HeartbeatResponse) -> bytes | None:
     """Return the frame of a heartbeat's response that brings no assignment; None for another.
 
     The one message written by hand, exactly as kio does, because it is most of all messages.
@@ -240,7 +245,7 @@ def steady_frame(correlation_id: int, response: HeartbeatResponse) -> bytes | No
     if response.assignment is not None or not 0 < size < ONE_BYTE_LENGTH:
         return None
     length = STEADY_HEAD.size + size + STEADY_TAIL.size - LENGTH.size
-    head = STEADY_HEAD.pack(length, correlation_id, 0, 0, 0, 0, size + 1)
+    head = STEADY_HEAD.pack(length, request.correlation_id, 0, request.throttle_ms, 0, 0, size + 1)
     tail = STEADY_TAIL.pack(response.member_epoch, response.heartbeat_interval_ms, -1, 0)
     return head + member_id + tail
 

@@ -29,12 +29,15 @@ class Asked:
 
     Attributes
     ----------
+    size
+        How many bytes it came in.
     long
         Whether it takes so long that it is read, or its answer is written, beside everything else.
     """
 
     request: Request
     frame: bytes | None = None
+    size: int = 0
     long: bool = False
 
 
@@ -131,7 +134,9 @@ class Connection:
             if frame is None:
                 return None
             request = self._request(frame)
-            asked = Asked(request, long=bool(request.unread) or request.api in LARGE)
+            asked = Asked(
+                request, size=len(frame), long=bool(request.unread) or request.api in LARGE
+            )
             self._asked.append(asked)
             if self._login is not None and not self._login.done:
                 if request.api not in BEFORE_LOGIN:

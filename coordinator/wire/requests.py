@@ -44,7 +44,7 @@ def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
             note_answer(request, answer.response)
-            frame = steady_frame(request.correlation_id, answer.response)
+            frame = steady_frame(request, answer.response)
             if frame is not None:
                 return frame
     return encode(request, call.respond(answers))

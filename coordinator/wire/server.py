@@ -15,26 +15,28 @@ from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, cast
 
-from coordinator.config import ServerConfig
+from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.events import Audit, Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
 from coordinator.wire.acceptor import Acceptor, Place
 from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Call, Cluster
-from coordinator.wire.codec import read_body
+from coordinator.wire.codec import Request, read_body
 from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.quotas import Quotas
 from coordinator.wire.reading import WireError
 from coordinator.wire.refusals import Refusals
 from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
-from coordinator.wire.session import subject_of
+from coordinator.wire.session import ANONYMOUS, subject_of
 
 TOGETHER_MAX = 100
 """Events of one request that are asked together with those of others."""
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
+NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")
 
 
@@ -67,6 +69,7 @@ class Server:
         config: ServerConfig,
         login: Callable[[], Login] | None = None,
         refusals: Refusals | None = None,
+        quotas: QuotasConfig = NO_QUOTAS,
     ) -> None:
         self.config = config
         self.login = login
@@ -75,6 +78,7 @@ class Server:
         self.held = 0
         """Bytes of incomplete requests and unsent answers, of all connections."""
         self.loop = asyncio.get_running_loop()
+        self._quotas = Quotas(quotas)
         self._backend = backend
         self._cluster = cluster
         self._asked: list[tuple[Link, Asked, Call]] = []
@@ -111,6 +115,11 @@ class Server:
     def ask(self, link: Link, asked: Asked) -> None:
         """Have a request answered: at once, after its wait, or by the coordinator."""
         request = asked.request
+        if self._quotas.any:
+            request.throttle_ms = self._charge(request, 1, asked.size)
+            if request.throttle_ms:
+                self.metrics.throttled(request.throttle_ms)
+                link.mute(request.throttle_ms)
         if not request.unread:
             self.do(link, asked, call_of(request, self._cluster))
             return
@@ -122,6 +131,17 @@ class Server:
 
         future = self.loop.run_in_executor(self._writers, read)
         future.add_done_callback(lambda found: link.read(asked, found))
+
+    def _charge(self, request: Request, requests: int, size: int) -> int:
+        """Count what a client uses up; return for how many ms it is throttled."""
+        principal = request.session.principal
+        client = request.client_id if principal == ANONYMOUS else principal
+        return self._quotas.charge(client, requests, size, self.loop.time())
+
+    def charge_answer(self, request: Request, frame: bytes) -> None:
+        """Count the bytes of an answer; the next request waits for them."""
+        if self._quotas.any:
+            self._charge(request, 0, len(frame))
 
     def do(self, link: Link, asked: Asked, call: Call) -> None:
         """Do what is to be done for a request."""
@@ -191,6 +211,7 @@ class Server:
             return
         try:
             asked.frame = frame_of(request, call, answers)
+            self.charge_answer(request, asked.frame)
         except Exception:
             logger.exception("no answer to %s", request)
             link.drop("failed")
@@ -239,6 +260,7 @@ class Link(asyncio.Protocol):
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
+        self._muted: asyncio.TimerHandle | None = None
 
     # From the event loop -------------------------------------------------------------------------
 
@@ -267,8 +289,9 @@ class Link(asyncio.Protocol):
         """Forget it."""
         self._transport = None
         self._parked.clear()
-        if self._wake is not None:
-            self._wake.cancel()
+        for timer in (self._wake, self._muted):
+            if timer is not None:
+                timer.cancel()
         self._hold(0)
         self._server.links.discard(self)
         self._place.release()
@@ -357,7 +380,7 @@ class Link(asyncio.Protocol):
     @property
     def _open(self) -> bool:
         """Whether requests are taken now."""
-        return self._writing and not self.busy
+        return self._writing and not self.busy and self._muted is None
 
     def read(self, asked: Asked, found: asyncio.Future[Call]) -> None:
         """Go on with a long request that was read elsewhere."""
@@ -385,6 +408,15 @@ class Link(asyncio.Protocol):
             self.drop("failed")
             return
         asked.frame = found.result()
+        self._server.charge_answer(asked.request, asked.frame)
+        self.go_on()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Take no more requests for so long."""
+        self._muted = self._loop.call_later(throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
         self.go_on()
 
     def park(self, asked: Asked, call: Call) -> None:

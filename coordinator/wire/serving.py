@@ -124,7 +124,8 @@ class Serving:
         begun: Future[None],
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
-        serving = server.Server(backend, self._cluster, config, access.login, self._refusals)
+        login, quotas = access.login, backend.config.quotas
+        serving = server.Server(backend, self._cluster, config, login, self._refusals, quotas)
         serving.listen(self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         self._close_unknown = lambda: (

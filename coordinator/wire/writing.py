@@ -148,7 +148,7 @@ def entity_writer(entity: type[Any]) -> EntityWriter:
 def _default(field: Field[Any]) -> object:
     default = field.default
     if field.name == "throttle_time":
-        return 0  # nobody is ever throttled
+        return 0  # most are not throttled
     return default // MILLISECOND if isinstance(default, timedelta) else default
 
 

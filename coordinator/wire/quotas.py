@@ -1,0 +1,96 @@
+"""quotas: how many requests and bytes a client may send and get a second, as Kafka's.
+
+Who goes beyond a quota is answered, told how long to wait (the throttle time), and not listened to
+for so long. Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.config import QuotasConfig
+
+BURST_S = 10.0
+"""A client may be behind its quota by so much and catch up at once; Kafka's window is 11 s."""
+THROTTLE_S_MAX = 10.0
+"""Longer than that nobody has to wait: members have to beat."""
+CLIENTS_MAX = 10_000
+"""Of so many clients it is known what they used; of more, those that asked last."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What a client may still use up, which grows with the time.
+
+    Attributes
+    ----------
+    left
+        Below 0, the client is throttled.
+    rate
+        What is added a second.
+    """
+
+    rate: float
+    left: float
+    at_s: float
+
+    def take(self, amount: float, now_s: float) -> float:
+        """Use up an amount, and return for how many seconds there is nothing left."""
+        grown = self.left + (now_s - self.at_s) * self.rate
+        self.left = max(min(grown, self.rate * BURST_S) - amount, -self.rate * THROTTLE_S_MAX)
+        self.at_s = now_s
+        return max(-self.left / self.rate, 0.0)
+
+
+class Quotas:
+    """What each client has used up."""
+
+    def __init__(self, config: QuotasConfig) -> None:
+        self._requests = _Kind(config.requests_per_s_max, config.requests_per_s)
+        self._bytes = _Kind(config.bytes_per_s_max, config.bytes_per_s)
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody is limited."""
+        return self._requests.any or self._bytes.any
+
+    def charge(self, client: str, requests: int, size: int, now_s: float) -> int:
+        """Count what a client uses up, and return for how many ms it is throttled.
+
+        Parameters
+        ----------
+        client
+            Its principal, or its client id where nobody logs in.
+        """
+        waits = (
+            self._requests.charge(client, requests, now_s),
+            self._bytes.charge(client, size, now_s),
+        )
+        return round(max(waits) * 1000)
+
+
+class _Kind:
+    """One quota: of everybody, and of some by name; 0 is none."""
+
+    def __init__(self, of_all: int, of_one: Mapping[str, int]) -> None:
+        self._of_all = of_all
+        self._of_one = of_one
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    @property
+    def any(self) -> bool:
+        return self._of_all > 0 or any(self._of_one.values())
+
+    def charge(self, client: str, amount: int, now_s: float) -> float:
+        rate = self._of_one.get(client, self._of_all)
+        if not rate:
+            return 0.0
+        bucket = self._buckets.get(client)
+        if bucket is None:
+            bucket = self._buckets[client] = Bucket(rate, rate * BURST_S, now_s)
+            if len(self._buckets) > CLIENTS_MAX:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(client)
+        return bucket.take(amount, now_s)
