@@ -29,6 +29,7 @@ from coordinator.cli import FAILURE
 from coordinator.config import parse
 from spark_jobs import demo_kafka, job, show
 from spark_jobs.demo_crowd import Crowd
+from spark_jobs.shipped import demo_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,15 +84,15 @@ class Outcome:
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("demo-output"),
     cases: Annotated[
-        Path,
+        Path | None,
         typer.Option(help="JSON lines of groups with Kafka's answers", show_default="golden cases"),
-    ] = demo_kafka.CASES,
+    ] = None,
     members: Annotated[int, typer.Option(min=200, help="Of the very large group.")] = 100_000,
     partitions: Annotated[int, typer.Option(min=200, help="The same.")] = 10_000_000,
 ) -> None:
     """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
     started = time.perf_counter()
-    groups = demo_kafka.read(cases)
+    groups = demo_kafka.read(cases or demo_cases())
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
     with _stage(console, output, groups, members, partitions) as stage:

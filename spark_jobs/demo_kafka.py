@@ -11,7 +11,6 @@ from assignors.parse import objects_of_json
 from coordinator.config import Config
 from spark_jobs import job
 
-CASES = Path(__file__).resolve().parent.parent / "tests/golden/kafka-4.4.0/assignments/cases.jsonl"
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
 _SETTINGS = Config()
@@ -29,8 +28,8 @@ def read(path: Path) -> list[dict[str, Any]]:
         text = path.read_bytes()
     except OSError as error:
         raise SpecError(
-            f"--cases {str(path)!r} cannot be read ({error.strerror}): run in a clone of the "
-            "project, or name a file of groups with Kafka's answers"
+            f"--cases {str(path)!r} cannot be read ({error.strerror}): name a file of groups with "
+            "Kafka's answers, or leave it out"
         ) from None
     return [case for _, case in objects_of_json(text)]
 

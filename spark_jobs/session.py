@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs import jars
+from spark_jobs.shipped import conf_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,5 +85,5 @@ def spark_session(
 
 def log_option() -> str:
     """Return the JVM option that makes Spark quiet: warnings and errors only, on stderr."""
-    ours = Path(__file__).parent / "log4j2.properties"
-    return f"-Dlog4j2.configurationFile={ours.as_uri()} -Dfile.encoding=UTF-8"
+    ours = conf_file("log4j2.properties").as_uri()
+    return f"-Dlog4j2.configurationFile={ours} -Dfile.encoding=UTF-8"

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ __all__ = ["engine", "group"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"
+ASSIGNMENTS = "tests/golden/kafka-4.4.0/assignments"
 
 settings.register_profile(
     "muster",
@@ -63,6 +65,35 @@ def spark():
     yield session
     session.stop()
     gc.collect()  # here pyspark's sockets are ignored as above, at the end of the run they are not
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel, built offline from a copy of what it is made of."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        source.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source)
+    for name in ("assignors", "coordinator", "spark_jobs", "conf", ASSIGNMENTS):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", folder, source)
+    (built,) = folder.glob("muster-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel, tmp_path_factory):
+    """The environment of a process that has Muster from the wheel and not from the sources."""
+    site = tmp_path_factory.mktemp("site")
+    pip("install", "--target", site, wheel)
+    return {"PYTHONPATH": str(site)}
+
+
+def pip(*words):
+    command = [sys.executable, "-m", "pip", words[0], "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*command, *map(str, words[1:])], check=True, timeout=120)
 
 
 @pytest.fixture

@@ -146,43 +146,43 @@ def test_spark_submit_and_our_own_sessions_have_the_same_settings():
     }
     # What only a submitted job says: a session of ours is told these by its caller, or by the user.
     assert submitted.keys() - own == {
-        "spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions",
+        "spark.master", "spark.driver.memory", "spark.log.level",
     }  # fmt: skip
     # What only a session of ours says: it stays on this machine; a submitted job may not.
     assert own.keys() - submitted.keys() == {
         "spark.driver.bindAddress", "spark.driver.host",
         "spark.databricks.delta.retentionDurationCheck.enabled",
     }  # fmt: skip
-    logging = [(ROOT / room / "log4j2.properties").read_bytes() for room in ("conf", "spark_jobs")]
-    assert logging[0] == logging[1]
 
 
-def test_the_wheel_has_everything_that_runs(tmp_path):
-    """Built offline from a copy: what is missing here would be missing for every user."""
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    for package in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, source / package, ignore=ignored)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
-    build += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)]
-    subprocess.run(build, check=True, timeout=120)
-    (wheel,) = tmp_path.glob("muster-*.whl")
+def test_the_wheel_has_everything_that_runs(wheel):
+    """What is missing here would be missing for every user."""
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {
-        str(file.relative_to(source))
+        str(file.relative_to(ROOT))
         for package in PACKAGES
-        for file in (source / package).rglob("*")
-        if file.is_file()
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
     }
-    assert ours - packed == set()
-    for name in (
-        "ivysettings.xml",
-        "jars.lock",
-        "log4j2.properties",
-        "py.typed",
-        "sql/__init__.py",
-    ):
-        assert f"spark_jobs/{name}" in packed
+    ours |= {f"spark_jobs/conf/{file.name}" for file in (ROOT / "conf").iterdir()}
+    assert ours | {"spark_jobs/demo_data/cases.jsonl"} == {
+        name for name in packed if ".dist-info/" not in name
+    }
+
+
+def test_an_installed_wheel_finds_its_files(installed, muster, tmp_path):
+    """U11: conf/ was in the clone only, and so were the demo's groups."""
+    done = muster("conf", cwd=tmp_path, env=installed)
+    found = [Path(line) for line in done.stdout.decode().splitlines()]
+    assert {path.name: path.is_file() for path in found} == {
+        "muster.toml": True, "spark-defaults.conf": True, "log4j2.properties": True,
+        "assign.py": True,
+    }  # fmt: skip
+    assert all(path.is_relative_to(installed["PYTHONPATH"]) for path in found)
+    one = muster("conf", "muster.toml", cwd=tmp_path, env=installed)
+    assert (
+        Path(one.stdout.decode().strip()).read_bytes() == (ROOT / "conf/muster.toml").read_bytes()
+    )
+    none = muster("conf", "muster.yaml", cwd=tmp_path, env=installed)
+    assert none.returncode == 2
+    assert b"'muster.yaml' does not come with Muster: give one of muster.toml, " in none.stderr

@@ -17,6 +17,9 @@ from assignors import GroupSpec, get_assignor
 from coordinator.tables import read_delta
 from spark_jobs.jars import spark_jars
 
+CONF = ROOT / "conf"
+UNACTIVATED = (str(spark_jars().parent / "bin"), "/usr/bin", "/bin")
+FEW_LINES = 15
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -28,15 +31,14 @@ def given(tmp_path):
     return members, topics, owned
 
 
-def submit(*words, activated=True):
-    """README's command, in the folder it is given for."""
-    paths = [os.path.join(sys.prefix, "bin")] if activated else []
-    paths += [str(spark_jars().parent / "bin"), "/usr/bin", "/bin"]
+def submit(folder, *words, settings=("--properties-file", CONF / "spark-defaults.conf"), **env):
+    """README's command, from another folder."""
+    paths = [os.path.join(sys.prefix, "bin"), *UNACTIVATED]
+    command = ["spark-submit", *settings, ROOT / "spark_jobs/assign.py", *words]
     return subprocess.run(
-        ["spark-submit", "--properties-file", "conf/spark-defaults.conf", "spark_jobs/assign.py"]
-        + [str(word) for word in words],
-        cwd=ROOT,
-        env=os.environ | {"PATH": os.pathsep.join(paths)},
+        [str(word) for word in command],
+        cwd=folder,
+        env=os.environ | {"PATH": os.pathsep.join(paths)} | env,
         capture_output=True,
         text=True,
         timeout=300,
@@ -48,15 +50,18 @@ def test_a_submitted_job(given, tmp_path):
     words = ["--members", tmp_path / "members.parquet", "--topics", tmp_path / "topics.parquet"]
     words += ["--owned", tmp_path / "owned.parquet", "--output", tmp_path / "out"]
     words += ["--assignor", "sticky", "--run-id", "monday"]
-    done = submit(*words)
+    done = submit(tmp_path, *words, settings=(), SPARK_CONF_DIR=str(CONF))
     assert done.returncode == 0, done.stderr
+    assert " INFO " not in done.stderr
+    assert " WARN " not in done.stderr
     first = json.loads(done.stdout)
     assert (first["engine"], first["version"], first["already_written"]) == ("spark", 0, False)
     expected = get_assignor("sticky").assign(GroupSpec.from_arrow(*given)).to_arrow()
     written = read_delta(DeltaTable(tmp_path / "out")).sort_by(ORDER)
     assert written.to_pylist() == expected.sort_by(ORDER).to_pylist()
-    done = submit(*words)
+    done = submit(tmp_path, *words)
     assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) < FEW_LINES  # Spark says its version before it reads them
     again = json.loads(done.stdout)
     assert (again["version"], again["already_written"]) == (0, True)
     assert DeltaTable(tmp_path / "out").version() == 0
@@ -65,6 +70,7 @@ def test_a_submitted_job(given, tmp_path):
 @pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="finds the project's own .venv")
 def test_bad_input_without_an_environment_activated(given, tmp_path):
     """spark-submit starts the first python3 on the path; the job finds its own interpreter."""
-    done = submit("--members", tmp_path / "none", "--topics", tmp_path / "none", activated=False)
+    words = ["--members", tmp_path / "none", "--topics", tmp_path / "none"]
+    done = submit(tmp_path, *words, PATH=os.pathsep.join(UNACTIVATED))
     assert done.returncode == 2, done.stderr
     assert f"muster: --members '{tmp_path}/none' is not there" in done.stdout + done.stderr

@@ -1,0 +1,26 @@
+"""`muster conf`: where the files that come with Muster are, for spark-submit and to copy from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from assignors import SpecError
+from spark_jobs.shipped import CONF, HERE, conf_file
+
+JOB = "assign.py"
+"""What spark-submit starts."""
+
+
+def conf(
+    name: Annotated[
+        str | None, typer.Argument(help="muster.toml, spark-defaults.conf, assign.py, …")
+    ] = None,
+) -> None:
+    """Print where a file that comes with Muster is: settings to start from, the job to submit."""
+    paths = {one: conf_file(one) for one in CONF} | {JOB: HERE / JOB}
+    if name is not None and name not in paths:
+        raise SpecError(f"{name!r} does not come with Muster: give one of {', '.join(paths)}")
+    for path in paths.values() if name is None else [paths[name]]:
+        typer.echo(path)

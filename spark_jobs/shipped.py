@@ -1,0 +1,26 @@
+"""shipped: the files that come with Muster beside its code, in a wheel and in a clone alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+IN_CLONE = {"conf": "conf", "demo_data": "tests/golden/kafka-4.4.0/assignments"}
+"""Where a clone has the folders that a wheel has here; pyproject.toml says the same."""
+CONF = ("muster.toml", "spark-defaults.conf", "log4j2.properties")
+"""Settings with their defaults: Muster's, Spark's, and Spark's logging."""
+
+
+def conf_file(name: str) -> Path:
+    """Return where one of `CONF` is."""
+    return _shipped("conf", name)
+
+
+def demo_cases() -> Path:
+    """Return where the groups with Kafka's answers are that `muster demo` shows."""
+    return _shipped("demo_data", "cases.jsonl")
+
+
+def _shipped(folder: str, name: str) -> Path:
+    inside = HERE / folder / name
+    return inside if inside.exists() else HERE.parent / IN_CLONE[folder] / name
