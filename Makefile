@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java sim faults bench lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-matrix sim faults bench lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ test-spark: $(READY) ## tests that need Spark
 
 test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/test_clients.py tests/test_wire_commands.py tests/test_wire_hostile.py
+
+test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
+	@$(PYTHON) tools/matrix.py
 
 test-java: $(READY) ## groups of Java clients: needs a JDK, and Maven Central once
 	@MUSTER_JAVA=1 $(BIN)/pytest tests/test_clients_java.py

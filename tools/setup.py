@@ -94,11 +94,10 @@ def dependencies() -> None:
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     stamp = VENV / ".muster-lock"
     if not stamp.exists() or stamp.read_text() != digest:
-        wheels = cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
-        if not (wheels / "complete").exists():
-            fetch(wheels)
+        if not (locked_wheels() / "complete").exists():
+            fetch(locked_wheels())
         say("installing dependencies")
-        names = [str(wheel) for wheel in sorted(wheels.glob("*.whl"))]
+        names = [str(wheel) for wheel in sorted(locked_wheels().glob("*.whl"))]
         pip("install", "--no-index", "--no-deps", "--no-compile", *names)
         stamp.write_text(digest)
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
@@ -106,6 +105,12 @@ def dependencies() -> None:
     if not stamp.exists() or stamp.read_text() != project:
         pip("install", "--no-index", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         stamp.write_text(project)
+
+
+def locked_wheels() -> Path:
+    """Return the folder of wheels that has what requirements.lock names."""
+    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    return cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
 
 
 def fetch(wheels: Path) -> None:
@@ -130,9 +135,9 @@ def pip(*arguments: str, what: str = "Python packages", remedy: str = "") -> Non
     run(command, what, remedy)
 
 
-def run(command: list[str], what: str, remedy: str = "") -> None:
+def run(command: list[str], what: str, remedy: str = "", cwd: Path = ROOT) -> None:
     """Run a command; on failure stop with the line that says why. Our own says what it is about."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
         why = ([line for line in said if "error" in line.lower()] or said)[-1]
