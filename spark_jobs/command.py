@@ -44,6 +44,7 @@ class Output:
     report: bool
     json: bool
     plot: str | None
+    title: str | None
 
 
 def assign(
@@ -82,6 +83,7 @@ def assign(
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     plot: Annotated[str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg")] = None,
+    title: Annotated[str | None, typer.Option(help="Of the plot.", show_default="assignor")] = None,
     run_id: Annotated[
         str | None, typer.Option(help="Name of this run: done twice, it writes once.")
     ] = None,
@@ -97,12 +99,12 @@ def assign(
     """
     settings = load_config(config)
     if store is not None or group is not None:
-        if {spec, members, topics, owned, previous, output, plot} != {None}:
+        if {spec, members, topics, owned, previous, output, plot, title} != {None}:
             raise SpecError("--store and --group say it all: what else is read is in the store")
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
     options = job.Options(assignor or "uniform", imbalance, max_moves)
-    wanted = Output(output, format_, report or json_, json_, show.plot_path(plot) if plot else None)
+    wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     if members is None and topics is None:
         if owned or previous or run_id:
             raise SpecError("--owned, --previous and --run-id go with --members and --topics")
@@ -113,6 +115,12 @@ def assign(
     inputs = _inputs(members=members, topics=topics, owned=owned, previous=previous)
     work = job.Job(**inputs, output=output, options=options, engine=engine, run_id=run_id)
     _print_done(work, job.run(work, settings), wanted, settings)
+
+
+def _plot_path(plot: str | None, title: str | None) -> str | None:
+    if title is not None and plot is None:
+        raise SpecError(f"--title {title!r} of which plot? Give --plot too")
+    return show.plot_path(plot) if plot else None
 
 
 def _inputs(**named: str | None) -> dict[str, Any]:
@@ -231,7 +239,7 @@ def _show(
 ) -> None:
     title = options.assignor if "id" not in spec else f"{options.assignor}, group {spec['id']}"
     if output.plot:
-        show.plot(report, title, output.plot)
+        show.plot(report, output.title or title, output.plot)
     if not output.report:
         return
     if output.json or not sys.stdout.isatty():
@@ -256,7 +264,7 @@ def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -
     if output.plot:
         if done.report is None:
             raise SpecError("--plot: the group is too large to draw (report.rows_max)")
-        show.plot(done.report, work.options.assignor, output.plot)
+        show.plot(done.report, output.title or work.options.assignor, output.plot)
     if output.report and not output.json and sys.stdout.isatty():
         if done.report is not None:
             show.print_report(

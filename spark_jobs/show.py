@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +14,21 @@ from rich.console import Console
 from rich.table import Table
 
 from assignors import SpecError
-from assignors.quality import Report
+from assignors.quality import UNOWNED, Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 _BARS_MAX = 60
 _PLOT_SUFFIXES = (".png", ".svg")
 _CHANGES_SHOWN = 20
+_NAMES_MAX = 90
+"""Characters of members' ids that fit side by side; more stand upright."""
+_NAME_MAX = 40
+_REASON_WIDTH = 18
+_BEFORE, _AFTER, _MOVED = "#9aa5b1", "#1f77b4", "#d95f02"
 
 
 def as_json(value: dict[str, Any]) -> str:
@@ -123,39 +135,80 @@ def plot_path(path: str) -> str:
 
 
 def plot(report: Report, title: str, path: str) -> None:
-    """Draw loads before and after, and what moved and why."""
-    import matplotlib as mpl  # noqa: PLC0415 - a second to import, and only plots need it
+    """Draw loads before and after, and what moved and why, into a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the font lacks a letter of an id
+        draw(report, title).savefig(path, dpi=120)
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
 
+def draw(report: Report, title: str) -> Figure:
+    """Return the figure: loads before and after, and what moved and why."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - a second to import, only plots need it
+
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+    _draw_loads(left, report)
+    _draw_reasons(right, report)
+    figure.suptitle(_plain(title), parse_math=False)  # a "$" in a group's id is no formula
+    return figure
+
+
+def _draw_loads(axes: Axes, report: Report) -> None:
+    """Draw each member's load before and after; of very many, the sorted loads."""
     before = report.members["owned"].to_numpy()
     after = report.members["load"].to_numpy()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), width_ratios=(2, 1))
     if len(after) <= _BARS_MAX:
         at = np.arange(len(after))
-        left.bar(at - 0.2, before, 0.4, label="before", color="#9aa5b1")
-        left.bar(at + 0.2, after, 0.4, label="after", color="#1f77b4")
-        left.set_xticks(at, report.members["member_id"].to_pylist(), rotation=90, fontsize=7)
+        axes.bar(at - 0.2, before, 0.4, label="before", color=_BEFORE)
+        axes.bar(at + 0.2, after, 0.4, label="after", color=_AFTER)
+        names = [_short(name) for name in report.members["member_id"].to_pylist()]
+        axes.set_xticks(at, names, parse_math=False)
+        if sum(map(len, names)) > _NAMES_MAX:
+            axes.tick_params(axis="x", rotation=90, labelsize=6)
     else:
-        left.plot(np.sort(before)[::-1], label="before", color="#9aa5b1", drawstyle="steps-mid")
-        left.plot(np.sort(after)[::-1], label="after", color="#1f77b4", drawstyle="steps-mid")
-        left.set_xlabel("members, fullest first")
-    left.set_ylabel("partitions")
-    left.set_ylim(0, 1.1 * max(1, int(before.max(initial=0)), int(after.max(initial=0))))
-    left.locator_params(axis="y", integer=True)
-    left.set_title(f"loads: {report.load_min:,} … {report.load_max:,}")
-    left.legend()
+        axes.plot(np.sort(before)[::-1], label="before", color=_BEFORE, drawstyle="steps-mid")
+        axes.plot(np.sort(after)[::-1], label="after", color=_AFTER, drawstyle="steps-mid")
+        axes.set_xlabel("members, fullest first")
+        _count_by_thousands(axes.xaxis)
+    axes.set_ylabel("partitions")
+    axes.set_ylim(0, 1.1 * max(1, int(before.max(initial=0)), int(after.max(initial=0))))
+    _count_by_thousands(axes.yaxis)
+    axes.set_title(f"loads: {report.load_min:,} … {report.load_max:,}", loc="left")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+
+
+def _draw_reasons(axes: Axes, report: Report) -> None:
+    """Draw how many partitions stayed, and how many got another owner for which reason."""
     reasons = report.reasons()
-    stayed = int(before.sum()) - report.moved
+    stayed = int(report.members["owned"].to_numpy().sum()) - report.moved
     names, counts = ["stayed", *reasons], [stayed, *reasons.values()]
-    bars = right.barh(names, counts, color=["#9aa5b1"] + ["#d62728"] * len(reasons))
-    right.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3, fontsize=8)
-    right.margins(x=0.2)
-    right.invert_yaxis()
-    right.locator_params(axis="x", integer=True)
-    right.set_title(f"moved {report.moved:,}, orphans placed {report.orphans:,}")
-    figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    colours = [_BEFORE, *(_AFTER if reason == UNOWNED else _MOVED for reason in reasons)]
+    bars = axes.barh([_wrapped(name) for name in names], counts, color=colours)
+    axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3, fontsize=8)
+    longest = max(len(f"{count:,}") for count in counts)
+    axes.set_xlim(0, max(1, *counts) * (1.1 + 0.03 * longest))  # room for the label within
+    axes.invert_yaxis()
+    _count_by_thousands(axes.xaxis)
+    axes.set_title(f"moved {report.moved:,}, orphans placed {report.orphans:,}", loc="left")
+
+
+def _count_by_thousands(axis: Axis) -> None:
+    """Label whole numbers, few enough not to touch, as 1,000,000 and never as 1e6."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter  # noqa: PLC0415 - as above
+
+    axis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _short(name: str) -> str:
+    text, half = _plain(name), _NAME_MAX // 2
+    return text if len(text) <= _NAME_MAX else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def _plain(text: str) -> str:
+    """Return text on one line."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+def _wrapped(reason: str) -> str:
+    return textwrap.fill(reason, _REASON_WIDTH)
