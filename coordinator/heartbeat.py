@@ -196,10 +196,10 @@ def _refresh_due(
     resolved = group.regexes.values()
     if resolved:
         since = now_ms - max(found.timestamp for found in resolved)
-        if since <= REGEX_REFRESH_MIN_MS:
+        if 0 <= since <= REGEX_REFRESH_MIN_MS:
             return False
-        if since > config.kafka.regex_refresh_interval_ms:
-            return True
+        if since < 0 or since > config.kafka.regex_refresh_interval_ms:
+            return True  # before 0: the clock of a coordinator before us was ahead
     if set(used) != set(group.regexes):
         return True
     return min(found.version for found in resolved) < state.new_topics_version
@@ -326,17 +326,21 @@ def _target(
 def _due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     if settings.get("consumer.assignor.engine") == "external":
         return False
-    if _awaited(group, now_ms):
+    if _awaited(config, group, now_ms):
         return False
     return _interval_passed(config, settings, group, now_ms)
 
 
-def _awaited(group: Group, now_ms: int) -> bool:
-    """Whether a computation is under way that can still be installed."""
+def _awaited(config: Config, group: Group, now_ms: int) -> bool:
+    """Whether a computation is under way that can still be installed.
+
+    A deadline that is very far away was set by a coordinator before us, whose clock was ahead.
+    """
     if group.computation is None:
         return False
     record = group.computation.record
-    return record.group_epoch > group.assignment_epoch and now_ms < record.deadline_ms
+    left = record.deadline_ms - now_ms
+    return record.group_epoch > group.assignment_epoch and 0 < left <= 2 * config.engine.timeout_ms
 
 
 def _interval_passed(
@@ -344,7 +348,8 @@ def _interval_passed(
 ) -> bool:
     interval = group_value(config.kafka, settings, "consumer.assignment.interval.ms")
     last = group.assignment_timestamp
-    return last == 0 or interval == 0 or now_ms >= last + interval
+    ahead = last > now_ms  # by the clock of a coordinator before us: it does not hold us up
+    return last == 0 or interval == 0 or ahead or now_ms >= last + interval
 
 
 def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:

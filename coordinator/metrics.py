@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.events import Event, Heartbeat, OffsetCommit
 from coordinator.records import GroupMetadata, OffsetCommitted, Record, TargetMetadata, Tombstone
 from coordinator.spans import size
 from coordinator.state import GroupState, State
 
+FENCES = {
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+}
 MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
 
@@ -97,9 +106,10 @@ class Metrics:
             elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
                 self._expirations.inc()
 
-    def refused(self, group_id: str, cause: str) -> None:
+    def refused(self, event: Event, error: GroupError) -> None:
         """Count a request that was fenced."""
-        self._fences.labels(group_id, cause).inc()
+        if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
+            self._fences.labels(event.group_id, error.code.name).inc()
 
     def assigned(self, group_id: str, took_ms: float) -> None:
         """Count the computation of a target."""

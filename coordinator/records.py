@@ -169,7 +169,10 @@ class TopicChanged(Record, frozen=True, gc=False):
 
 
 class ComputationPrepared(Record, frozen=True, gc=False):
-    """A computation outside the coordinator began for this group epoch (K-38…K-42)."""
+    """A computation outside the coordinator began for this group epoch (K-38…K-42).
+
+    Its deadline, like the times of targets and regexes, is the writer's steady clock's.
+    """
 
     kind: ClassVar[str] = "computation"
     group_id: str

@@ -1,7 +1,8 @@
 """runner: the one loop body that steps, replays, commits, and only then answers.
 
 It knows no thread: the runtime calls it from one, a trace and the simulator by hand, on a clock of
-theirs. What must hold, in this order: the records of a batch are replayed, then durable, then the
+theirs. Deadlines and intervals run on its steady clock, what people read as a time is the wall
+clock's. What must hold, in this order: the records of a batch are replayed, then durable, then the
 responses leave; before any response leaves, with or without records, the log was seen to be ours
 within the last `lease.check_ms`. On any doubt memory is dropped and the log replayed.
 """
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 import re2
 
 from coordinator.checks import check_types
+from coordinator.clock import Clock, SteadyClock
 from coordinator.config import Config
 from coordinator.engine import Job
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors import GroupError
 from coordinator.events import (
     REBALANCE,
     SESSION,
@@ -50,19 +52,11 @@ from coordinator.state import State, TopicView
 from coordinator.status import Status, our_fault, refusal
 from coordinator.target import prepared
 from coordinator.timers import Deadlines, Due
-from coordinator.topics import TopicCatalog
+from coordinator.topics import TopicCatalog, are_known
 
-Clock: TypeAlias = Callable[[], int]
 Answer: TypeAlias = Result | GroupError
 TimerKey: TypeAlias = tuple[str, str, str]
 
-FENCES = {
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.UNRELEASED_INSTANCE_ID,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-}
 EXPIRE = "expire-group-metadata"
 logger = logging.getLogger("muster.coordinator")
 
@@ -85,8 +79,17 @@ class Steady(NamedTuple):
 class Runner:
     """One coordinator's memory, log and timers.
 
+    Parameters
+    ----------
+    monotonic
+        What deadlines run on; without one the clock is taken for one that nobody sets.
+
     Attributes
     ----------
+    clock
+        The wall clock's ms since 1970.
+    steady
+        The same when the log was loaded, and elapsed since.
     state
         What the log says; only `replay` changes it.
     status
@@ -106,10 +109,12 @@ class Runner:
         clock: Clock,
         catalog: TopicCatalog | None = None,
         metrics: Metrics | None = None,
+        monotonic: Clock | None = None,
     ) -> None:
         self.log = log
         self.config = config
         self.clock = clock
+        self.steady = SteadyClock(clock, monotonic or clock)
         self.catalog = catalog
         self.metrics = metrics or Metrics()
         self.state = State()
@@ -122,7 +127,8 @@ class Runner:
         """How often in a row the computation of a group's target failed."""
         self.topics = TopicView()
         self._topics_version = 0
-        self._seen_ms = 0
+        self._seen = (0, 0)
+        """When the log was last seen to be ours, on both clocks."""
         self._loading = False
 
     # Loading -------------------------------------------------------------------------------------
@@ -143,7 +149,8 @@ class Runner:
 
     def _load(self) -> None:
         self.status = Status.LOADING
-        began = self.clock()
+        self.steady.start()
+        began = self.steady()
         try:
             state, self.loaded_from, position = replayed(self.log)
             lost = read_targets(state, self.log)
@@ -157,7 +164,7 @@ class Runner:
         self._show_topics()
         self.timers = Deadlines()
         self.tasks = []
-        self._seen_ms = 0
+        self._seen = (0, 0)
         self._start_timers()
         self.status = Status.ACTIVE
         for event in lost:
@@ -166,7 +173,7 @@ class Runner:
             self.run(lost)
         self._forget_own_computations()
         self.see_topics()
-        self.metrics.loaded(self.clock() - began)
+        self.metrics.loaded(self.steady() - began)
 
     def _start_timers(self) -> None:
         """Start the timers that follow from the state (K-13, G-73).
@@ -174,7 +181,7 @@ class Runner:
         The coordinator before us may confirm heartbeats for check_ms after our claim: by so much
         longer members may count on what they have.
         """
-        now = self.clock()
+        now = self.steady()
         check_ms = self.config.lease.check_ms
         every = self.config.kafka.offsets_retention_check_interval_ms
         self.timers.set((EXPIRE, "", ""), now + every)
@@ -222,15 +229,7 @@ class Runner:
             logger.warning("topics are as before: %s", error)
             self.metrics.catalog_failed()
             return None
-        known = self.state.topics
-        same = len(topics) == len(known) and all(
-            name in known
-            and known[name].key.topic_id == seen.topic_id
-            and known[name].partitions == seen.partitions
-            and known[name].racks == seen.racks
-            for name, seen in topics.items()
-        )
-        return None if same else TopicsSeen(topics)
+        return None if are_known(self.state.topics, topics) else TopicsSeen(topics)
 
     # Running -------------------------------------------------------------------------------------
 
@@ -268,20 +267,20 @@ class Runner:
         """Step and replay each event; the third is the event that broke the state, if one did."""
         answers: list[Answer] = []
         records: list[Record] = []
-        now = self.clock()
+        now = self.steady()
         for at, event in enumerate(events):
             began = perf_counter()
             try:
                 result = self._steady(event, now)
                 if result is None:
                     check_types(event)
-                    result = step(self.state, self.config, event, now)
+                    result = step(self.state, self.config, event, self._time_of(event, now))
                 elif not result.records:
                     answers.append(result)
                     continue
             except GroupError as error:
                 answers.append(error)
-                self._refused(event, error)
+                self.metrics.refused(event, error)
                 continue
             except Exception:
                 logger.exception("no answer to %r", event)
@@ -299,6 +298,16 @@ class Runner:
             self._computed(result, began)
         return answers, records, None
 
+    def _time_of(self, event: Event, now: int) -> int:
+        """Return the time that an event is decided at.
+
+        A commit's is read by people, and compared when the offset's retention ends, days later:
+        that takes both clocks, so that no jump of the wall clock ends what was just committed.
+        """
+        if isinstance(event, OffsetCommit):
+            return self.clock()
+        return min(now, self.clock()) if isinstance(event, ExpireOffsets) else now
+
     def _computed(self, result: Result, began: float) -> None:
         """Count the time of a step that computed a target."""
         if len(result.records) < 2:  # noqa: PLR2004 - a target comes with its group or members
@@ -306,11 +315,6 @@ class Runner:
         for record in result.records:
             if isinstance(record, TargetMetadata) and record.assignor:
                 self.metrics.assigned(record.group_id, (perf_counter() - began) * 1000)
-
-    def _refused(self, event: Event, error: GroupError) -> None:
-        """Count a request that was fenced."""
-        if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
-            self.metrics.refused(event.group_id, error.code.name)
 
     def _steady(self, event: Event, now: int) -> Result | None:
         """Answer the heartbeat of a group at rest without a step."""
@@ -346,7 +350,7 @@ class Runner:
         if not self._commit(records):
             return [refusal(self.status)] * (end - start)
         keys = [(SESSION, group_id, member_id) for member_id in member_ids[start:end]]
-        self.timers.set_many(keys, self.clock() + self._session_ms(group_id))
+        self.timers.set_many(keys, self.steady() + self._session_ms(group_id))
         return [Steady(epoch, interval_ms)] * (end - start)
 
     def _session_ms(self, group_id: str) -> int:
@@ -355,14 +359,14 @@ class Runner:
 
     def _commit(self, records: list[Record]) -> bool:
         """Make records durable, or at least see that the log is still ours."""
-        now = self.clock()
+        wall, now = self.clock(), self.steady()
         try:
             if records:
-                self.position = self.log.append(records, now)
-                self._seen_ms = now  # as in `_look`: we may have been stopped since it landed
-                self.metrics.committed(records, self.clock() - now)
+                self.position = self.log.append(records, wall)
+                self._seen = (wall, now)  # as in `_look`: we may have been stopped since it landed
+                self.metrics.committed(records, self.steady() - now)
             else:
-                self._look(now)
+                self._look(wall, now)
         except Fenced as error:
             self.fence(str(error))
             return False
@@ -374,11 +378,15 @@ class Runner:
             return self._doubt()
         return True
 
-    def _look(self, now: int) -> None:
-        """See that the log is ours, if that was not seen within the last check_ms."""
-        if now < self._seen_ms or now - self._seen_ms > self.config.lease.check_ms:
+    def _look(self, wall: int, now: int) -> None:
+        """See that the log is ours, if that was not seen within the last check_ms.
+
+        On either clock: a machine that was suspended may learn of it from the wall clock alone.
+        """
+        since = (wall - self._seen[0], now - self._seen[1])
+        if not 0 <= min(since) <= max(since) <= self.config.lease.check_ms:
             self.log.look()
-            self._seen_ms = now
+            self._seen = (wall, now)
 
     def confirmed(self, answers: list[Any]) -> list[Any]:
         """Return answers that may leave now.
@@ -417,7 +425,7 @@ class Runner:
 
     def _after(self, result: Result) -> None:
         """Start the timers and keep the tasks of a step that is durable."""
-        now = self.clock()
+        now = self.steady()
         for timer in result.timers:
             self._set(timer, now)
         self.tasks += result.tasks
@@ -435,7 +443,7 @@ class Runner:
         """Fire the timers whose deadline has passed, or so many of them."""
         if self.status is not Status.ACTIVE:
             return []
-        due = self.timers.pop_due(self.clock(), most)
+        due = self.timers.pop_due(self.steady(), most)
         events: list[Event] = []
         for timer in due:
             kind, group_id, member_id = timer.key
@@ -461,7 +469,7 @@ class Runner:
     def resolve(self, task: ResolveRegexes) -> Callable[[], Event]:
         """Return the work of a regex resolution, on the topics of this instant; any thread may."""
         names = sorted(self.state.topics)
-        version, now = self.state.topics_version, self.clock()
+        version, now = self.state.topics_version, self.steady()
 
         def work() -> Event:
             found = {}

@@ -23,7 +23,7 @@ import pyarrow as pa
 from coordinator import api, futures
 from coordinator.api import HeartbeatAnswer
 from coordinator.beats import run_beats
-from coordinator.clock import wall_ms
+from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
 from coordinator.delta_log import DeltaLog, root_of
 from coordinator.engine import Engine
@@ -48,7 +48,7 @@ from coordinator.lease import Lease
 from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
-from coordinator.runner import Answer, Clock, Runner, Steady
+from coordinator.runner import Answer, Runner, Steady
 from coordinator.state import State, TopicView
 from coordinator.status import Status, refusal
 from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
@@ -114,6 +114,9 @@ class Coordinator:
             claims at once and fences it.
         address
             Where this coordinator can be reached, for those that look for it.
+        clock
+            Ms since 1970. Deadlines run on one of the machine's that nobody can set; on a clock of
+            one's own they run on that.
 
         Raises
         ------
@@ -129,7 +132,8 @@ class Coordinator:
         lease = None
         if log is None:
             log, lease = _claimed(store, config, takeover, address, clock)
-        runner = Runner(log, config, clock, catalog, Metrics())
+        steady = monotonic_ms if clock is wall_ms else clock
+        runner = Runner(log, config, clock, catalog, Metrics(), steady)
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
         loop = Loop(runner, engine)
         keeper = Keeper(loop, lease)

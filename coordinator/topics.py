@@ -16,6 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from coordinator.config import ConfigError
 from coordinator.events import SeenTopic
 from coordinator.spans import made_id
+from coordinator.state import Topic
 from coordinator.tables import read_delta
 
 PARTITIONS_MAX = 2**31 - 1
@@ -36,6 +37,17 @@ class TopicCatalog(Protocol):
         OSError
             The source cannot be reached; the coordinator keeps the topics it knows.
         """
+
+
+def are_known(known: Mapping[str, Topic], seen: Mapping[str, SeenTopic]) -> bool:
+    """Whether the topics of a catalog are just those that are known."""
+    return len(seen) == len(known) and all(
+        name in known
+        and known[name].key.topic_id == topic.topic_id
+        and known[name].partitions == topic.partitions
+        and known[name].racks == topic.racks
+        for name, topic in seen.items()
+    )
 
 
 def catalog_of(source: str, settings: Mapping[str, str] | None = None) -> TopicCatalog:

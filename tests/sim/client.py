@@ -144,11 +144,6 @@ class Member:
         revoke_by = min(self._revoke_by, asked + self.rebalance_timeout_ms)
         return min(self._confirmed_at + self.session_ms, revoke_by)
 
-    @property
-    def counts_since(self) -> int:
-        """When the first of the times began that it has: coordinators' clocks may jump in them."""
-        return min(self._confirmed_at, self._revoke_by - self.rebalance_timeout_ms)
-
     def _tell(self, text: str) -> None:
         self.world.tell(f"{self.group_id}/{self.member_id}: {text}")
 

@@ -36,7 +36,7 @@ class Schedule:
 
 
 class WallClock:
-    """A coordinator's clock: true time with an offset that jumps."""
+    """A coordinator's wall clock: true time with an offset that jumps."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -46,6 +46,6 @@ class WallClock:
         """Return what the clock shows."""
         return self._schedule.now + self.offset
 
-    def true(self, shown: int) -> int:
-        """Return the true time at which the clock will show this."""
-        return shown - self.offset
+    def monotonic(self) -> int:
+        """Return what the machine's other clock shows, which does not jump."""
+        return self._schedule.now

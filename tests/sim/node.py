@@ -71,7 +71,6 @@ class Node:
         self._resolving: set[str] = set()
         self._depth = 0
         self._count = 0
-        self._jumps: list[tuple[int, int]] = []
 
     @property
     def serves(self) -> bool:
@@ -104,7 +103,9 @@ class Node:
         try:
             log = self.world.store.open(self)
             log.claim(self.name, "", self.clock())
-            self.runner = Runner(log, self.world.config, self.clock, Catalog(self), METRICS)
+            self.runner = Runner(
+                log, self.world.config, self.clock, Catalog(self), METRICS, self.clock.monotonic
+            )
             self.world.story.reload(self.world.schedule.now)
             self.runner.load()
         except (Crash, LogError, OSError) as why:
@@ -179,7 +180,7 @@ class Node:
     def _tick(self) -> None:
         assert self.runner is not None
         at, now = self.runner.timers.next_at(), self.world.schedule.now
-        if at is None or at > self.clock() or now < self._late_until:
+        if at is None or at > self.runner.steady() or now < self._late_until:
             return
         self._count += 1
         if self.world.chance.happens("timer late", self.name, self._count):
@@ -243,8 +244,8 @@ class Node:
         at = runner.timers.next_at() if runner.status is Status.ACTIVE else None
         if at is None:
             return
-        when = max(self.clock.true(at), self._late_until)
         now = self.world.schedule.now
+        when = max(now + at - runner.steady(), self._late_until)
         if now < self._tick_at <= when:
             return
         self._tick_at = max(when, now)
@@ -261,22 +262,13 @@ class Node:
         self._done()
 
     def jump(self, ms: int) -> None:
-        """Let the clock jump."""
+        """Let the wall clock jump: nothing that the coordinator does may change by it."""
         self.clock.offset += ms
-        self._jumps.append((self.world.schedule.now, ms))
         self._tick_at = NEVER
         self.world.story.cannot_tell("clock jumps")
         self.world.tell(f"{self.name}: clock jumps by {ms} ms")
         if self.runner is not None and not self.paused:
             self._round(self.life)
-
-    def set_back(self, since: int) -> int:
-        """Return by how much the clock was set back since then."""
-        return sum(-ms for at, ms in self._jumps if at >= since and ms < 0)
-
-    def jumped(self, since: int) -> int:
-        """Return by how much the clock jumped since then, in either direction."""
-        return sum(abs(ms) for at, ms in self._jumps if at >= since)
 
     # Beside the loop -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from .node import Node
 if TYPE_CHECKING:
     from .world import World
 
-JUMP_MAX_MS, JUMP_BACK_MAX_MS = 20_000, 2_000
+JUMPS_MS = (2_000, 20_000, 3_600_000, 86_400_000)
 
 
 class Troubles:
@@ -52,11 +52,10 @@ class Troubles:
             self._world.take_over()
 
     def clock_jumps(self, *key: object) -> None:
-        """Set a coordinator's clock forward, or a little back."""
-        if self._chance.likely(0.6, "forward", *key):
-            self._node(*key).jump(self._chance.between(1, JUMP_MAX_MS, "jump", *key))
-        else:
-            self._node(*key).jump(-self._chance.between(1, JUMP_BACK_MAX_MS, "jump", *key))
+        """Set a coordinator's wall clock forward or back, a little or very much."""
+        most = self._chance.pick(JUMPS_MS, "how far", *key)
+        ms = self._chance.between(1, most, "jump", *key)
+        self._node(*key).jump(ms if self._chance.likely(0.5, "forward", *key) else -ms)
 
     def snapshot(self, *key: object) -> None:
         """Write a snapshot as the keeper does; or let it land late, when others have gone on."""

@@ -154,10 +154,6 @@ class World:
         else:
             self.schedule.after(5_000, self._restart, node, life)
 
-    def jumped(self, since: int) -> int:
-        """Return by how much coordinators' clocks jumped since then: sessions end so much early."""
-        return sum(node.jumped(since) for node in self.nodes)
-
     def ask(
         self,
         event: Event,
