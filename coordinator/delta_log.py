@@ -23,7 +23,7 @@ from coordinator.housekeeping import Housekeeper
 from coordinator.log import Batch, CommitFailed, CorruptLog, Fenced, LogError, NoLog, merged
 from coordinator.parts import SNAPSHOT, Part, parts_of, read_parts, write_part
 from coordinator.records import Record, TargetMetadata
-from coordinator.repair import damaged, log_folder, set_aside_torn
+from coordinator.repair import damaged, log_folder, remains, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
 from coordinator.targets import WholeTarget
@@ -89,7 +89,7 @@ class DeltaLog:
         with table.lock:
             try:
                 os.makedirs(table.path, exist_ok=True)
-                table.open(SCHEMA)
+                table.open(SCHEMA, remains=self._remains())
                 if self.config.fsync:
                     set_aside_torn(self._disk, self._snapshots.path)
             except OSError as error:
@@ -114,6 +114,11 @@ class DeltaLog:
             f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
             f"it: try again, or stop that coordinator"
         )
+
+    def _remains(self) -> list[str]:
+        """Return what nothing but a log leaves behind; to be asked before another can make one."""
+        tables = (self._table, self._snapshots)
+        return [path for table in tables for path in remains(self._disk, table.path)]
 
     def append(self, records: Sequence[Record], at_ms: int) -> int:
         """Make records durable, all or none, and return the position of the last one."""

@@ -130,16 +130,33 @@ class Table:
         self._sync = sync
         self._broken = ""
 
-    def open(self, schema: pa.Schema, partition_by: str | None = None) -> None:
-        """Open the table, made when it is not there; a torn newest commit is set aside."""
+    def open(
+        self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
+    ) -> None:
+        """Open the table, made when it is not there; a torn newest commit is set aside.
+
+        Parameters
+        ----------
+        remains
+            Paths that were there before this call, and are not without the table's commits: it is
+            not made anew beside them.
+        """
         with self.lock:
             if self._sync:
                 set_aside_torn(self._disk, self.path)
             try:
                 self.refresh()
             except NoLog:
+                if remains:
+                    raise CorruptLog(
+                        f"{log_folder(self.path)} is gone or empty, but {remains[0]} is there: "
+                        f"{RESTORE}, or name another folder for a new one"
+                    ) from None
                 self._create(schema, partition_by)
                 self.refresh()
+                if self._sync:  # its folder too: a power cut must not leave data files without it
+                    self._disk.sync(self.path)
+                    self._disk.sync(os.path.dirname(self.path))
             # delta-rs reads an empty commit as one that did nothing.
             if reason := damaged(self._disk, self.path):
                 raise CorruptLog(reason)

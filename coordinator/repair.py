@@ -43,6 +43,12 @@ def commits(disk: Disk, table: str) -> list[int]:
     return [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
 
 
+def remains(disk: Disk, table: str) -> list[str]:
+    """Return what lies in a table's folder and is not its `_delta_log`."""
+    log = os.path.basename(log_folder(table))
+    return [os.path.join(table, name) for name in disk.names(table) if name != log]
+
+
 def set_aside_torn(disk: Disk, table: str) -> None:
     """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
 

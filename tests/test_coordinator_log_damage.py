@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,3 +187,44 @@ def test_a_store_that_is_a_file_is_refused(tmp_path):
         CommitFailed, match=r"store .*/store cannot be opened: .*Not a directory|File exists"
     ):
         claimed(tmp_path / "store")
+
+
+def _snapshotted(store):
+    log = claimed(store)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    log.snapshot(life(3), log.position, 5)
+
+
+LOSSES = {
+    "the commits": lambda store: shutil.rmtree(store / "log" / "_delta_log"),
+    "every file of the commits": lambda store: [
+        file.unlink() for file in (store / "log" / "_delta_log").iterdir()
+    ],
+    "the log, the snapshots stay": lambda store: shutil.rmtree(store / "log"),
+    "the commits and the snapshots": lambda store: (
+        shutil.rmtree(store / "log" / "_delta_log"),
+        shutil.rmtree(store / "snapshots"),
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_store_without_its_commits_is_not_taken_for_a_new_one(tmp_path, loss):
+    _snapshotted(tmp_path)
+    LOSSES[loss](tmp_path)
+    before = sorted(file for file in tmp_path.rglob("*") if file.is_file())
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="_delta_log is gone or empty, but") as error:
+            claimed(tmp_path)
+    assert "restore it from a copy of the store" in str(error.value)
+    assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == before
+
+
+def test_snapshots_without_their_commits_are_made_anew(tmp_path):
+    """The log has everything."""
+    _snapshotted(tmp_path)
+    shutil.rmtree(tmp_path / "snapshots" / "_delta_log")
+    log = claimed(tmp_path)
+    assert replayed(log) == life(1) + life(2) + life(3)
+    log.snapshot(life(3), log.position, 5)
