@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,13 @@ class Disk:
         except FileNotFoundError:
             return False
         return True
+
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there, not a folder, a pipe, or a link to one."""
+        try:
+            return stat.S_ISREG(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            return False
 
     def names(self, folder: str) -> list[str]:
         """List a folder; one that is not there is empty."""

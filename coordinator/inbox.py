@@ -2,7 +2,8 @@
 
 A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
 it names, checks it, has the verdict written to the log, and takes the file away. A file whose
-verdict is durable but which is still there is judged again, to the same end.
+verdict is durable but which is still there is judged again, to the same end. A file that is no
+proposal is set aside (mailbox.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from coordinator.delta_log import read
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Propose
 from coordinator.log import LogError
-from coordinator.mailbox import Mailbox
+from coordinator.mailbox import Mailbox, MessageError
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal, written
 from coordinator.records import MemberMetadata, ProposalJudged
@@ -40,6 +41,16 @@ def waiting(store: str | os.PathLike[str]) -> list[str]:
 def take_away(store: str | os.PathLike[str], run_id: str) -> None:
     """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
     _mailbox(store).take_away(run_id)
+
+
+def set_aside(store: str | os.PathLike[str], run_id: str, reason: str) -> None:
+    """Keep a proposal that cannot be dealt with where it is in nobody's way."""
+    _mailbox(store).set_aside(run_id, reason)
+
+
+def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+    """Do so with whatever is no file."""
+    _mailbox(store).set_strangers_aside()
 
 
 def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
@@ -74,7 +85,7 @@ def verdict(
 def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     try:
         found = msgspec.json.decode(_mailbox(store).read(run_id), type=Proposal)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MessageError) as error:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"Proposal {run_id} cannot be read: {error}."
         ) from None

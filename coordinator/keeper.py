@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from coordinator import inbox, requests
-from coordinator.errors import GroupError
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.failures import one_line
 from coordinator.lease import Lease
 from coordinator.loading import pack, write_snapshot
 from coordinator.log import Fenced, LogError
@@ -17,6 +18,7 @@ from coordinator.status import Status
 
 CARE_S = 0.25
 PROPOSALS_S = 0.5
+PROPOSAL_TRIES = 3
 ROWS_A_MEMBER = 3
 logger = logging.getLogger("muster.coordinator")
 
@@ -40,6 +42,8 @@ class Keeper:
         if loop.runner.log.store is not None:
             self._threads.append(self._thread("proposals", PROPOSALS_S, self._proposals))
         self._snapshot_at = 0
+        self._failed: dict[str, int] = {}
+        """How often in a row a proposal was not answered."""
 
     def _thread(
         self,
@@ -113,20 +117,49 @@ class Keeper:
             self._loop.submit([event]).result()
 
     def _proposals(self) -> None:
-        """Judge what external jobs propose; a verdict that did not last is given again."""
+        """Judge what external jobs propose; a verdict that did not last is given again.
+
+        None of them holds up those after it, whatever it is.
+        """
         store = self._loop.runner.log.store
         assert store is not None
+        inbox.set_strangers_aside(store)
         for run_id in inbox.waiting(store):
             if self._loop.runner.status is not Status.ACTIVE:
                 return
-            event = inbox.judged(store, run_id)
-            (answer,) = self._loop.submit([event]).result()
-            if isinstance(answer, GroupError):
-                return
-            logger.info("proposal %s of group %s: %s", run_id, event.group_id, answer.response)
-            if answer.response == ACCEPTED:
-                self._loop.computing.supersede(event.group_id)
+            try:
+                self._judge(store, run_id)
+            except FileNotFoundError:
+                continue  # its job does not wait any more
+            except (OSError, LogError) as error:
+                logger.warning("proposal %s is judged later: %s", run_id, error)
+            except Exception as error:
+                logger.exception("proposal %s cannot be judged", run_id)
+                inbox.set_aside(store, run_id, one_line(error))
+
+    def _judge(self, store: str, run_id: str) -> None:
+        event = inbox.judged(store, run_id)
+        (answer,) = self._loop.submit([event]).result()
+        if isinstance(answer, GroupError):
+            self._not_answered(store, run_id, answer)
+            return
+        self._failed.pop(run_id, None)
+        logger.info("proposal %s of group %s: %s", run_id, event.group_id, answer.response)
+        if answer.response == ACCEPTED:
+            self._loop.computing.supersede(event.group_id)
+        if event.refusal is not None and event.refusal.code is ErrorCode.INVALID_REQUEST:
+            inbox.set_aside(store, run_id, event.refusal.message)
+        else:
             inbox.take_away(store, run_id)
+
+    def _not_answered(self, store: str, run_id: str, answer: GroupError) -> None:
+        """Try again; but not for ever where the coordinator serves everybody else."""
+        if self._loop.runner.status is not Status.ACTIVE:
+            return
+        self._failed[run_id] = self._failed.get(run_id, 0) + 1
+        if self._failed[run_id] == PROPOSAL_TRIES:
+            del self._failed[run_id]
+            inbox.set_aside(store, run_id, f"{answer.code.name}: {answer.message}")
 
     def _care(self) -> None:
         """Pack, clean up, and write a snapshot when there is enough new."""
@@ -157,6 +190,9 @@ class Keeper:
         store = runner.log.store
         if store is None:
             return
-        for request in requests.waiting(store, requests.COMPACT):
+        requests.set_strangers_aside(store)
+        asked = requests.waiting(store, requests.COMPACT)
+        if asked:
             self._snapshot_at = pack(runner.log, runner.clock())
+        for request in asked:
             requests.take_away(store, request)

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from assignors import GroupSpec
 from coordinator import target_table
-from coordinator.events import Written
+from coordinator.events import Text, Written
 from coordinator.records import TargetMetadata
 from coordinator.state import Topic
 from coordinator.target import check_whole
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Digest = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,16 +40,16 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Owned partitions that change hands; whether `max_moves` cut it short.
     """
 
-    group_id: str
-    group_epoch: int
-    position: int
-    run_id: str
-    assignor: str
-    targets_version: int
-    digest: int
-    members: int
-    ranges: int
-    moved: int = 0
+    group_id: Text
+    group_epoch: Epoch
+    position: Count
+    run_id: Text
+    assignor: Text
+    targets_version: Count
+    digest: Digest
+    members: Count
+    ranges: Count
+    moved: Count = 0
     partial: bool = False
 
 

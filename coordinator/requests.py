@@ -26,6 +26,11 @@ def waiting(store: str | os.PathLike[str], what: str) -> list[str]:
     return [name for name in _mailbox(store).waiting() if name.startswith(f"{what}-")]
 
 
+def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+    """Put what is no request where it is in nobody's way."""
+    _mailbox(store).set_strangers_aside()
+
+
 def take_away(store: str | os.PathLike[str], name: str) -> None:
     """End a request: it is done, or whoever asked does not wait any more."""
     _mailbox(store).take_away(name)

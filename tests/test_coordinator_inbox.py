@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 
 import msgspec
@@ -10,14 +12,16 @@ import pytest
 from members import AT_ONCE, Members, wait_for
 from table_engine import rows_of, write_rows
 
-from coordinator import Coordinator, inbox, target
+from coordinator import Coordinator, inbox, requests, target
 from coordinator.config import Config, EngineConfig
 from coordinator.delta_log import read
 from coordinator.digest import digest
+from coordinator.events import Propose
 from coordinator.pinned import Pinned
 from coordinator.proposals import Proposal
 from coordinator.records import ProposalJudged, TargetMember, TargetMetadata
 from coordinator.source import Source
+from coordinator.status import our_fault
 
 CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
 
@@ -205,3 +209,103 @@ def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
         members.coordinator = coordinator
         assert sorted(map(len, members.settle().values())) == [3, 3]
     assert not [r for r in records(tmp_path, TargetMember) if r.spans]
+
+
+# Poison -------------------------------------------------------------------------------------------
+
+
+def put_raw(store, name, content):
+    folder = store / inbox.FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def put_spoilt(store, name, **other):
+    """A good proposal but for one field, as plain JSON."""
+    fields = msgspec.to_builtins(computed(store, name)) | other
+    put_raw(store, f"{name}.json", json.dumps(fields).encode())
+
+
+POISON = {
+    "no text": lambda store: put_raw(store, "a.json", b'{"group_id": "\xff\xfe"}'),
+    "a lone surrogate": lambda store: put_spoilt(store, "a", group_id="\ud800"),
+    "a version below 0": lambda store: put_spoilt(store, "a", targets_version=-1),
+    "a version beyond 64 bits": lambda store: put_spoilt(store, "a", targets_version=2**63),
+    "an epoch beyond 32 bits": lambda store: put_spoilt(store, "a", group_epoch=2**62),
+    "an epoch below 0": lambda store: put_spoilt(store, "a", group_epoch=-1),
+    "a position below 0": lambda store: put_spoilt(store, "a", position=-1),
+    "a huge number of ranges": lambda store: put_spoilt(store, "a", ranges=2**70),
+    "another type": lambda store: put_spoilt(store, "a", members="3"),
+    "an id without end": lambda store: put_spoilt(store, "a", group_id="g" * 40_000),
+    "a digest beyond 64 bits": lambda store: put_spoilt(store, "a", digest=2**64),
+    "nested without end": lambda store: put_raw(store, "a.json", b"[" * 60_000),
+    "a huge file": lambda store: put_raw(store, "a.json", b" " * (1 << 20)),
+    "a folder": lambda store: (store / inbox.FOLDER / "a.json").mkdir(parents=True),
+    "a pipe": lambda store: (
+        (store / inbox.FOLDER).mkdir(),
+        os.mkfifo(store / inbox.FOLDER / "a.json"),
+    ),
+    "a link to nowhere": lambda store: (
+        (store / inbox.FOLDER).mkdir(),
+        (store / inbox.FOLDER / "a.json").symlink_to("/nowhere"),
+    ),
+    "a name that is no text": lambda store: put_raw(store, os.fsdecode(b"a\xff.json"), b"{}"),
+    "a name with an escape": lambda store: put_raw(store, "a\x1b[2J.json", b"{}"),
+}
+
+
+@pytest.mark.parametrize("poison", POISON)
+def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
+    tmp_path, opened, members, poison, caplog
+):
+    POISON[poison](tmp_path)
+    inbox.put(tmp_path, computed(tmp_path, "right"))
+    assert verdict(tmp_path, "right") == "accepted"
+    wait_for(lambda: not list((tmp_path / inbox.FOLDER).iterdir()))
+    (reason,) = (tmp_path / "_set_aside").glob("proposals-*.reason")
+    assert reason.read_text().strip()
+    assert reason.with_suffix("").exists() or reason.with_suffix("").is_symlink()
+    assert "Traceback" not in caplog.text
+    assert opened.status == "active"
+
+
+def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, monkeypatch):
+    """Whatever it is that nobody thought of."""
+    proposal = computed(tmp_path, "right")
+    checked = inbox._checked
+
+    def breaks(store, proposal):
+        return 1 / 0 if proposal.run_id == "bad" else checked(store, proposal)
+
+    monkeypatch.setattr(inbox, "_checked", breaks)
+    inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    inbox.put(tmp_path, proposal)
+    assert verdict(tmp_path, "right") == "accepted"
+    (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
+    assert "division by zero" in reason.read_text()
+
+
+def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, members, monkeypatch):
+    proposal = computed(tmp_path, "right")
+    run = opened._runner.run
+
+    def refuses(events):
+        answers = run(events)
+        bad = [isinstance(e, Propose) and e.run_id == "bad" for e in events]
+        return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
+
+    monkeypatch.setattr(opened._runner, "run", refuses)
+    inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    inbox.put(tmp_path, proposal)
+    assert verdict(tmp_path, "right") == "accepted"
+    wait_for(lambda: "bad" not in inbox.waiting(tmp_path))
+    (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
+    assert reason.read_text().startswith("UNKNOWN_SERVER_ERROR: ")
+
+
+def test_a_folder_among_the_requests_blocks_none(tmp_path, opened):
+    (tmp_path / "requests" / "compact-0.request").mkdir(parents=True)
+    request = requests.put(tmp_path, requests.COMPACT)
+    wait_for(lambda: request not in requests.waiting(tmp_path, requests.COMPACT))
+    (reason,) = (tmp_path / "_set_aside").glob("requests-*.reason")
+    assert "no file" in reason.read_text()
