@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +21,11 @@ import pyarrow as pa
 from coordinator import api, futures
 from coordinator.api import HeartbeatAnswer
 from coordinator.beats import run_beats
+from coordinator.claim import claimed
 from coordinator.clock import Clock, monotonic_ms, wall_ms
-from coordinator.config import Config, ConfigError
-from coordinator.delta_log import DeltaLog, root_of
+from coordinator.config import Config
 from coordinator.engine import Engine
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors import GroupError
 from coordinator.events import (
     JOIN,
     Caller,
@@ -44,14 +42,13 @@ from coordinator.events import (
     Prepare,
 )
 from coordinator.keeper import Keeper
-from coordinator.lease import Lease
-from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
+from coordinator.log import RecordLog
 from coordinator.loop import Loop
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer, Runner, Steady
 from coordinator.state import State, TopicView
 from coordinator.status import Status, refusal
-from coordinator.topics import DictCatalog, TopicCatalog, catalog_of
+from coordinator.topics import TopicCatalog, catalog_for
 
 if TYPE_CHECKING:
     from coordinator.wire.serving import Serving
@@ -128,10 +125,10 @@ class Coordinator:
             The log is corrupt, or of a newer version; the message names the file.
         """
         config = config or Config()
-        catalog = _catalog(topics, config)
+        catalog = catalog_for(topics, config)
         lease = None
         if log is None:
-            log, lease = _claimed(store, config, takeover, address, clock)
+            log, lease = claimed(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
         runner = Runner(log, config, clock, catalog, Metrics(), steady)
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
@@ -454,55 +451,6 @@ class AsyncFace:
             return await asyncio.to_thread(method, *args, **fields)
 
         return call
-
-
-def _catalog(
-    topics: TopicCatalog | Mapping[str, int] | str | None, config: Config
-) -> TopicCatalog | None:
-    """Return where topics come from; of none, the store's stay as they are."""
-    if isinstance(topics, Mapping):
-        return DictCatalog(topics)
-    source = config.topics.source if topics is None else topics
-    if isinstance(source, str):
-        return catalog_of(source, config.topics.kafka) if source else None
-    if not callable(getattr(source, "topics", None)):
-        raise ConfigError(
-            f"topics is {source!r}: give {{topic: partitions}}, a source or a catalog"
-        )
-    return source
-
-
-def _claimed(
-    store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
-) -> tuple[RecordLog, Lease | None]:
-    """Open the log of a store and claim it, when the lease allows."""
-    if takeover not in {"wait", "refuse", "force"}:
-        raise GroupError(
-            ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
-        )
-    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    if store is None:
-        memory = MemoryLog()
-        memory.claim(owner, address, clock())
-        return memory, None
-    root = root_of(store)
-    lease = Lease(root, owner, address, config.lease, clock)
-    while True:
-        try:
-            lease.wait(takeover)
-        except OSError as error:
-            raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
-        log = DeltaLog.open(root, config.log)
-        try:
-            lease.claimed(log.claim(owner, address, clock()))
-        except Fenced:
-            log.close()  # another stand-by was faster: wait for its end
-            continue
-        except BaseException:
-            log.close()
-            lease.release()
-            raise
-        return log, lease
 
 
 def _described(answer: Answer) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from coordinator.config import ConfigError
+from coordinator.config import Config, ConfigError
 from coordinator.events import SeenTopic
 from coordinator.spans import made_id
 from coordinator.state import Topic
@@ -37,6 +37,22 @@ class TopicCatalog(Protocol):
         OSError
             The source cannot be reached; the coordinator keeps the topics it knows.
         """
+
+
+def catalog_for(
+    topics: TopicCatalog | Mapping[str, int] | str | None, config: Config
+) -> TopicCatalog | None:
+    """Return where topics come from; of none, the store's stay as they are."""
+    if isinstance(topics, Mapping):
+        return DictCatalog(topics)
+    source = config.topics.source if topics is None else topics
+    if isinstance(source, str):
+        return catalog_of(source, config.topics.kafka) if source else None
+    if not callable(getattr(source, "topics", None)):
+        raise ConfigError(
+            f"topics is {source!r}: give {{topic: partitions}}, a source or a catalog"
+        )
+    return source
 
 
 def are_known(known: Mapping[str, Topic], seen: Mapping[str, SeenTopic]) -> bool:

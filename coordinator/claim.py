@@ -1,0 +1,48 @@
+"""claim: to have a store: the lease says when, the log says that it is ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from pathlib import Path
+
+from coordinator.clock import Clock
+from coordinator.config import Config
+from coordinator.delta_log import DeltaLog, root_of
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.lease import Lease
+from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
+
+
+def claimed(
+    store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
+) -> tuple[RecordLog, Lease | None]:
+    """Open the log of a store and claim it, when the lease allows."""
+    if takeover not in {"wait", "refuse", "force"}:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
+        )
+    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    if store is None:
+        memory = MemoryLog()
+        memory.claim(owner, address, clock())
+        return memory, None
+    root = root_of(store)
+    lease = Lease(root, owner, address, config.lease, clock)
+    while True:
+        try:
+            lease.wait(takeover)
+        except OSError as error:
+            raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+        log = DeltaLog.open(root, config.log)
+        try:
+            lease.claimed(log.claim(owner, address, clock()))
+        except Fenced:
+            log.close()  # another stand-by was faster: wait for its end
+            continue
+        except BaseException:
+            log.close()
+            lease.release()
+            raise
+        return log, lease
