@@ -8,6 +8,7 @@ because the claim in the log alone fences (design § 6).
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from coordinator.disk import Disk
 from coordinator.tables import BusyError
 
 POLL_MS = 200
+logger = logging.getLogger("muster.coordinator")
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -39,12 +41,18 @@ class Holder(msgspec.Struct, frozen=True):
     token: str
 
     def __str__(self) -> str:
-        until = datetime.fromtimestamp(self.expires_ms / 1000, UTC)
         at = f" at {self.address}" if self.address else ""
         return (
             f"{self.owner}{at} with coordinator epoch {self.coordinator_epoch}, "
-            f"its lease runs until {until:%Y-%m-%d %H:%M:%S} UTC"
+            f"its lease runs until {_shown(self.expires_ms)}"
         )
+
+
+def _shown(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970, which is no date: its file is damaged"
 
 
 class Lease:
@@ -131,11 +139,14 @@ class Lease:
         return self._take(force=False) is None
 
     def release(self) -> None:
-        """Give the lease back, so that a stand-by claims at once."""
-        with self._locked():
-            held = self._read()
-            if held is not None and held.token == self._token:
-                self._disk.remove(self._path)
+        """Give the lease back, so that a stand-by claims at once; where that fails it expires."""
+        try:
+            with self._locked():
+                held = self._read()
+                if held is not None and held.token == self._token:
+                    self._disk.remove(self._path)
+        except OSError as error:
+            logger.warning("the lease is not given back, it expires by itself: %s", error)
 
     def _take(self, *, force: bool) -> Holder | None:
         """Write our name into the file; returns who is in the way, if somebody is."""
@@ -163,10 +174,13 @@ class Lease:
         return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
 
     def _read(self) -> Holder | None:
-        """Return what the file says; one that cannot be read holds nothing."""
+        """Return what the file says; one that says nothing of a lease holds nothing."""
         try:
             return msgspec.json.decode(self._disk.read(self._path), type=Holder)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError) as error:  # msgspec's errors among them
+            logger.warning("%s is no lease, and keeps nobody out: %s", self._path, error)
             return None
 
     def _write(self, now_ms: int) -> None:

@@ -140,3 +140,50 @@ def test_a_process_stopped_at_a_bad_moment_does_not_keep_the_store(tmp_path, clo
     with stopped._locked():
         Lease(str(tmp_path), "next", "", config, clock, clock.sleep).wait()
     assert not stopped.renew(clock())
+
+
+ODD = {
+    "no UTF-8": b'{"owner": "\xff\xfe"}',
+    "nothing": b"",
+    "another type": b"[1]",
+    "a number for a name": b'{"owner": 1}',
+    "nested without end": b"[" * 100_000,
+    "an infinite end": b'{"owner": "o", "coordinator_epoch": 1, "address": "", '
+    b'"expires_ms": Infinity, "token": "t"}',
+}
+
+
+@pytest.mark.parametrize("content", ODD.values(), ids=ODD)
+def test_a_file_that_is_no_lease_keeps_nobody_out(lease, tmp_path, clock, content, caplog):
+    (tmp_path / "_lease.json").write_bytes(content)
+    one = lease("one")
+    one.wait("refuse")
+    assert "_lease.json is no lease" in caplog.text
+    assert clock.naps == 0
+    (tmp_path / "_lease.json").write_bytes(content)
+    one.release()
+    assert not one.renew(clock())
+    assert one.retake()
+    assert lease("two").holder().owner == "one"
+
+
+@pytest.mark.parametrize("expires_ms", [2**62, 10**25, 253_402_300_800_000])
+def test_a_lease_to_the_end_of_time_is_refused_in_words(lease, tmp_path, expires_ms, clock):
+    (tmp_path / "_lease.json").write_bytes(
+        b'{"owner": "o", "coordinator_epoch": 1, "address": "", "expires_ms": %d, "token": "t"}'
+        % expires_ms
+    )
+    with pytest.raises(BusyError, match=f"held by o .* until {expires_ms} ms after 1970"):
+        lease("one").wait("refuse")
+    began = clock()
+    lease("one").wait()
+    assert clock() - began <= TTL_MS + 500
+
+
+def test_one_that_cannot_be_given_back_expires(lease, tmp_path, caplog):
+    one = lease("one")
+    one.wait()
+    (tmp_path / "_lease.json").unlink()
+    (tmp_path / "_lease.json").mkdir()
+    one.release()
+    assert "expires by itself" in caplog.text

@@ -22,7 +22,7 @@ from coordinator.engine import LocalEngine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog, Storage
+from coordinator.log import LogError, MemoryLog, Storage
 from coordinator.tables import BusyError
 from coordinator.topics import DictCatalog, FileCatalog
 
@@ -499,3 +499,19 @@ def test_a_lease_that_somebody_removed_is_taken_again(tmp_path):
         (tmp_path / "_lease.json").unlink()
         wait_for((tmp_path / "_lease.json").exists)
         assert coordinator.status == "active"
+
+
+def test_a_spoilt_lease_neither_stops_an_open_nor_a_close(tmp_path):
+    spoilt = b'{"owner": "\xff"}'
+    lease = tmp_path / "_lease.json"
+    lease.write_bytes(spoilt)
+    coordinator = Coordinator.open(tmp_path, topics={"a": 1})
+    lease.write_bytes(spoilt)
+    coordinator.close()
+    lease.unlink(missing_ok=True)
+    coordinator = Coordinator.open(tmp_path, topics={"a": 1}, takeover="refuse")
+    lease.unlink()
+    lease.mkdir()
+    coordinator.close()
+    with pytest.raises(LogError, match="_lease"):
+        Coordinator.open(tmp_path, topics={"a": 1})
