@@ -109,6 +109,8 @@ class ServerConfig:
     audit_ms: int = 10_000
     insecure: bool = False
     http_listen: str = ""
+    http_users: str = ""
+    http_tls: bool = False
     connections_max: int = 10_000
     connections_per_address_max: int = 0
     handshake_ms: int = 5_000

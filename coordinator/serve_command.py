@@ -121,7 +121,7 @@ def _serve(
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     server = settings.server
     with _bad_input("server.http_listen (--http)"):
-        pages = Pages(server.http_listen) if server.http_listen else None
+        pages = Pages(server) if server.http_listen else None
     opening: Future[Coordinator] = Future()
 
     def open_store() -> None:

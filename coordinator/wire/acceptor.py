@@ -15,9 +15,9 @@ import ssl
 import sys
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from coordinator.config import ServerConfig
-from coordinator.metrics import Metrics
 
 BACKLOG = 4096
 PAUSE_S = 0.5
@@ -25,6 +25,16 @@ PAUSE_S = 0.5
 FILES_KEPT = 200
 """File descriptors for everything but clients; half of those there may be, where that is less."""
 logger = logging.getLogger("muster.wire")
+
+
+class Connections(Protocol):
+    """Counts connections."""
+
+    def connected(self, more: int) -> None:
+        """Count one that came, or went (−1)."""
+
+    def closed(self, reason: str) -> None:
+        """Count one that we closed."""
 
 
 class Place:
@@ -66,7 +76,7 @@ class Acceptor:
         sock: socket.socket,
         tls: Callable[[], ssl.SSLContext | None],
         config: ServerConfig,
-        metrics: Metrics,
+        metrics: Connections,
         connect: Callable[[Place], asyncio.Protocol],
     ) -> None:
         self._socket = sock

@@ -65,7 +65,7 @@ class Access:
         self._config = config
         _refuse_contradictions(config)
         tls = (config.tls_certificate, config.tls_key, config.tls_client_ca)
-        self._tls = Reread("server.tls_certificate", tls, lambda: _tls(config))
+        self._tls = Reread("server.tls_certificate", tls, lambda: server_tls(config))
         users, iterations = config.sasl_users, config.scram_iterations
         self._users = Reread(
             "server.sasl_users", (users,), lambda: Users.read(users, iterations) if users else None
@@ -143,7 +143,8 @@ def _refuse_contradictions(config: ServerConfig) -> None:
         )
 
 
-def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+def server_tls(config: ServerConfig) -> ssl.SSLContext | None:
+    """Return TLS as it is configured; None without a certificate."""
     if not config.tls_certificate:
         return None
     try:

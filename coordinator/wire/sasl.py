@@ -134,13 +134,17 @@ class Users:
         return name in self._verifiers
 
     @classmethod
-    def read(cls, path: str, iterations: int = ITERATIONS) -> Users:
+    def read(
+        cls, path: str, iterations: int = ITERATIONS, setting: str = "server.sasl_users"
+    ) -> Users:
         """Read the users' file: {name: password, verifier, or list of verifiers}.
 
         Parameters
         ----------
         iterations
             Of the verifiers that are made of passwords.
+        setting
+            What names the file.
 
         Raises
         ------
@@ -150,7 +154,7 @@ class Users:
         try:
             tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"server.sasl_users {path} cannot be read: {error}") from None
+            raise ConfigError(f"{setting} {path} cannot be read: {error}") from None
         users = tree.get("users")
         if not isinstance(users, dict) or not users:
             raise ConfigError(f"{path} has no table [users]: give names with passwords")

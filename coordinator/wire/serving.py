@@ -54,7 +54,7 @@ class Serving:
     def __init__(self, backend: Backend, config: ServerConfig) -> None:
         access = self._access = check(config)
         config = replace(config, connections_max=_room(config.connections_max))
-        self._socket = _bound(config.listen)
+        self._socket = bound(config.listen, "server.listen")
         host, port = _advertised(config, self._socket)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         gone = {Status.FENCED.value, Status.CLOSED.value}
@@ -220,7 +220,7 @@ def _run(main: Coroutine[None, None, None], begun: Future[None]) -> None:
 def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
     """Keep what anybody could use from being opened to everybody by accident."""
     host, _ = parse_address(config.listen, "server.listen")
-    if safe or _is_loopback(host):
+    if safe or is_loopback(host):
         return
     what = f"{config.listen} is open beyond this machine"
     lacks = "TLS and a login (server.tls_certificate, tls_key, sasl_mechanisms, sasl_users)"
@@ -231,21 +231,31 @@ def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
     logger.warning("%s without %s: anybody who reaches it may change every group", what, lacks)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _bound(listen: str) -> socket.socket:
-    host, port = parse_address(listen, "server.listen")
+def bound(listen: str, setting: str) -> socket.socket:
+    """Return a socket at an address.
+
+    Raises
+    ------
+    ConfigError
+        There is no such host.
+    OSError
+        The address is taken.
+    """
+    host, port = parse_address(listen, setting)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise ConfigError(f"server.listen is {listen!r}: no such host: {error.strerror}") from None
+        raise ConfigError(f"{setting} is {listen!r}: no such host: {error.strerror}") from None
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
