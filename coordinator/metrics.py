@@ -72,6 +72,9 @@ class Metrics:
         self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
         self._throttled = self._counter("wire_throttled", "Requests beyond a quota.")
         self._throttle = self._counter("wire_throttle_time_ms", "How long clients were muted.")
+        self._refused = self._counter(
+            "wire_refused", "Clients that were told that they are not served.", ("client",)
+        )
         self._connections = Gauge(
             "wire_connections", "Connections of clients.", registry=self.registry
         )
@@ -151,6 +154,10 @@ class Metrics:
     def closed(self, reason: str) -> None:
         """Count a connection that we closed."""
         self._closed.labels(reason).inc()
+
+    def client_refused(self, client: str) -> None:
+        """Count that a client's software was refused."""
+        self._refused.labels(client).inc()
 
     def catalog_failed(self) -> None:
         """Count a time when topics could not be read."""

@@ -67,16 +67,19 @@ class Call:
         What the coordinator is asked; of none, the response is ready.
     wait_ms
         How long the answer may be held back: nothing will come of it sooner.
+    refused
+        Why the client has come to the wrong place, for the log; "" where it has not.
     """
 
     respond: Callable[[Sequence[Answer]], Values]
     events: Sequence[Event] = field(default=())
     wait_ms: int = 0
+    refused: str = ""
 
 
-def ready(values: Values, wait_ms: int = 0) -> Call:
+def ready(values: Values, wait_ms: int = 0, refused: str = "") -> Call:
     """Return a call whose response is known."""
-    return Call(lambda _: values, wait_ms=wait_ms)
+    return Call(lambda _: values, wait_ms=wait_ms, refused=refused)
 
 
 @lru_cache(maxsize=100_000)

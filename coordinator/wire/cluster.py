@@ -17,8 +17,10 @@ from coordinator.state import Topic
 from coordinator.wire.calls import Call, Cluster, id_of, ready, uuid_of
 from coordinator.wire.codec import VERSIONS, Api, Request, Values, Written, written_part
 from coordinator.wire.reading import WireError
+from coordinator.wire.session import is_valid_software
 
 NO_RECORDS = "Muster keeps no records: write them where the members of its groups read them."
+ONLY_GROUPS = "Only consumer groups have a coordinator here."
 SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 NOBODY = {"node_id": -1, "host": "", "port": -1}
@@ -49,9 +51,13 @@ def api_versions(request: Request, cluster: Cluster) -> Call:
         for api, (least, most) in VERSIONS.items()
         if cluster.with_login or api not in SASL
     ]
-    known = request.body is not None
-    code = ErrorCode.none if known else ErrorCode.unsupported_version
-    return ready({"error_code": code, "api_keys": served})
+    if request.body is None:
+        return ready({"error_code": ErrorCode.unsupported_version, "api_keys": served})
+    for field in ("client_software_name", "client_software_version"):
+        if hasattr(request.body, field) and not is_valid_software(getattr(request.body, field)):
+            values = {"error_code": ErrorCode.invalid_request, "api_keys": ()}
+            return ready(values, refused=f"its {field} is not valid")
+    return ready({"error_code": ErrorCode.none, "api_keys": served})
 
 
 def metadata(request: Request, cluster: Cluster) -> Call:
@@ -155,7 +161,7 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     asked = request.body
     is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
     if not is_group:
-        code, message = ErrorCode.invalid_request, "Only consumer groups have a coordinator here."
+        code, message = ErrorCode.invalid_request, ONLY_GROUPS
     elif not cluster.serves():
         code, message = ErrorCode.coordinator_not_available, "Another has taken the store over."
     else:
@@ -163,7 +169,8 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     place = _node(cluster) if code is ErrorCode.none else NOBODY
     answer = {"error_code": code, "error_message": message, **place}
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
-    return ready(answer | {"coordinators": [answer | {"key": key} for key in keys]})
+    values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
+    return ready(values, refused="" if is_group else ONLY_GROUPS)
 
 
 def list_offsets(request: Request, cluster: Cluster) -> Call:
@@ -218,7 +225,7 @@ def produce(request: Request, _cluster: Cluster) -> Call:
         }
         for topic in request.body.topic_data
     ]
-    return ready({"responses": topics})
+    return ready({"responses": topics}, refused=NO_RECORDS)
 
 
 def fetch(request: Request, _cluster: Cluster) -> Call:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map
 
 from coordinator.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.reading import Body, Reader, WireError, entity_reader, read_whole, shape_of
@@ -179,7 +180,8 @@ def decode(frame: bytes, elements_max: int | None = None) -> Request:
         raise WireError(f"a request of {len(frame)} bytes is cut short")
     key, version, correlation_id = HEAD.unpack_from(frame)
     if key not in VERSIONS:
-        raise WireError(f"API {key} is not served here")
+        name = api_key_map.get(key, "unknown").upper()
+        raise WireError(f"API {key} is not served here ({name})")
     api = Api(key)
     least, most = VERSIONS[api]
     if not least <= version <= most:

@@ -175,6 +175,9 @@ class Connection:
         request.told = self._told
         request.session = self.session
         self.session.client_id = request.client_id
+        if request.api is Api.API_VERSIONS:
+            told = ("client_software_name", "client_software_version")
+            self.session.introduce(*(getattr(request.body, name, "") for name in told))
         if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
             self._last, self._last_words = request, frame[ID_END:]
         return request

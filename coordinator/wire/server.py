@@ -22,6 +22,7 @@ from coordinator.runner import Answer
 from coordinator.wire.acceptor import Acceptor, Place
 from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Call, Cluster
+from coordinator.wire.clients import Clients
 from coordinator.wire.codec import Request, read_body
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.quotas import Quotas
@@ -78,6 +79,7 @@ class Server:
         self.held = 0
         """Bytes of incomplete requests and unsent answers, of all connections."""
         self.loop = asyncio.get_running_loop()
+        self.clients = Clients(self.metrics.client_refused, self.loop.time)
         self._quotas = Quotas(quotas)
         self._backend = backend
         self._cluster = cluster
@@ -145,6 +147,8 @@ class Server:
 
     def do(self, link: Link, asked: Asked, call: Call) -> None:
         """Do what is to be done for a request."""
+        if call.refused:
+            self.clients.refused(asked.request.session, call.refused)
         asked.long = asked.long or len(call.events) > TOGETHER_MAX
         link.busy = asked.long
         if len(call.events) > TOGETHER_MAX:
@@ -218,6 +222,7 @@ class Server:
 
     def note_failed_login(self, connection: Connection) -> None:
         """Count a login that failed."""
+        self.clients.refused(connection.session, "the login failed")
         self._refusals.note_login(connection.claimed, connection.session)
 
     def _write_refusals(self) -> None:
@@ -469,4 +474,6 @@ class Link(asyncio.Protocol):
             peer = self._transport.get_extra_info("peername")
             logger.info("closes %s (%s): %s", peer, reason, message or reason)
             self._server.metrics.closed(reason)
+            if reason == "refused":
+                self._server.clients.refused(self.connection.session, message)
             self._hold(0)

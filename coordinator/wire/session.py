@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,9 @@ KEYWORDS = {
 }
 DECISIONS_MAX = 4_096
 """Decisions that are kept for a connection; a client may ask for any number of names."""
+SOFTWARE = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
+SOFTWARE_MAX = 100
+"""Longer names than any client's are refused; Kafka has no bound."""
 SPECIAL = frozenset(',+"\\<>;')
 
 
@@ -38,15 +42,24 @@ class Session:
         The client's address, without a port.
     client_id
         As the client called itself last.
+    software, software_version
+        What its software says that it is; "" until it has, or where Kafka would not take it.
     """
 
     principal: str = ANONYMOUS
     host: str = ""
     client_id: str = ""
+    software: str = ""
+    software_version: str = ""
     _decided: tuple[Acls | None, dict[tuple[Operation, Resource], bool]] = field(
         default=(None, {}), repr=False
     )
     """Of the lists that are in force, replaced with them: large answers are made in a thread."""
+
+    def introduce(self, name: str, version: str) -> None:
+        """Take what the client's software says that it is."""
+        if is_valid_software(name) and is_valid_software(version):
+            self.software, self.software_version = name, version
 
     def may(self, acls: Acls, operation: Operation, of: Resource) -> bool:
         """Whether the principal may do something, by these lists."""
@@ -59,6 +72,11 @@ class Session:
             found = acls.allows(self.principal, normal_host(self.host), operation, of)
             decided[operation, of] = found
         return found
+
+
+def is_valid_software(text: str) -> bool:
+    """Whether a text may be the name of a client's software, or its version (KIP-511)."""
+    return len(text) <= SOFTWARE_MAX and SOFTWARE.fullmatch(text) is not None
 
 
 def principal_of(name: str) -> str:
