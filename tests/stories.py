@@ -14,9 +14,11 @@ import msgspec
 import pyarrow as pa
 from conftest import GOLDEN
 
+from coordinator.audit import DENIED, LOGIN_FAILED, done
 from coordinator.columns import SCHEMA, encode, encode_claim
 from coordinator.delta_table import Table, transact
 from coordinator.disk import Disk
+from coordinator.events import Audit, Caller, ConfigureGroup, OffsetCommit, OffsetDelete
 from coordinator.log import MemoryLog
 from coordinator.parts import write_part
 from coordinator.trace import Trace
@@ -231,7 +233,25 @@ def alerts():
     return story.leave("a3").at(1)
 
 
-STORIES = (billing, shipping, ledger, search, alerts)
+def archive():
+    """Somebody alters a group's settings and deletes its offsets; others are refused."""
+    story = Story("archive").topics(boxes=8)
+    ann, nobody = Caller("User:ann", "tool", "10.0.0.1"), Caller("User:eve", "", "10.6.6.6")
+    session = {"consumer.session.timeout.ms": "50000"}
+    told = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
+    refused = {"operation": "DELETE", "resource_type": "GROUP", "resource_name": "archive"}
+    story.trace._runner.run([
+        OffsetCommit("archive", "", -1, told),
+        ConfigureGroup("archive", session, ann),
+        OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),
+        Audit([done(DENIED, "archive", nobody, refused | {"count": "12"}),
+               done(DENIED, "vault", nobody, refused | {"resource_name": "vault", "count": "1"}),
+               done(LOGIN_FAILED, "", nobody, {"count": "3"})]),
+    ])  # fmt: skip
+    return story.at(1)
+
+
+STORIES = (billing, shipping, ledger, search, alerts, archive)
 
 
 def all_stories():

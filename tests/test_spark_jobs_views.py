@@ -25,7 +25,7 @@ REWRITE = "MUSTER_REWRITE"
 WALKS = [f"walk-{number:02}" for number in range(1, 31, 3)]
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
 IN_ORDER = (
-    "log", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
+    "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
     "groups", "targets", "target_assignments", "assignment_history",
 )  # fmt: skip
 """Views, those that others read before them."""

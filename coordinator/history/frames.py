@@ -23,7 +23,7 @@ from coordinator.history.keyed_rows import whole
 from coordinator.history.log_reader import AsOf, Reading
 from coordinator.history.log_rows import LogRows
 from coordinator.log import CLAIM, LogError
-from coordinator.records import KINDS, PARTITION_METADATA
+from coordinator.records import KINDS, PARTITION_METADATA, Audited
 from coordinator.target_table import COLUMNS, path_of
 
 
@@ -100,6 +100,23 @@ def _targets(log: LogRows) -> pa.Table:
     return found.cast(schema)
 
 
+def _audit(log: LogRows) -> pa.Table:
+    """Return who deleted or altered what, and who was refused: one row a deed, or a count."""
+    names = ["position", "at", "reason", "owner", "client_id", "client_host", "group_id"]
+    rows = log.past([Audited.kind], [*names, "settings"])
+    found = {name: whole(rows[name]) for name in rows.column_names}
+    for name in ("owner", "client_id", "client_host", "group_id"):
+        known = pc.not_equal(found[name], "")
+        found[name] = pc.if_else(known, found[name], pa.scalar(None, pa.string()))
+    details = found.pop("settings")
+    for name in ("operation", "resource_type", "resource_name", "count"):
+        found[name] = pc.map_lookup(details, name, "first")
+    found["count"] = pc.fill_null(found["count"].cast(pa.int64()), 1)
+    renamed = {"at": "recorded_at", "reason": "action", "owner": "principal"}
+    columns = {renamed.get(name, name): column for name, column in found.items()}
+    return pa.table(columns | {"details": details})
+
+
 class View(NamedTuple):
     """How a view is made, and by which columns its rows are sorted."""
 
@@ -112,6 +129,7 @@ VIEWS = {
     "assignment_history": View(
         ownership_view.assignment_history, (*_SPAN, "since_position", "member_id")
     ),
+    "audit": View(_audit, ("position",)),
     "current_assignments": View(current_views.current_assignments, (*_SPAN, "member_id")),
     "epochs": View(epoch_views.epochs, ("position",)),
     "groups": View(current_views.groups, ("group_id",)),
