@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from coordinator.claim import claimed
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import Config
 from coordinator.engine import Engine
-from coordinator.errors import GroupError
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
     JOIN,
     Caller,
@@ -71,12 +72,14 @@ class Coordinator:
     {'clicks': [0, 1, 2, 3]}
 
     All methods may be called from any thread; `aio` has the same ones as coroutines. No answer
-    leaves before its records are durable.
+    leaves before its records are durable. A child that is forked has no coordinator: what it asks
+    is refused.
     """
 
     def __init__(self, runner: Runner, loop: Loop, keeper: Keeper | None) -> None:
         self._runner = runner
-        self._loop = loop
+        self._inner = loop
+        self._process = os.getpid()
         self._keeper = keeper
         self._closing = threading.RLock()
         self._when_closed: list[Callable[[], object]] = []
@@ -145,6 +148,22 @@ class Coordinator:
         keeper.start()
         return cls(runner, loop, keeper)
 
+    @property
+    def _loop(self) -> Loop:
+        """The loop, for who asks it something."""
+        self._refuse_forked()
+        return self._inner
+
+    def _refuse_forked(self) -> None:
+        """Refuse a child that was forked: no thread of ours is there, nobody would answer."""
+        here = os.getpid()
+        if here != self._process:
+            raise GroupError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"The coordinator is in process {self._process}, this one ({here}) was forked from "
+                "it: open one here, or ask that one over the wire (Coordinator.serve).",
+            )
+
     def __enter__(self) -> Self:
         return self
 
@@ -152,9 +171,14 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop; twice is no fault."""
+        """Answer what is asked, hand the store over at once, and stop; twice is no fault.
+
+        In a forked child this does nothing: the coordinator is its parent's.
+        """
+        if os.getpid() != self._process:
+            return
         with self._closing:
-            self._loop.close()
+            self._inner.close()
             if self._keeper is not None:
                 self._keeper.close()
             self._runner.log.close()
@@ -168,8 +192,9 @@ class Coordinator:
 
     @property
     def status(self) -> str:
-        """What the coordinator is doing: "active", or why it refuses."""
-        return self._runner.status.value
+        """What the coordinator is doing: "active", or why it refuses; in a fork, "closed"."""
+        here = os.getpid() == self._process
+        return (self._runner.status if here else Status.CLOSED).value
 
     @property
     def metrics(self) -> Metrics:
@@ -204,6 +229,7 @@ class Coordinator:
         OSError
             The address is taken.
         """
+        self._refuse_forked()
         from coordinator.wire.serving import serve  # noqa: PLC0415 - the codec takes its time
 
         return serve(self, listen, insecure=insecure)
@@ -256,8 +282,9 @@ class Coordinator:
             return runner.confirmed(run_beats(runner, group_id, member_ids, member_epochs))
 
         answers: list[Answer | Steady]
+        loop = self._loop
         try:
-            answers = self._loop.call(beat).result()
+            answers = loop.call(beat).result()
         except GroupError as closed:
             answers = [closed] * len(member_ids)
         return [
