@@ -82,6 +82,13 @@ class ReportConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """What is counted by group."""
+
+    groups_max: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsConfig:
     """Where topic metadata comes from, and how it is watched."""
 
@@ -143,6 +150,7 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
     log: LogConfig = field(default_factory=LogConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)

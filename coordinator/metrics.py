@@ -1,7 +1,7 @@
 """metrics: what the coordinator counts, under Kafka's names (K-120…K-127, G-145, G-146) and a few.
 
-Kafka's hyphens are underscores here. What Kafka lacks is tagged by group: assignment time, moved
-partitions, load spread, fences by cause.
+Kafka's hyphens are underscores here. What Kafka lacks is tagged by group (group_series.py):
+assignment time, moved partitions, load spread, fences by cause.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from coordinator.config import MetricsConfig
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import Event, Heartbeat, OffsetCommit
+from coordinator.group_series import GroupSeries
 from coordinator.records import GroupMetadata, OffsetCommitted, Record, TargetMetadata, Tombstone
 from coordinator.spans import size
 from coordinator.state import GroupState, State
@@ -28,10 +30,17 @@ MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_0
 
 
 class Metrics:
-    """The metrics of one coordinator, in a registry of its own."""
+    """The metrics of one coordinator, in a registry of its own.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    groups_max
+        How many groups have series of their own.
+    """
+
+    def __init__(self, groups_max: int = MetricsConfig().groups_max) -> None:
         self.registry = CollectorRegistry()
+        self._by_group = GroupSeries(groups_max)
         self._rebalances = self._counter(
             "consumer_group_rebalance", "Group epochs begun.", ("group", "reason")
         )
@@ -87,10 +96,12 @@ class Metrics:
 
     def watch(self, state: Callable[[], State], status: Callable[[], str]) -> None:
         """Let the gauges of groups be read from the state when they are asked for."""
-        self.registry.register(_Groups(state, status))
+        self._by_group.there = lambda group_id: group_id in state().groups
+        self.registry.register(_Groups(state, status, self._by_group))
 
     def loaded(self, took_ms: float) -> None:
-        """Count a replay of the log."""
+        """Count a replay of the log; groups that it does not know are gone."""
+        self._by_group.keep_those_there()
         self._load_max = max(self._load_max, took_ms)
         self._load.set(self._load_max)
 
@@ -100,31 +111,33 @@ class Metrics:
         self._flush.observe(took_ms)
         for record in records:
             if isinstance(record, GroupMetadata):
-                self._rebalances.labels(record.group_id, record.reason).inc()
+                self._by_group.of(self._rebalances, record.group_id, record.reason).inc()
             elif isinstance(record, TargetMetadata) and record.assignor:
-                self._targets.labels(record.group_id, record.assignor).inc()
-                self._moved.labels(record.group_id).inc(record.moved)
+                self._by_group.of(self._targets, record.group_id, record.assignor).inc()
+                self._by_group.of(self._moved, record.group_id).inc(record.moved)
             elif isinstance(record, OffsetCommitted):
                 self._commits.inc()
             elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
                 self._expirations.inc()
+            elif isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
+                self._by_group.drop(record.group_id)
 
     def refused(self, event: Event, error: GroupError) -> None:
         """Count a request that was fenced."""
         if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
-            self._fences.labels(event.group_id, error.code.name).inc()
+            self._by_group.of(self._fences, event.group_id, error.code.name).inc()
 
     def assigned(self, group_id: str, took_ms: float) -> None:
         """Count the computation of a target."""
-        self._assigning.labels(group_id).observe(took_ms)
+        self._by_group.of(self._assigning, group_id).observe(took_ms)
 
     def computation_failed(self, group_id: str) -> None:
         """Count a computation that came to nothing."""
-        self._failures.labels(group_id).inc()
+        self._by_group.of(self._failures, group_id).inc()
 
     def target_lost(self, group_id: str) -> None:
         """Count a whole target that is gone from the table of targets."""
-        self._targets_lost.labels(group_id).inc()
+        self._by_group.of(self._targets_lost, group_id).inc()
 
     def processed(self, queued_ms: float, took_ms: float, waiting: int, idle: float) -> None:
         """Count one round of the loop."""
@@ -165,30 +178,34 @@ class Metrics:
 
     def fenced(self) -> None:
         """Say that another coordinator has the store."""
+        self._by_group.keep_those_there()
         self._lost.set(1)
 
 
 class _Groups:
     """Gauges that follow from the state."""
 
-    def __init__(self, state: Callable[[], State], status: Callable[[], str]) -> None:
+    def __init__(
+        self, state: Callable[[], State], status: Callable[[], str], by_group: GroupSeries
+    ) -> None:
         self._state = state
         self._status = status
+        self._by_group = by_group
 
     def collect(self) -> Iterable[Metric]:
         """Return today's values."""
         state = self._state()
         groups = list(state.groups.values())
         by_state = dict.fromkeys((s.value for s in GroupState), 0)
-        spread = GaugeMetricFamily(
-            "load_spread", "Greatest load less the smallest.", labels=["group"]
-        )
-        members = GaugeMetricFamily("group_members", "Members.", labels=["group"])
+        spreads: dict[str, int] = {}
+        members: dict[str, int] = {}
         for group in groups:
             by_state[group.state.value] += 1
             loads = [size(member.current.assigned) for member in list(group.members.values())]
-            members.add_metric([group.group_id], len(loads))
-            spread.add_metric([group.group_id], max(loads) - min(loads) if loads else 0)
+            label = self._by_group.label(group.group_id)
+            members[label] = members.get(label, 0) + len(loads)
+            spread = max(loads) - min(loads) if loads else 0
+            spreads[label] = max(spreads.get(label, 0), spread)
         count = GaugeMetricFamily("group_count", "Groups.", labels=["protocol"])
         count.add_metric(["consumer"], len(groups))
         count.add_metric(["classic"], len(state.offsets.keys() - state.groups.keys()))
@@ -200,4 +217,18 @@ class _Groups:
         partitions = GaugeMetricFamily("num_partitions", "Logs by state.", labels=["state"])
         for name in ("loading", "active", "failed"):
             partitions.add_metric([name], int(self._status() == name))
-        return [count, consumer, members, spread, offsets, partitions]
+        return [
+            count,
+            consumer,
+            _by_label("group_members", "Members.", members),
+            _by_label("load_spread", "Greatest load less the smallest.", spreads),
+            offsets,
+            partitions,
+        ]
+
+
+def _by_label(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, text, labels=["group"])
+    for label, value in values.items():
+        found.add_metric([label], value)
+    return found

@@ -133,7 +133,7 @@ class Coordinator:
         if log is None:
             log, lease = claimed(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
-        runner = Runner(log, config, clock, catalog, Metrics(), steady)
+        runner = Runner(log, config, clock, catalog, Metrics(config.metrics.groups_max), steady)
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
         loop = Loop(runner, engine)
         keeper = Keeper(loop, lease)
