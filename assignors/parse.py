@@ -1,4 +1,4 @@
-"""Readers: a dict, JSON text or Arrow tables in, checked columns for `GroupSpec` out.
+"""Readers of specs: a dict or JSON text in, checked columns for `GroupSpec` out.
 
 Everything a user can get wrong about form is refused here, whole, with the value and the remedy.
 What only makes sense of a whole group (overlaps, sizes, owners) is refused by `GroupSpec` itself.
@@ -14,16 +14,16 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from assignors.arrays import PARTITIONS_MAX, Longs, offsets_of
 from assignors.errors import SpecError
 
+SPEC_KEYS = ("id", "assignor", "topics", "members", "kafka")
+"""Fields of a spec; `kafka` holds Kafka's answer in the golden cases, and is not read."""
 MEMBER_KEYS = ("subscribed", "owned", "instance_id", "rack")
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 _SHOWN_MAX = 80
-_LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
 
 
 def _refuse_same_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -91,7 +91,7 @@ def objects_of_json(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
         if not isinstance(value, dict):
             raise SpecError(
                 f"line {line + 1}: expected a JSON object with topics and members, "
-                f"got {_kind(value)}: {_show(value)}"
+                f"got {kind_of(value)}: {show(value)}"
             )
         found.append((line + 1, value))
         line += text.count("\n", start, at)
@@ -107,10 +107,15 @@ def _skip_space(text: str, at: int) -> int:
 def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
     """Turn the object of design § 7.1 into the columns of `GroupSpec.from_columns`."""
     if not isinstance(spec, Mapping):
-        raise SpecError(f"expected an object with topics and members, got {_kind(spec)}")
+        raise SpecError(f"expected an object with topics and members, got {kind_of(spec)}")
     for key in ("topics", "members"):
         if key not in spec:
             raise SpecError(f"{key!r} is missing: a group has topics and members")
+    unknown = [key for key in spec if key not in SPEC_KEYS]
+    if unknown:
+        raise SpecError(
+            f"unknown field {show(unknown[0])}: the fields of a group are {', '.join(SPEC_KEYS)}"
+        )
     topics, partitions = _topics_of_dict(_mapping(spec["topics"], "topics", "{name: partitions}"))
     members = _mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
     ids = _names(members, "member id")
@@ -122,7 +127,7 @@ def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
     if at.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
         who = ids[int(np.searchsorted(offsets, row, side="right")) - 1].as_py()
-        _refuse_unknown_topic(who, flat[row].as_py())
+        refuse_unknown_topic(who, flat[row].as_py())
     return {
         "member_id": ids,
         "instance_id": _optional_names(members, fields, "instance_id"),
@@ -140,7 +145,7 @@ def _topics_of_dict(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs
     names = _names(topics, "topic")
     for topic, count in topics.items():
         if type(count) is not int or not 0 <= count <= PARTITIONS_MAX:
-            _refuse_partition_count(topic, count)
+            refuse_partition_count(topic, count)
     order = pc.sort_indices(names)
     counts = np.fromiter(topics.values(), dtype=np.int64, count=len(topics))
     return names.take(order), counts[np.asarray(order)]
@@ -160,7 +165,7 @@ def _member(member: str, value: object) -> Mapping[str, object]:
 def _subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
     topics = fields.get("subscribed")
     if not isinstance(topics, list | tuple):
-        shown = "is missing" if topics is None else f"is {_show(topics)}"
+        shown = "is missing" if topics is None else f"is {show(topics)}"
         raise SpecError(
             f"member {member!r}: subscribed {shown}; give a list of topics, [] for none"
         )
@@ -211,7 +216,7 @@ def _partitions(member: str, topic: str, partitions: object) -> Longs:
         _refuse_partitions(member, topic, partitions)
     kinds = set(map(type, partitions))
     if kinds <= {int}:
-        bad = [value for value in partitions if not 0 <= value < _INT32_MAX]
+        bad = [value for value in partitions if not 0 <= value < INT32_MAX]
         if bad:
             _refuse_partitions(member, topic, bad[0])
         rows = np.ones((len(partitions), 2), dtype=np.int64)
@@ -229,152 +234,7 @@ def _is_range(pair: Sequence[Any]) -> bool:
     if len(pair) != 2 or set(map(type, pair)) != {int}:  # noqa: PLR2004 - a pair
         return False
     first, count = int(pair[0]), int(pair[1])
-    return first >= 0 and count > 0 and first + count <= _INT32_MAX
-
-
-def columns_of_arrow(
-    members: pa.Table | pa.RecordBatch,
-    topics: pa.Table | pa.RecordBatch,
-    owned: pa.Table | pa.RecordBatch | None,
-) -> dict[str, Any]:
-    """Turn the three tables of design § 7.1 into the columns of `GroupSpec.from_columns`."""
-    ids = _strings(members, "members", "member_id")
-    names, partitions = topics_of_arrow(topics)
-    offsets, flat = _string_lists(members, "members", "subscribed")
-    at = pc.index_in(flat, value_set=names)
-    if at.null_count:
-        row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
-        who = ids[int(np.searchsorted(offsets, row, side="right")) - 1].as_py()
-        _refuse_unknown_topic(who, flat[row].as_py())
-    columns: dict[str, Any] = {
-        "member_id": ids,
-        "instance_id": _strings(members, "members", "instance_id", optional=True),
-        "rack": _strings(members, "members", "rack", optional=True),
-        "subscription": np.arange(len(ids)),
-        "list_offsets": offsets,
-        "list_topics": np.asarray(at, dtype=np.int64),
-        "topics": names,
-        "partitions": partitions,
-    }
-    return columns | _owned_of_arrow(owned, ids, names)
-
-
-def topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
-    """Read and check a topics table: names in order, and partition counts."""
-    names = _strings(topics, "topics", "topic")
-    counts = _integers(topics, "topics", "partitions")
-    bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
-    if len(bad):
-        _refuse_partition_count(names[int(bad[0])].as_py(), int(counts[bad[0]]))
-    if len(pc.unique(names)) != len(names):
-        seen = pc.value_counts(names)
-        twice = pc.filter(seen.field("values"), pc.greater(seen.field("counts"), 1))
-        raise SpecError(f"topic {pc.min(twice).as_py()!r} is there twice: give each topic one row")
-    order = pc.sort_indices(names)
-    return names.take(order), counts[np.asarray(order)]
-
-
-def _owned_of_arrow(
-    owned: pa.Table | pa.RecordBatch | None, ids: pa.StringArray, topics: pa.StringArray
-) -> dict[str, Any]:
-    if owned is None:
-        none = np.zeros(0, dtype=np.int64)
-        return {
-            "owner": pa.array([], pa.string()),
-            "owned_topic": none,
-            "owned_first": none,
-            "owned_count": none,
-        }
-    owner, names = _strings(owned, "owned", "member_id"), _strings(owned, "owned", "topic")
-    first = _integers(owned, "owned", "first_partition")
-    count = _integers(owned, "owned", "partition_count")
-    bad = np.flatnonzero((first < 0) | (count < 1) | (first > _INT32_MAX) | (count > _INT32_MAX))
-    if len(bad):
-        row = int(bad[0])
-        raise SpecError(
-            f"owned: member {owner[row].as_py()!r}, topic {names[row].as_py()!r} has "
-            f"first_partition {int(first[row])} and partition_count {int(count[row])}: "
-            "give a first partition of 0 or more and a count of 1 or more"
-        )
-    at = pc.index_in(names, value_set=topics)
-    if at.null_count:
-        strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids))
-        if pc.any(strange).as_py():
-            row = int(np.flatnonzero(np.asarray(strange))[0])
-            raise SpecError(
-                f"member {owner[row].as_py()!r} owns partitions of topic "
-                f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim"
-            )
-    return {
-        "owner": owner,
-        "owned_topic": np.asarray(pc.fill_null(at, -1), dtype=np.int64),
-        "owned_first": first,
-        "owned_count": count,
-    }
-
-
-def _column(
-    table: pa.Table | pa.RecordBatch, where: str, name: str, expected: str
-) -> pa.ChunkedArray:
-    if not isinstance(table, pa.Table | pa.RecordBatch):
-        raise SpecError(f"{where}: expected an Arrow table, got {_kind(table)}")
-    if table.schema.get_field_index(name) < 0:
-        found = ", ".join(table.schema.names) or "no columns"
-        raise SpecError(
-            f"{where}: column {name!r} is missing (found {found}): expected {name} {expected}"
-        )
-    column = table.column(name)
-    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-
-
-def _strings(
-    table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
-) -> pa.StringArray:
-    if optional and table.schema.get_field_index(name) < 0:
-        return pa.nulls(table.num_rows, pa.string())
-    column = _column(table, where, name, "string")
-    if pt.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if optional and pt.is_null(column.type):
-        return pa.nulls(table.num_rows, pa.string())
-    if not _is_text(column.type):
-        raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
-    if column.null_count and not optional:
-        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
-    return column.cast(pa.string()).combine_chunks()
-
-
-def _string_lists(
-    table: pa.Table | pa.RecordBatch, where: str, name: str
-) -> tuple[Longs, pa.StringArray]:
-    column = _column(table, where, name, "list<string>")
-    if not any(test(column.type) for test in _LISTS) or not (
-        _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
-    ):
-        raise SpecError(f"{where}: column {name!r} is {column.type}, expected list<string>")
-    if column.null_count:
-        raise SpecError(f"{where}: column {name!r} has a null: give [] for no subscription")
-    lists = column.cast(pa.large_list(pa.string())).combine_chunks()
-    flat = lists.flatten()
-    if flat.null_count:
-        raise SpecError(f"{where}: column {name!r} lists a null topic: give topic names")
-    return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
-
-
-def _integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
-    column = _column(table, where, name, "integer")
-    if not pt.is_integer(column.type):
-        raise SpecError(f"{where}: column {name!r} is {column.type}, expected an integer type")
-    if column.null_count:
-        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
-    try:
-        return np.asarray(column.cast(pa.int64()).combine_chunks(), dtype=np.int64)
-    except pa.ArrowInvalid as error:
-        raise SpecError(f"{where}: column {name!r}: {error}") from None
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return any(test(type_) for test in (pt.is_string, pt.is_large_string, pt.is_string_view))
+    return first >= 0 and count > 0 and first + count <= INT32_MAX
 
 
 def _names(values: Iterable[object], what: str) -> pa.StringArray:
@@ -386,7 +246,7 @@ def _names(values: Iterable[object], what: str) -> pa.StringArray:
             bad = next(item for item in items if _not_unicode(item))
             raise SpecError(f"{what} {bad!r} is not valid Unicode: use another name") from None
     bad = next(item for item in items if type(item) is not str)
-    raise SpecError(f"{what} {_show(bad)} is {_kind(bad)}: expected text")
+    raise SpecError(f"{what} {show(bad)} is {kind_of(bad)}: expected text")
 
 
 def _not_unicode(text: object) -> bool:
@@ -403,24 +263,26 @@ def _optional_names(
     values = [field.get(key) for field in fields]
     for member, value in zip(members, values, strict=True):
         if value is not None and (not isinstance(value, str) or _not_unicode(value)):
-            raise SpecError(f"member {member!r}: {key} is {_show(value)}, expected text or null")
+            raise SpecError(f"member {member!r}: {key} is {show(value)}, expected text or null")
     return pa.array(values, pa.string())
 
 
 def _mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise SpecError(f"{what} is {_show(value)}, expected an object {expected}")
+        raise SpecError(f"{what} is {show(value)}, expected an object {expected}")
     return value
 
 
-def _refuse_partition_count(topic: object, count: object) -> NoReturn:
+def refuse_partition_count(topic: object, count: object) -> NoReturn:
+    """Say what a number of partitions may be."""
     raise SpecError(
-        f"topic {topic!r} has partition count {_show(count)}: "
+        f"topic {topic!r} has partition count {show(count)}: "
         f"give a whole number from 0 to {PARTITIONS_MAX} (2^30)"
     )
 
 
-def _refuse_unknown_topic(member: str, topic: str) -> NoReturn:
+def refuse_unknown_topic(member: str, topic: str) -> NoReturn:
+    """Say who subscribes to a topic that is not there."""
     raise SpecError(
         f"member {member!r} subscribes to topic {topic!r}, which is not in topics: "
         "add it to topics, or drop the subscription"
@@ -429,20 +291,22 @@ def _refuse_unknown_topic(member: str, topic: str) -> NoReturn:
 
 def _refuse_partitions(member: str, topic: str, found: object) -> NoReturn:
     raise SpecError(
-        f"owned of member {member!r}, topic {topic!r}: found {_show(found)}; expected a list of "
+        f"owned of member {member!r}, topic {topic!r}: found {show(found)}; expected a list of "
         "partitions (whole numbers from 0) or of [first, count] pairs"
     )
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
+    """Return a value as text, cut where it is long."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number or a nesting too long to print
-        return _kind(value)
+        return kind_of(value)
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return what a value is, in JSON's words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "a number"

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors import parse
+from assignors import parse, parse_tables
 from assignors.arrays import (
     PARTITIONS_MAX,
     Bools,
@@ -112,7 +112,7 @@ class GroupSpec:
         spec
             `topics`: {name: partitions}; `members`: {member id: {"subscribed": [topic, …],
             "owned": {topic: [partition, …] or [[first, count], …]}, "instance_id", "rack"}}.
-            Other keys at the top are comments.
+            Also `id`, `assignor`, and `kafka` of the golden cases, which are not read here.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class GroupSpec:
         SpecError
             As `from_dict`; also a missing column or a wrong type, with what was expected.
         """
-        return cls.from_columns(**parse.columns_of_arrow(members, topics, owned))
+        return cls.from_columns(**parse_tables.columns_of_arrow(members, topics, owned))
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Return the group as the tables that `from_arrow` reads: members, topics, owned."""

@@ -50,15 +50,20 @@ class Settled:
     free: Longs
 
 
-def check_previous(previous: DataFrame) -> tuple[DataFrame, int]:
+def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame, int]:
     """Meet the contract of claims; also count them.
+
+    Parameters
+    ----------
+    where
+        What to call the table.
 
     Raises
     ------
     SpecError
         A column is missing, of another type or null; a range is none.
     """
-    claims = select_owned(previous)
+    claims = select_owned(previous, where)
     null = F.lit(False)
     for name in claims.columns:
         null = null | F.col(name).isNull()
@@ -71,11 +76,11 @@ def check_previous(previous: DataFrame) -> tuple[DataFrame, int]:
         F.max(F.coalesce(wrong, F.lit(False))).alias("wrong"),
     ).collect()[0]
     if found["null"]:
-        raise SpecError("owned: a row has a null: give every row all four values")
+        raise SpecError(f"{where}: a row has a null: give every row all four values")
     if found["wrong"]:
         member, topic, at, size = claims.where(wrong).agg(F.min(F.struct("*"))).collect()[0][0]
         raise SpecError(
-            f"owned: member {member!r}, topic {topic!r} has first_partition {at} and "
+            f"{where}: member {member!r}, topic {topic!r} has first_partition {at} and "
             f"partition_count {size}: give a first partition of 0 or more and a count of 1 or more"
         )
     return claims, int(found["rows"])

@@ -16,6 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from assignors import SpecError
+from assignors.parse_tables import (
+    MEMBERS_COLUMNS,
+    OWNED_COLUMNS,
+    TOPICS_COLUMNS,
+    refuse_unknown_columns,
+)
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
@@ -36,14 +42,17 @@ def select_members(frame: DataFrame) -> DataFrame:
     Raises
     ------
     SpecError
-        A column is missing or of another type.
+        A column is missing, unknown or of another type.
     """
     _need(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
+    refuse_unknown_columns(frame.columns, MEMBERS_COLUMNS, "members")
+    given = [field.name for field in frame.schema.fields if field.dataType != T.NullType()]
+    optional = [name for name in ("instance_id", "rack") if name in given]
+    _need(frame, "members", dict.fromkeys(optional, "string"))
+    if "instance_id" in optional:
+        return frame.select("member_id", "instance_id", "subscribed")
     nothing = F.lit(None).cast(T.StringType()).alias("instance_id")
-    if "instance_id" not in frame.columns or frame.schema["instance_id"].dataType == T.NullType():
-        return frame.select("member_id", nothing, "subscribed")
-    _need(frame, "members", {"instance_id": "string"})
-    return frame.select("member_id", "instance_id", "subscribed")
+    return frame.select("member_id", nothing, "subscribed")
 
 
 def select_topics(frame: DataFrame) -> DataFrame:
@@ -52,9 +61,10 @@ def select_topics(frame: DataFrame) -> DataFrame:
     Raises
     ------
     SpecError
-        A column is missing or of another type.
+        A column is missing, unknown or of another type.
     """
     _need(frame, "topics", {"topic": "string", "partitions": "integer"})
+    refuse_unknown_columns(frame.columns, TOPICS_COLUMNS, "topics")
     return frame.select("topic", F.col("partitions").cast(T.LongType()))
 
 
@@ -64,11 +74,12 @@ def select_owned(frame: DataFrame, name: str = "owned") -> DataFrame:
     Raises
     ------
     SpecError
-        A column is missing or of another type.
+        A column is missing, unknown or of another type.
     """
     columns = {"member_id": "string", "topic": "string"}
     columns |= {"first_partition": "integer", "partition_count": "integer"}
     _need(frame, name, columns)
+    refuse_unknown_columns(frame.columns, OWNED_COLUMNS, name)
     return frame.select(
         "member_id",
         "topic",

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
 from assignors.expand import Line
-from assignors.parse import topics_of_arrow
+from assignors.parse_tables import topics_of_arrow
 from assignors.problem import Problem
 from spark_jobs.frames import select_members, select_topics, small
 from spark_jobs.prefix import BUCKET_ROWS

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors.parse_tables import owned_of_arrow, topics_of_arrow
 from assignors.quality import Report
 from coordinator.config import Config
 from coordinator.costs import Size, choose
@@ -239,18 +240,13 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     claims, forgotten
         The rows that are left, cut where their topic ends now, and how many partitions went.
     """
-    names = {"member_id", "topic", "first_partition", "partition_count"}
-    if not names <= set(previous.column_names) or not {"topic", "partitions"} <= set(
-        topics.column_names
-    ):
-        return previous, 0  # refused with the right words by who reads it
-    place = pc.index_in(previous["topic"], value_set=topics["topic"].combine_chunks())
-    size = pc.fill_null(topics["partitions"].cast(pa.int64()).combine_chunks().take(place), 0)
-    first = previous["first_partition"].cast(pa.int64()).to_numpy()
-    count = previous["partition_count"].cast(pa.int64()).to_numpy()
-    left = np.clip(np.asarray(size, dtype=np.int64) - first, 0, count)
-    kept = previous.select(["member_id", "topic", "first_partition"])
-    kept = kept.append_column("partition_count", pa.array(left)).filter(pa.array(left > 0))
+    owner, names, first, count = owned_of_arrow(previous, "previous")
+    known, partitions = topics_of_arrow(topics)
+    place = pc.index_in(names, value_set=known)
+    size = np.append(partitions, 0)[np.asarray(pc.fill_null(place, len(partitions)))]
+    left = np.clip(size - first, 0, count)
+    columns = {"member_id": owner, "topic": names, "first_partition": first}
+    kept = pa.table(columns | {"partition_count": left}).filter(pa.array(left > 0))
     return kept, int((count - left).sum())
 
 
@@ -270,13 +266,13 @@ def _run_spark(job: Job, config: Config, run_id: str) -> Done:
 
 
 def _on_spark(spark: Any, job: Job, config: Config, run_id: str) -> Done:  # noqa: ANN401
-    from spark_jobs.frames import select_owned  # noqa: PLC0415
+    from spark_jobs.claims import check_previous  # noqa: PLC0415
     from spark_jobs.twins import assign_frames  # noqa: PLC0415
 
     members, topics = _frame(spark, job.members), _frame(spark, job.topics)
     claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
-        previous = select_owned(_frame(spark, job.previous), "previous")
+        previous, _ = check_previous(_frame(spark, job.previous), "previous")
         claims, forgotten = _forget_frames(previous, topics)
     options = job.options.given(config)
     assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **options)

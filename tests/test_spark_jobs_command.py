@@ -144,6 +144,7 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         (["--assignor", "best"], "{}", "unknown assignor 'best': the known ones are range, sticky, uniform"),
         (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' takes no option 'imbalance': leave it out, or use sticky\n"),
         (["--assignor", "sticky", "--imbalance", "x"], json.dumps(SPEC), "imbalance is 'x'"),
+        ([], json.dumps(SPEC | {"imbalance": 1}), "line 1 (id 3): unknown field 'imbalance': the fields of a group are id, assignor, topics, members"),
         (["nowhere.json"], "", "nowhere.json cannot be read: No such file"),
         (["--plot", "x.pdf"], json.dumps(SPEC), "give a name that ends in .png or .svg"),
         (["--plot", "no/x.png"], json.dumps(SPEC), "the folder is not there"),
@@ -227,7 +228,12 @@ def test_tables_on_standard_output(muster_here, tables):
         (["--previous", "topics@x"], "'x' is no version"),
         (
             ["--previous", "topics"],
-            "owned: column 'member_id' is missing (found topic, partitions)",
+            "previous: column 'member_id' is missing (found topic, partitions)",
+        ),
+        (["--previous", "negative"], "previous: member 'm00', topic 'a' has first_partition -1"),
+        (
+            ["--previous", "text"],
+            "previous: column 'first_partition' is string, expected an integer",
         ),
         (["--owned", "junk"], "'junk' is neither a Delta table nor Parquet"),
         (["--owned", "members.parquet@1"], "is no Delta table, so it has no version 1"),
@@ -236,6 +242,9 @@ def test_tables_on_standard_output(muster_here, tables):
 )
 def test_bad_tables(muster_here, tables, words, message):
     (tables / "junk").write_text("junk")
+    for name, first in (("negative", -1), ("text", "0")):
+        row = {"member_id": "m00", "topic": "a", "first_partition": first, "partition_count": 1}
+        pq.write_table(pa.Table.from_pylist([row]), tables / name)
     refused(job(muster_here, tables, *words), message)
     ok(job(muster_here, tables, "--output", "out"))
     before = content(tables / "out")

@@ -36,6 +36,8 @@ MEMBERS_REFUSED = {
     "topics as numbers": (with_column(MEMBERS, "subscribed", [1], [2]), "members: column 'subscribed' is "),
     "ids as numbers": (with_column(MEMBERS, "member_id", 1, 2), "members: column 'member_id' is "),
     "instance ids as numbers": (with_column(MEMBERS, "instance_id", 1, 2), "members: column 'instance_id' is "),
+    "racks as numbers": (MEMBERS.append_column("rack", pa.array([1, 2])), "members: column 'rack' is "),
+    "unknown column": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed; leave"),
     "null id": (with_column(MEMBERS, "member_id", "m", None), "column 'member_id' has a null: give every row a value"),
     "null subscription": (with_column(MEMBERS, "subscribed", ["a"], None), "column 'subscribed' has a null: give []"),
     "null topic": (with_column(MEMBERS, "subscribed", ["a"], ["a", None]), "column 'subscribed' lists a null topic"),
@@ -44,6 +46,7 @@ MEMBERS_REFUSED = {
 }  # fmt: skip
 TOPICS_REFUSED = {
     "no column": (TOPICS.drop(["partitions"]), "topics: column 'partitions' is missing (found topic)"),
+    "unknown column": (TOPICS.append_column("weight", pa.array([2])), "topics: unknown column 'weight': the columns are topic, partitions; leave"),
     "topic twice": (pa.concat_tables([TOPICS, TOPICS]), "topic 'a' is there twice: give each topic one row"),
     "null name": (with_column(TOPICS, "topic", None, type_=pa.string()), "topics: column 'topic' has a null"),
     "fraction": (with_column(TOPICS, "partitions", 4.0), "topics: column 'partitions' is double, expected an integer type"),
@@ -54,6 +57,7 @@ TOPICS_REFUSED = {
 }  # fmt: skip
 OWNED_REFUSED = {
     "no column": (OWNED.drop(["first_partition"]), "owned: column 'first_partition' is missing (found member_id, topic, partition_count)"),
+    "unknown column": (OWNED.append_column("day", pa.array([2])), "owned: unknown column 'day': the columns are member_id, topic, first_partition, partition_count;"),
     "text": (owned("m1", "a", "0", 2), "owned: column 'first_partition' is string, expected an integer type"),
     "null": (with_column(OWNED, "topic", None, type_=pa.string()), "null"),
     "unknown topic": (owned("m1", "b", 0, 2), "member 'm1' owns partitions of topic 'b', which is not in topics: add it, or drop the claim"),
@@ -115,7 +119,7 @@ def test_bad_options_are_refused_before_anything_runs(spark, options):
 
 
 def test_frames_from_anywhere(spark, tmp_path):
-    """Delta with more columns, a view with small numbers, Parquet with mixed ones."""
+    """Delta with all columns, a view with small numbers, Parquet with mixed ones."""
     from pyspark.sql import functions
 
     from spark_jobs.frames import ASSIGNMENT
@@ -132,7 +136,7 @@ def test_frames_from_anywhere(spark, tmp_path):
     rows = assign(
         spark,
         spark.read.format("delta").load(str(tmp_path / "members")),
-        spark.sql("SELECT smallint(partitions) AS partitions, 7 AS weight, topic FROM every_topic"),
+        spark.sql("SELECT smallint(partitions) AS partitions, topic FROM every_topic"),
         spark.read.parquet(str(tmp_path / "owned")),
     )
     assert rows.schema == ASSIGNMENT

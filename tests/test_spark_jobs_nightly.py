@@ -92,7 +92,14 @@ def test_refusals(spark, nightly, tables):
     before = content(tables / "out")
     claims = pq.read_table(tables / "owned.parquet")
     pq.write_table(pa.concat_tables([claims, claims]), tables / "twice.parquet")
+    negative = pa.table([["m"], ["t"], [-1], [1]], schema=claims.schema)
+    pq.write_table(negative, tables / "negative.parquet")
     refusals = [
+        (
+            2,
+            "previous: member 'm', topic 't' has first_partition -1",
+            ["--previous", "negative.parquet"],
+        ),
         (2, "twice: its ranges overlap", ["--owned", "twice.parquet", "--output", "out"]),
         (2, "previous: column 'member_id' is missing", ["--previous", "topics", "--output", "out"]),
         (2, "Spark cannot replace Parquet in one step", ["--output", "owned.parquet"]),

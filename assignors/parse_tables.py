@@ -1,0 +1,213 @@
+"""Readers of tables: Arrow tables in, checked columns for `GroupSpec` out.
+
+What `parse` is for specs: everything that a user can get wrong about form is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from assignors.arrays import PARTITIONS_MAX, Longs, offsets_of
+from assignors.errors import SpecError
+from assignors.parse import (
+    INT32_MAX,
+    kind_of,
+    refuse_partition_count,
+    refuse_unknown_topic,
+    show,
+)
+
+MEMBERS_COLUMNS = ("member_id", "instance_id", "rack", "subscribed")
+TOPICS_COLUMNS = ("topic", "partitions")
+OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
+
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
+
+
+def columns_of_arrow(
+    members: pa.Table | pa.RecordBatch,
+    topics: pa.Table | pa.RecordBatch,
+    owned: pa.Table | pa.RecordBatch | None,
+) -> dict[str, Any]:
+    """Turn the three tables of design § 7.1 into the columns of `GroupSpec.from_columns`."""
+    ids = _strings(members, "members", "member_id")
+    refuse_unknown_columns(members.schema.names, MEMBERS_COLUMNS, "members")
+    names, partitions = topics_of_arrow(topics)
+    offsets, flat = _string_lists(members, "members", "subscribed")
+    at = pc.index_in(flat, value_set=names)
+    if at.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
+        who = ids[int(np.searchsorted(offsets, row, side="right")) - 1].as_py()
+        refuse_unknown_topic(who, flat[row].as_py())
+    columns: dict[str, Any] = {
+        "member_id": ids,
+        "instance_id": _strings(members, "members", "instance_id", optional=True),
+        "rack": _strings(members, "members", "rack", optional=True),
+        "subscription": np.arange(len(ids)),
+        "list_offsets": offsets,
+        "list_topics": np.asarray(at, dtype=np.int64),
+        "topics": names,
+        "partitions": partitions,
+    }
+    return columns | _owned_of_arrow(owned, ids, names)
+
+
+def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: str) -> None:
+    """Refuse a table with columns that nobody reads: their owner believes that they count.
+
+    Raises
+    ------
+    SpecError
+        Names the first of them and the known ones.
+    """
+    for name in found:
+        if name not in known:
+            raise SpecError(
+                f"{where}: unknown column {show(name)}: the columns are {', '.join(known)}; "
+                "leave the others out"
+            )
+
+
+def topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
+    """Read and check a topics table: names in order, and partition counts."""
+    names = _strings(topics, "topics", "topic")
+    counts = _integers(topics, "topics", "partitions")
+    refuse_unknown_columns(topics.schema.names, TOPICS_COLUMNS, "topics")
+    bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
+    if len(bad):
+        refuse_partition_count(names[int(bad[0])].as_py(), int(counts[bad[0]]))
+    if len(pc.unique(names)) != len(names):
+        seen = pc.value_counts(names)
+        twice = pc.filter(seen.field("values"), pc.greater(seen.field("counts"), 1))
+        raise SpecError(f"topic {pc.min(twice).as_py()!r} is there twice: give each topic one row")
+    order = pc.sort_indices(names)
+    return names.take(order), counts[np.asarray(order)]
+
+
+def _owned_of_arrow(
+    owned: pa.Table | pa.RecordBatch | None, ids: pa.StringArray, topics: pa.StringArray
+) -> dict[str, Any]:
+    if owned is None:
+        none = np.zeros(0, dtype=np.int64)
+        return {
+            "owner": pa.array([], pa.string()),
+            "owned_topic": none,
+            "owned_first": none,
+            "owned_count": none,
+        }
+    owner, names, first, count = owned_of_arrow(owned, "owned")
+    at = pc.index_in(names, value_set=topics)
+    if at.null_count:
+        strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids))
+        if pc.any(strange).as_py():
+            row = int(np.flatnonzero(np.asarray(strange))[0])
+            raise SpecError(
+                f"member {owner[row].as_py()!r} owns partitions of topic "
+                f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim"
+            )
+    return {
+        "owner": owner,
+        "owned_topic": np.asarray(pc.fill_null(at, -1), dtype=np.int64),
+        "owned_first": first,
+        "owned_count": count,
+    }
+
+
+def owned_of_arrow(
+    owned: pa.Table | pa.RecordBatch, where: str
+) -> tuple[pa.StringArray, pa.StringArray, Longs, Longs]:
+    """Read a table of owned ranges: member ids, topics, first partitions and counts, each (n,).
+
+    Parameters
+    ----------
+    where
+        What to call the table.
+
+    Raises
+    ------
+    SpecError
+        A column is missing, unknown, of another type or null; a range is none.
+    """
+    owner, names = _strings(owned, where, "member_id"), _strings(owned, where, "topic")
+    first = _integers(owned, where, "first_partition")
+    count = _integers(owned, where, "partition_count")
+    refuse_unknown_columns(owned.schema.names, OWNED_COLUMNS, where)
+    bad = np.flatnonzero((first < 0) | (count < 1) | (first > INT32_MAX) | (count > INT32_MAX))
+    if len(bad):
+        row = int(bad[0])
+        raise SpecError(
+            f"{where}: member {owner[row].as_py()!r}, topic {names[row].as_py()!r} has "
+            f"first_partition {int(first[row])} and partition_count {int(count[row])}: "
+            "give a first partition of 0 or more and a count of 1 or more"
+        )
+    return owner, names, first, count
+
+
+def _column(
+    table: pa.Table | pa.RecordBatch, where: str, name: str, expected: str
+) -> pa.ChunkedArray:
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise SpecError(f"{where}: expected an Arrow table, got {kind_of(table)}")
+    if table.schema.get_field_index(name) < 0:
+        found = ", ".join(table.schema.names) or "no columns"
+        raise SpecError(
+            f"{where}: column {name!r} is missing (found {found}): expected {name} {expected}"
+        )
+    column = table.column(name)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _strings(
+    table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
+) -> pa.StringArray:
+    if optional and table.schema.get_field_index(name) < 0:
+        return pa.nulls(table.num_rows, pa.string())
+    column = _column(table, where, name, "string")
+    if pt.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if optional and pt.is_null(column.type):
+        return pa.nulls(table.num_rows, pa.string())
+    if not _is_text(column.type):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
+    if column.null_count and not optional:
+        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
+    return column.cast(pa.string()).combine_chunks()
+
+
+def _string_lists(
+    table: pa.Table | pa.RecordBatch, where: str, name: str
+) -> tuple[Longs, pa.StringArray]:
+    column = _column(table, where, name, "list<string>")
+    if not any(test(column.type) for test in _LISTS) or not (
+        _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
+    ):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected list<string>")
+    if column.null_count:
+        raise SpecError(f"{where}: column {name!r} has a null: give [] for no subscription")
+    lists = column.cast(pa.large_list(pa.string())).combine_chunks()
+    flat = lists.flatten()
+    if flat.null_count:
+        raise SpecError(f"{where}: column {name!r} lists a null topic: give topic names")
+    return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
+
+
+def _integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
+    column = _column(table, where, name, "integer")
+    if not pt.is_integer(column.type):
+        raise SpecError(f"{where}: column {name!r} is {column.type}, expected an integer type")
+    if column.null_count:
+        raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
+    try:
+        return np.asarray(column.cast(pa.int64()).combine_chunks(), dtype=np.int64)
+    except pa.ArrowInvalid as error:
+        raise SpecError(f"{where}: column {name!r}: {error}") from None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(test(type_) for test in (pt.is_string, pt.is_large_string, pt.is_string_view))
