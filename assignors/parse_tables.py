@@ -24,7 +24,8 @@ from assignors.parse import (
 )
 
 MEMBERS_COLUMNS = ("member_id", "instance_id", "rack", "subscribed")
-TOPICS_COLUMNS = ("topic", "partitions")
+TOPICS_COLUMNS = ("topic", "partitions", "topic_id", "racks")
+"""The last two are of a coordinator's catalog, which may be the same table; they change nothing."""
 OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)

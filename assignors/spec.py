@@ -146,7 +146,7 @@ class GroupSpec:
         members
             member_id, subscribed (list of topic names); optional instance_id, rack.
         topics
-            topic, partitions.
+            topic, partitions; topic_id and racks are let through, for a coordinator's catalog.
         owned
             member_id, topic, first_partition, partition_count; None for a fresh group. Any order,
             split anyhow. Owners that are not members have left.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
@@ -24,6 +24,18 @@ from coordinator.failures import gist
 
 RUN_VERSION = 1
 """A run id is a Delta application id; all of a run is its transaction number 1."""
+
+
+FEATURES_READ = frozenset(
+    {"columnMapping", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Reader features of Delta tables that are read as Spark reads them; tests compare both."""
+FEATURES_WRITTEN = FEATURES_READ - {"columnMapping"}
+MAPPING_MODE = "delta.columnMapping.mode"
+
+
+class UnreadableTableError(SpecError):
+    """A Delta table uses a feature that only other engines read."""
 
 
 class BusyError(RuntimeError):
@@ -89,6 +101,8 @@ class TableRef:
             if not self.delta:
                 return pq.read_table(self.path)
             return read_delta(self._opened())
+        except UnreadableTableError as error:
+            raise SpecError(f"{what} {self}: {error}: use --engine spark") from None
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
 
@@ -112,11 +126,27 @@ class TableRef:
 
 
 def read_delta(table: DeltaTable) -> pa.Table:
-    """Read a Delta table into memory.
+    """Read a Delta table into memory, as its readers' protocol says.
 
     Local files go through Arrow's own file system: through delta-rs's, which calls back into
     Python, a process that ends soon after reading is now and then aborted by Arrow's threads.
+    Arrow knows neither deletion vectors nor column mapping: renamed columns would be null. A table
+    whose protocol allows them is read by delta-rs itself.
+
+    Raises
+    ------
+    UnreadableTableError
+        It uses another reader feature, which is named.
     """
+    protocol = table.protocol()
+    if protocol.min_reader_version > 1:
+        unknown = sorted(set(protocol.reader_features or ()) - FEATURES_READ)
+        if unknown:
+            raise UnreadableTableError(
+                f"uses {', '.join(unknown)}, which cannot be read without Spark"
+            )
+        found = QueryBuilder().register("it", table).execute("SELECT * FROM it")
+        return pa.table(found.read_all())
     folder = table.table_uri.removeprefix("file://")
     if not os.path.isdir(folder):
         return table.to_pyarrow_table()
@@ -175,6 +205,30 @@ def written_by(path: str, run_id: str) -> int | None:
     if table.transaction_version(run_id) is None:
         return None
     return table.version()
+
+
+def check_replaceable(path: str) -> None:
+    """Check that a Delta table, if one is there, can be replaced without a JVM.
+
+    Raises
+    ------
+    SpecError
+        It uses a feature that only Spark writes.
+    """
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return
+    features = set(table.protocol().reader_features or ()) - FEATURES_WRITTEN
+    if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
+        features.add("columnMapping")
+    else:
+        features.discard("columnMapping")
+    if features:
+        raise SpecError(
+            f"--output {path!r} uses {', '.join(sorted(features))}, which only Spark writes: "
+            "use --engine spark"
+        )
 
 
 def replace_delta(path: str, rows: pa.Table, run_id: str) -> int:

@@ -17,7 +17,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.events import SeenTopic
 from coordinator.spans import made_id
 from coordinator.state import Topic
-from coordinator.tables import read_delta
+from coordinator.tables import UnreadableTableError, read_delta
 
 PARTITIONS_MAX = 2**31 - 1
 KAFKA = "kafka://"
@@ -224,7 +224,11 @@ class DeltaCatalog:
         except TableNotFoundError:
             raise ConfigError(f"{self._table} is no Delta table: name one of topics") from None
         if table.version() != self._version:
-            self._topics = self._read(read_delta(table))
+            try:
+                rows = read_delta(table)
+            except UnreadableTableError as error:
+                raise ConfigError(f"{self._table} {error}: give a table without it") from None
+            self._topics = self._read(rows)
             self._version = table.version()
         return self._topics
 

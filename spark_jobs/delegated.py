@@ -120,9 +120,7 @@ def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
     alive = _on_topics(previous, topics)
     given = work.options.given(work.config)
     say("assigning", 0)
-    assigned = assign_frames(
-        session, work.options.assignor, members, topics.drop("topic_id"), alive, **given
-    )
+    assigned = assign_frames(session, work.options.assignor, members, topics, alive, **given)
     say("sorting", assigned.members)
     rows = assigned.rows.join(F.broadcast(topics.drop("partitions")), "topic")
     rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")

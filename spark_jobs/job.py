@@ -27,6 +27,7 @@ from coordinator.costs import Size, choose
 from coordinator.tables import (
     RUN_VERSION,
     TableRef,
+    check_replaceable,
     replace_delta,
     replace_file,
     table_lock,
@@ -215,6 +216,8 @@ def _refuse_to_replace_parquet(output: str | None) -> None:
 
 
 def _run_local(job: Job, config: Config, run_id: str) -> Done:
+    if job.output is not None and is_delta_output(job.output):
+        check_replaceable(job.output)
     members, topics = job.members.read("members"), job.topics.read("topics")
     owned, forgotten = job.owned.read("owned") if job.owned else None, 0
     if owned is None and job.previous is not None:

@@ -46,7 +46,7 @@ MEMBERS_REFUSED = {
 }  # fmt: skip
 TOPICS_REFUSED = {
     "no column": (TOPICS.drop(["partitions"]), "topics: column 'partitions' is missing (found topic)"),
-    "unknown column": (TOPICS.append_column("weight", pa.array([2])), "topics: unknown column 'weight': the columns are topic, partitions; leave"),
+    "unknown column": (TOPICS.append_column("weight", pa.array([2])), "topics: unknown column 'weight': the columns are topic, partitions, topic_id, racks; leave"),
     "topic twice": (pa.concat_tables([TOPICS, TOPICS]), "topic 'a' is there twice: give each topic one row"),
     "null name": (with_column(TOPICS, "topic", None, type_=pa.string()), "topics: column 'topic' has a null"),
     "fraction": (with_column(TOPICS, "partitions", 4.0), "topics: column 'partitions' is double, expected an integer type"),

@@ -1,0 +1,99 @@
+"""Tables as Spark's users leave them: both engines read the same rows, or one says why it does not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from assignors import SpecError
+from coordinator.config import Config
+from coordinator.tables import TableRef, check_replaceable, replace_delta
+from spark_jobs import job
+
+pytestmark = pytest.mark.spark
+
+MAPPED = (
+    "'delta.columnMapping.mode' = '{}', 'delta.minReaderVersion' = 2, 'delta.minWriterVersion' = 5"
+)
+VECTORS = "'delta.enableDeletionVectors' = true"
+BEFORE = "member_id STRING, label STRING, subscribed ARRAY<STRING>, junk INT"
+RENAMED = ["RENAME COLUMN label TO instance_id", "DROP COLUMN junk"]
+LATER = "INSERT INTO {} VALUES ('later', 'i', array('b'))"
+DELETED = "DELETE FROM {} WHERE member_id = 'm3'"
+
+ODD = {
+    "mapped_by_name": (MAPPED.format("name"), "", [*RENAMED, LATER]),
+    "mapped_by_id": (MAPPED.format("id"), "PARTITIONED BY (label)", [*RENAMED, LATER]),
+    "mapped_later": ("", "", [f"SET TBLPROPERTIES ({MAPPED.format('name')})", *RENAMED, LATER]),
+    "deleted": (VECTORS, "", [DELETED]),
+    "mapped_and_deleted": (
+        f"{MAPPED.format('name')}, {VECTORS}", "PARTITIONED BY (label)", [*RENAMED, DELETED],
+    ),
+}  # fmt: skip
+"""Properties, partitioning, and what then happens to each table of members."""
+
+
+@pytest.fixture(scope="module")
+def folder(spark, tmp_path_factory):
+    """A folder with topics."""
+    folder = tmp_path_factory.mktemp("odd")
+    topics = pa.table({"topic": ["a", "b"], "partitions": [40, 9]})
+    write_deltalake(folder / "topics", topics)
+    return folder
+
+
+def made(spark, path, columns, properties, partitioning, steps, rows):
+    """Make a Delta table by Spark."""
+    table = f"delta.`{path}`"
+    options = f"TBLPROPERTIES ({properties})" if properties else ""
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta {partitioning} {options}")
+    spark.sql(f"INSERT INTO {table} {rows}")
+    for step in steps:
+        spark.sql(step.format(table) if "{}" in step else f"ALTER TABLE {table} {step}")
+    return str(path)
+
+
+def on(engine, members, topics):
+    tables = [TableRef.of(str(path), "table") for path in (members, topics)]
+    work = job.Job(*tables, None, None, None, job.Options("sticky"), engine)
+    return job.run(work, Config()).ranges.to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_both_engines_read_the_same_rows(spark, folder, name):
+    properties, partitioning, steps = ODD[name]
+    rows = "SELECT concat('m', id), concat('i', id), array('a', 'b'), 7 FROM range(0, 5, 1, 1)"
+    path = made(spark, folder / name, BEFORE, properties, partitioning, steps, rows)
+    read = TableRef.of(path, "members").read("members")
+    frame = spark.read.format("delta").load(path)
+    assert read.column_names == frame.columns
+    assert sorted(map(str, read.to_pylist())) == sorted(map(str, frame.toArrow().to_pylist()))
+    assert read["member_id"].null_count == 0
+    if name == "mapped_and_deleted":  # a run on Spark takes seconds: one for all
+        assert on("local", path, folder / "topics") == on("spark", path, folder / "topics")
+    if "mapped" in name:
+        with pytest.raises(
+            SpecError, match=r"uses columnMapping, which only Spark writes: use --en"
+        ):
+            check_replaceable(path)
+    else:
+        check_replaceable(path)
+        replace_delta(path, read.slice(0, 1), "run")
+        assert TableRef.of(path, "members").read("members").num_rows == 1
+
+
+def test_a_feature_that_only_spark_reads_is_refused_by_name(spark, folder):
+    columns, properties = "topic STRING, partitions SMALLINT", "'delta.enableTypeWidening' = true"
+    topics = made(
+        spark, folder / "widened", columns, properties, "", ["ALTER COLUMN partitions TYPE BIGINT"],
+        "VALUES ('a', 40), ('b', 9)",
+    )  # fmt: skip
+    members = pa.table({"member_id": ["m", "n"], "subscribed": [["a", "b"]] * 2})
+    write_deltalake(folder / "members", members)
+    with pytest.raises(
+        SpecError, match=r"topics .*widened.*: uses typeWidening.*: use --engine spark"
+    ):
+        on("local", folder / "members", topics)
+    frame = spark.read.format("delta").load(topics)
+    assert sorted(map(tuple, frame.collect())) == [("a", 40), ("b", 9)]
