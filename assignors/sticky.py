@@ -67,8 +67,13 @@ class StickyAssignor:
         return expand(group, plan, owned, self.max_moves)
 
 
-def imbalance_of(value: int | str) -> int | Fraction:
+def imbalance_of(value: int | str, name: str = "imbalance") -> int | Fraction:
     """Read an imbalance: partitions as an int, a share of the level as a Fraction.
+
+    Parameters
+    ----------
+    name
+        What to call it.
 
     Raises
     ------
@@ -85,6 +90,6 @@ def imbalance_of(value: int | str) -> int | Fraction:
             digits = found[2] or ""
             return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
     raise SpecError(
-        f"imbalance is {value!r}: give a whole number of partitions (0 or more) or a share "
+        f"{name} is {value!r}: give a whole number of partitions (0 or more) or a share "
         'such as "5%"'
     )

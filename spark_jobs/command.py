@@ -18,6 +18,7 @@ from coordinator.config import Config
 from coordinator.tables import TableRef, replace_text
 from spark_jobs import job, show
 from spark_jobs.outputs import check_spec_output
+from spark_jobs.safeguards import MAX_FORGOTTEN, Safeguards
 
 
 class Engine(StrEnum):
@@ -47,6 +48,36 @@ class Output:
     title: str | None
 
 
+Previous = Annotated[
+    str | None,
+    typer.Option(
+        help="Earlier assignment, TABLE or TABLE@VERSION", show_default="the output's content"
+    ),
+]
+OutputPath = Annotated[
+    str | None,
+    typer.Option(
+        "--output", help="Delta table to replace whole (or *.parquet; for a spec, a JSON file)"
+    ),
+]
+Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%"')]
+MaxMoves = Annotated[
+    int | None, typer.Option(help="sticky: most partitions to take from live owners")
+]
+PairsOrLists = Annotated[
+    Format, typer.Option("--format", help="Partitions one by one, or pairs of first and count.")
+]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
+MaxForgotten = Annotated[
+    str,
+    typer.Option(help="Most of the previous partitions that topics may lack: a number or a share"),
+]
+StorePath = Annotated[
+    str | None,
+    typer.Option("--store", help="A coordinator's store: compute the target of --group there."),
+]
+
+
 def assign(
     spec: Annotated[
         str | None,
@@ -55,29 +86,15 @@ def assign(
     members: Annotated[str | None, typer.Option(help="Table member_id, subscribed, …")] = None,
     topics: Annotated[str | None, typer.Option(help="Table topic, partitions")] = None,
     owned: Annotated[str | None, typer.Option(help="Table of what members own")] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option(
-            help="Earlier assignment, TABLE or TABLE@VERSION", show_default="the output's content"
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(help="Delta table to replace whole (or *.parquet; for a spec, a JSON file)"),
-    ] = None,
+    previous: Previous = None,
+    output: OutputPath = None,
     assignor: Annotated[
         str | None, typer.Option(help="range, uniform, sticky, …", show_default="uniform")
     ] = None,
-    imbalance: Annotated[
-        str | None, typer.Option(help='sticky: partitions, or a share such as "5%"')
-    ] = None,
-    max_moves: Annotated[
-        int | None, typer.Option(help="sticky: most partitions to take from live owners")
-    ] = None,
+    imbalance: Imbalance = None,
+    max_moves: MaxMoves = None,
     engine: Annotated[Engine, typer.Option(help="Where to compute.")] = Engine.auto,
-    format_: Annotated[
-        Format, typer.Option("--format", help="Partitions one by one, or pairs of first and count.")
-    ] = Format.lists,
+    format_: PairsOrLists = Format.lists,
     report: Annotated[
         bool, typer.Option("--report", help="Print loads, moves and why, not the assignment.")
     ] = False,
@@ -87,9 +104,9 @@ def assign(
     run_id: Annotated[
         str | None, typer.Option(help="Name of this run: done twice, it writes once.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(help="A coordinator's store: compute the target of --group there.")
-    ] = None,
+    allow_empty: AllowEmpty = False,
+    max_forgotten: MaxForgotten = MAX_FORGOTTEN,
+    store: StorePath = None,
     group: Annotated[str | None, typer.Option(help="Group id; goes with --store")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
 ) -> None:
@@ -99,21 +116,27 @@ def assign(
     """
     settings = load_config(config)
     if store is not None or group is not None:
-        if {spec, members, topics, owned, previous, output, plot, title} != {None}:
+        given = {spec, members, topics, owned, previous, output, plot, title}
+        if given != {None} or allow_empty:
             raise SpecError("--store and --group say it all: what else is read is in the store")
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
     options = job.Options(assignor or "uniform", imbalance, max_moves)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
+    allowed = Safeguards(allow_empty, max_forgotten)
     if members is None and topics is None:
         if owned or previous or run_id:
             raise SpecError("--owned, --previous and --run-id go with --members and --topics")
+        if allowed != Safeguards():
+            raise SpecError("--allow-empty and --max-forgotten go with --members and --topics")
         _specs(spec or "-", options, assignor, engine, wanted, settings)
         return
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
     inputs = _inputs(members=members, topics=topics, owned=owned, previous=previous)
-    work = job.Job(**inputs, output=output, options=options, engine=engine, run_id=run_id)
+    work = job.Job(
+        **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
+    )
     _print_done(work, job.run(work, settings), wanted, settings)
 
 

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,6 +34,7 @@ from coordinator.tables import (
     written_by,
 )
 from spark_jobs.outputs import check_table_output, is_delta_output
+from spark_jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,6 +91,8 @@ class Job:
         A Delta table's folder, or a Parquet file; None to write nothing.
     run_id
         The Delta application id of the commit; None for a new one.
+    safeguards
+        What must be allowed to be done.
     """
 
     members: TableRef
@@ -100,6 +103,7 @@ class Job:
     options: Options
     engine: str
     run_id: str | None = None
+    safeguards: Safeguards = field(default_factory=Safeguards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,10 @@ def _run_local(job: Job, config: Config, run_id: str) -> Done:
     members, topics = job.members.read("members"), job.topics.read("topics")
     owned, forgotten = job.owned.read("owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
-        owned, forgotten = forget(job.previous.read("previous"), topics)
+        previous = job.previous.read("previous")
+        owned, forgotten = forget(previous, topics)
+        job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    job.safeguards.check_members(len(members))
     group = GroupSpec.from_arrow(members, topics, owned)
     assignor = get_assignor(job.options.assignor, **job.options.given(config))
     ranges = assignor.assign(group)
@@ -276,9 +283,11 @@ def _on_spark(spark: Any, job: Job, config: Config, run_id: str) -> Done:  # noq
     claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_frame(spark, job.previous), "previous")
-        claims, forgotten = _forget_frames(previous, topics)
+        claims, forgotten, total = _forget_frames(previous, topics)
+        job.safeguards.check_forgotten(forgotten, total)
     options = job.options.given(config)
     assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **options)
+    job.safeguards.check_members(assigned.members)
     version, rows = None, assigned.rows
     if job.output is not None:
         version = _write(assigned, job.output, run_id)
@@ -326,8 +335,8 @@ def _frame(spark: Any, table: TableRef) -> DataFrame:  # noqa: ANN401
     return frame
 
 
-def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int]:
-    """Do what `forget` does, with DataFrames."""
+def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int, int]:
+    """Do what `forget` does, with DataFrames; also count all partitions of the previous."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from spark_jobs.frames import select_topics  # noqa: PLC0415
@@ -340,11 +349,11 @@ def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, i
         F.lit(0),
     )
     rows = previous.join(counts, "topic", "left").withColumn("left", left)
-    gone = rows.agg(F.sum(F.col("partition_count") - F.col("left"))).collect()[0][0] or 0
+    total, found = rows.agg(F.sum("partition_count"), F.sum("left")).collect()[0]
     kept = rows.where("left > 0").select(
         "member_id", "topic", "first_partition", F.col("left").alias("partition_count")
     )
-    return kept, int(gone)
+    return kept, int((total or 0) - (found or 0)), int(total or 0)
 
 
 def _write(assigned: Assigned, output: str, run_id: str) -> int | None:

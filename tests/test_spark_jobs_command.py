@@ -150,6 +150,7 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         (["--plot", "no/x.png"], json.dumps(SPEC), "the folder is not there"),
         (["--members", "m"], "", "give either a spec, or --members and --topics"),
         (["--run-id", "r"], json.dumps(SPEC), "go with --members and --topics"),
+        (["--allow-empty"], json.dumps(SPEC), "go with --members and --topics"),
         (["--members", "m", "--topics", "t"], "", "--members 'm' is not there"),
         (["--config", "no.toml"], "{}", "no.toml cannot be read"),
     ],
@@ -205,8 +206,31 @@ def test_topics_that_are_gone_are_forgotten(muster_here, tables):
         pa.table({"member_id": ["m00", "m01"], "subscribed": [["a"], ["a"]]}),
         tables / "two.parquet",
     )
-    (done,) = ok(job(muster_here, tables, "--output", "out", members="two.parquet"))
+    before = content(tables / "out")
+    words = ["--output", "out"]
+    said = "90 of 150 partitions of the previous assignment are not in topics any more, 30 may be"
+    refused(
+        job(muster_here, tables, *words, members="two.parquet"), said, "give --max-forgotten 90"
+    )
+    refused(job(muster_here, tables, *words, "--max-forgotten", "59.9%"), "89 may be forgotten")
+    refused(job(muster_here, tables, *words, "--max-forgotten", "x"), "max_forgotten is 'x'")
+    assert content(tables / "out") == before
+    words += ["--max-forgotten", "60%"]
+    (done,) = ok(job(muster_here, tables, *words, members="two.parquet"))
     assert (done["forgotten"], done["partitions"]) == (90, 60)
+
+
+def test_a_group_without_members_is_refused(muster_here, tables):
+    ok(job(muster_here, tables, "--output", "out"))
+    before = content(tables / "out")
+    pq.write_table(pq.read_table(tables / "members.parquet").slice(0, 0), tables / "none.parquet")
+    none = {"members": "none.parquet"}
+    refused(
+        job(muster_here, tables, "--output", "out", **none), "members is empty", "--allow-empty"
+    )
+    assert content(tables / "out") == before
+    (done,) = ok(job(muster_here, tables, "--output", "out", "--allow-empty", **none))
+    assert (done["members"], content(tables / "out")) == (0, [])
 
 
 def test_parquet_out(muster_here, tables):

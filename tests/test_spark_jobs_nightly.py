@@ -94,7 +94,13 @@ def test_refusals(spark, nightly, tables):
     pq.write_table(pa.concat_tables([claims, claims]), tables / "twice.parquet")
     negative = pa.table([["m"], ["t"], [-1], [1]], schema=claims.schema)
     pq.write_table(negative, tables / "negative.parquet")
+    pq.write_table(pq.read_table(tables / "members.parquet").slice(0, 0), tables / "none.parquet")
+    little = pq.read_table(tables / "owned.parquet")
+    little = little.set_column(1, "topic", pa.array(["gone"] * len(little)))
+    pq.write_table(little, tables / "gone.parquet")
     refusals = [
+        (2, "members is empty", ["--members", "none.parquet", "--output", "out"]),
+        (2, "are not in topics any more", ["--previous", "gone.parquet", "--output", "out"]),
         (
             2,
             "previous: member 'm', topic 't' has first_partition -1",
