@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coordinator.cli import FAILURE, stop
 from coordinator.log import CorruptLog
-
-if TYPE_CHECKING:
-    from coordinator.verify.store import Progress
+from coordinator.progress import shown
 
 
 def verify(
@@ -32,22 +27,8 @@ def verify(
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:
-        with _shown() as progress:
-            found = verified(store, progress)
+        with shown("verify"):
+            found = verified(store)
     except CorruptLog as error:
         stop(str(error), FAILURE)
     typer.echo(json.dumps({"sound": True, **asdict(found)}))
-
-
-@contextmanager
-def _shown() -> Iterator[Progress]:
-    """Yield what shows progress on a terminal, and shows nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _of: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("rows of the log", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)

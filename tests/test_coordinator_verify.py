@@ -8,14 +8,19 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from lives import FOO, claimed, life
+from members import AT_ONCE, Members
 
+from coordinator import Coordinator
 from coordinator.columns import encode
+from coordinator.config import Config, EngineConfig
+from coordinator.loading import replayed as loaded
 from coordinator.log import CorruptLog
 from coordinator.records import (
     CurrentMember,
@@ -25,7 +30,8 @@ from coordinator.records import (
     TargetMetadata,
 )
 from coordinator.repair import commit_file
-from coordinator.table_files import read_table_files
+from coordinator.snapshot import records_of
+from coordinator.table_files import TableFiles, read_table_files
 from coordinator.verify import verify
 
 sys.path.insert(0, str(ROOT))
@@ -76,14 +82,8 @@ def test_a_sound_store_is_sound_and_nothing_is_written(store, muster_here):
     assert (done.returncode, done.stderr) == (0, b"")
     said = json.loads(done.stdout)
     assert (said["sound"], said["position"], said["groups"], said["members"]) == (True, 311, 1, 20)
+    assert said["snapshots"] == 2
     assert everything(store) == before
-
-
-def test_memory_is_bounded_by_pieces_and_progress_is_told(store):
-    told = []
-    verify(store, lambda done, of: told.append((done, of)))
-    assert told == sorted(told)
-    assert told[-1] == (311, 311)
 
 
 DAMAGE = {
@@ -199,6 +199,122 @@ def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):
     log._write(encode(life(1), log.position + 1, 6, 1), 2)
     with pytest.raises(CorruptLog, match=r"position 14 is written with .* epoch 1, after epoch 2"):
         verify(tmp_path)
+
+
+# Snapshots, targets, the lease -------------------------------------------------------------------
+
+
+def test_a_snapshot_that_says_something_else_is_damage(store, muster_here):
+    """Also one that is whole: only the log says what is right."""
+    log = claimed(store)
+    state, _, position = loaded(log)
+    member = next(iter(state.groups["g"].members.values()))
+    member.current = msgspec.structs.replace(member.current, previous_member_epoch=99)
+    log.snapshot(records_of(state), position, 7)
+    done = muster_here("verify", "--store", str(store))
+    assert done.returncode == 1
+    for part in (
+        f"the snapshot at position {position} in {store}/snapshots",
+        "other records current_member_assignment of group 'g'",
+        "remove the folder",
+    ):
+        assert part in done.stderr.decode()
+    shutil.rmtree(store / "snapshots")
+    assert verify(store).snapshots == 0
+
+
+def test_a_snapshot_without_a_record_is_damage(tmp_path):
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    state, _, position = loaded(log)
+    kept = [one for one in records_of(state) if not isinstance(one, TargetMetadata)]
+    log.snapshot(kept, position, 3)
+    with pytest.raises(CorruptLog, match="has 0 records target_assignment_metadata of group 'g'"):
+        verify(tmp_path)
+
+
+def test_a_snapshot_ahead_of_the_log_is_damage(tmp_path):
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    log.snapshot(life(1), log.position + 1, 3)
+    with pytest.raises(CorruptLog, match="position 13, the log ends at 12"):
+        verify(tmp_path)
+
+
+@pytest.fixture
+def targets(tmp_path, engine):
+    """A store with three whole targets, of which the last is in force."""
+    config = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
+    store = tmp_path / "targets-store"
+    with Coordinator.open(store, topics={"a": 6}, config=config, engine=engine) as coordinator:
+        members = Members(coordinator)
+        for name in ("m1", "m2", "m3"):
+            members.join(name)
+            members.settle()
+    return store
+
+
+def test_targets_are_checked(targets):
+    whole = verify(targets).targets
+    assert whole >= 3
+    kept = files(targets, "targets/group_id=g/*/*.parquet")
+    table = TableFiles(str(targets / "targets"))
+    gone = kept[0].parent
+    DeltaTable(table.folder).delete(f"assignment_epoch = {gone.name.partition('=')[2]}")
+    assert verify(targets).targets == whole - 1  # one past the retention
+
+
+def test_a_lost_target_is_damage(targets, muster_here):
+    folder, where = targets / "targets", "targets/group_id=g/*/*.parquet"
+    harms = {
+        "has 0 rows of": lambda: shutil.rmtree(folder),
+        "is missing": lambda: os.unlink(files(targets, where)[-1]),
+        "is damaged": lambda: os.truncate(files(targets, where)[-1], 99),
+        "the digest is": lambda: swap_members(files(targets, where)[-1], folder),
+    }
+    shutil.copytree(targets, targets.with_name("kept"))
+    for what, harm in harms.items():
+        harm()
+        done = muster_here("verify", "--store", str(targets))
+        said = done.stderr.decode()
+        assert done.returncode == 1, what
+        for part in (what, str(folder), "restore it from a copy"):
+            assert part in said
+        shutil.rmtree(targets)
+        shutil.copytree(targets.with_name("kept"), targets)
+    verify(targets)
+
+
+def swap_members(path, folder):
+    """Write the rows anew with another owner, and let the commits say so."""
+    rows = pq.read_table(path, partitioning=None)
+    names = rows["member_id"].to_pylist()[::-1]
+    column = rows.column_names.index("member_id")
+    size = path.stat().st_size
+    pq.write_table(rows.set_column(column, "member_id", pa.array(names)), path)
+    for commit in folder.glob("_delta_log/*.json"):
+        text = commit.read_text()
+        commit.write_text(text.replace(f'"size":{size}', f'"size":{path.stat().st_size}'))
+
+
+LEASE = '{"owner":"o","coordinator_epoch":%d,"address":"","expires_ms":%d,"token":"t"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\xff\xfe", "_lease.json is damaged"),
+        (b"{}", "_lease.json is damaged"),
+        ((LEASE % (1, 1 << 60)).encode(), "more than a day from now"),
+        ((LEASE % (1, 32503680000000)).encode(), "3000-01-01"),
+        ((LEASE % (9, 1)).encode(), "is of coordinator epoch 9, the log's last one is 1"),
+    ],
+)
+def test_a_lease_that_cannot_be_is_damage(store, content, what):
+    (store / "_lease.json").write_bytes(content)
+    with pytest.raises(CorruptLog, match=what) as error:
+        verify(store)
+    assert "remove the file" in str(error.value)
 
 
 # Bad input ---------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from coordinator.clock import wall_ms
 from coordinator.columns import SCHEMA
 from coordinator.config import ConfigError
 from coordinator.delta_log import root_of
@@ -19,19 +19,21 @@ from coordinator.errors import IllegalStateError
 from coordinator.failures import one_line
 from coordinator.log import CorruptLog, NewerLog, NoLog
 from coordinator.parts import parts_of
-from coordinator.records import KINDS, Record
+from coordinator.progress import task
+from coordinator.records import Record, TargetMetadata
 from coordinator.repair import RESTORE
 from coordinator.replay import replay
-from coordinator.rows import Seen, decode
 from coordinator.state import State
 from coordinator.table_files import TableFiles, read_table_files
 from coordinator.verify.data_files import Numbered, in_order, read_pieces
+from coordinator.verify.decoding import records
 from coordinator.verify.invariants import Contradiction, Invariants
+from coordinator.verify.lease import check_lease, read_lease
 from coordinator.verify.rows import check_columns, check_epochs, check_positions
+from coordinator.verify.snapshots import Snapshots
+from coordinator.verify.targets import check_targets
 
 NAME_ONE = "name the folder that a coordinator was opened with"
-Progress = Callable[[int, int], None]
-"""Told how many rows of the log are checked, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,22 @@ class Verified:
         Of the log's last row.
     log_version
         Of the Delta table.
+    snapshots, targets
+        How many say what the log makes, and have the digest that the log says. Targets past their
+        retention are not there any more.
     """
 
     position: int
     coordinator_epoch: int
     log_version: int
     log_files: int
+    snapshots: int
+    targets: int
     groups: int
     members: int
 
 
-def verify(store: str | os.PathLike[str], progress: Progress = lambda _done, _of: None) -> Verified:
+def verify(store: str | os.PathLike[str]) -> Verified:
     """Check a store, live or closed; memory is bounded by its state, however long its log is.
 
     Raises
@@ -69,13 +76,25 @@ def verify(store: str | os.PathLike[str], progress: Progress = lambda _done, _of
         raise NoLog(
             f"there is no store in {root}: name the folder that a coordinator was opened with"
         )
+    # What the log has to agree with is read before it: it only grows.
+    lease = read_lease(root)
+    snapshots = Snapshots(root)
     log = _read_log(root)
-    walk = Walk(log)
-    for done in walk.steps():
-        progress(done, walk.last)
-    state = walk.state
-    members = sum(len(group.members) for group in state.groups.values())
-    return Verified(walk.last, walk.epoch, log.version, len(log.files), len(state.groups), members)
+    walk = Walk(log, snapshots)
+    walk.run()
+    check_lease(lease, walk.epoch, wall_ms())
+    targets = check_targets(root, walk.installed, walk.state)
+    groups = walk.state.groups.values()
+    return Verified(
+        position=walk.last,
+        coordinator_epoch=walk.epoch,
+        log_version=log.version,
+        log_files=len(log.files),
+        snapshots=snapshots.compared,
+        targets=targets,
+        groups=len(groups),
+        members=sum(len(group.members) for group in groups),
+    )
 
 
 def _read_log(root: str) -> TableFiles:
@@ -147,39 +166,45 @@ class Walk:
         Of the last row that was read.
     state
         What the rows that were read come to.
+    installed
+        The records that name whole targets.
     """
 
-    def __init__(self, log: TableFiles) -> None:
+    def __init__(self, log: TableFiles, snapshots: Snapshots) -> None:
         self._log = log
+        self._snapshots = snapshots
         self._files = in_order(log, list(log.files.values()))
         self.last = self._files[-1].last if self._files else 0
         self.epoch = 0
         self.state = State()
+        self.installed: list[TargetMetadata] = []
         self._invariants = Invariants()
         self._expected = 1
 
-    def steps(self) -> Iterator[int]:
-        """Check the log, and yield the position that was reached, again and again.
+    def run(self) -> None:
+        """Check the log.
 
         Raises
         ------
         CorruptLog
             The message names the file, the position, and the remedy.
         """
-        while self._expected <= self.last:
-            one = self._next()
-            try:
-                for piece in read_pieces(one.path, one.file):
-                    self._check(piece, one)
-                    yield self._expected - 1
-            except FileNotFoundError:
-                self._look_again(one)
-                continue
-            if self._expected <= one.last:
-                raise CorruptLog(
-                    f"{one.path} is damaged: it ends with position {self._expected - 1}, its "
-                    f"commit says {one.last}; {RESTORE}"
-                )
+        with task("verify: rows of the log", self.last) as progress:
+            while self._expected <= self.last:
+                one = self._next()
+                try:
+                    for piece in read_pieces(one.path, one.file):
+                        progress.advance(self._check(piece, one))
+                except FileNotFoundError:
+                    self._look_again(one)
+                    continue
+                if self._expected <= min(one.last, self.last):
+                    raise CorruptLog(
+                        f"{one.path} is damaged: it ends with position {self._expected - 1}, its "
+                        f"commit says {one.last}; {RESTORE}"
+                    )
+        self._compare_snapshots(self.last)
+        self._snapshots.refuse_ahead(self.last)
         if self.epoch != self._log.writers.get(APP, 0):
             raise CorruptLog(
                 f"the commits of {self._log.folder} are of coordinator epoch "
@@ -201,25 +226,31 @@ class Walk:
             raise CorruptLog(f"{gone.path} is missing: {RESTORE}")
         self._files = in_order(newer, list(newer.files.values()))
 
-    def _check(self, piece: pa.Table, one: Numbered) -> None:
+    def _check(self, piece: pa.Table, one: Numbered) -> int:
+        """Check the rows of a piece that are new and not after the last; returns how many."""
         check_columns(piece, one.path)
-        rows = piece
-        skipped = self._expected - int(piece["position"][0].as_py())
-        if skipped > 0:  # a packed file, of which we had read the beginning elsewhere
-            rows = piece.slice(skipped)
-        left = self.last - self._expected + 1
-        rows = rows.slice(0, left)  # a packed file has rows that came after we began
+        # A file that was packed meanwhile has rows that we read elsewhere, and later ones.
+        known = max(0, self._expected - int(piece["position"][0].as_py()))
+        rows = piece.slice(known, self.last - self._expected + 1)
         if not len(rows):
-            return
+            return 0
         check_positions(rows, self._expected, one.path)
         self.epoch = check_epochs(rows, self.epoch, one.path)
         positions = rows["position"].to_pylist()
-        for position, record in zip(positions, _records(rows, one.path), strict=True):
+        for position, record in zip(positions, records(rows, one.path), strict=True):
+            self._compare_snapshots(position - 1)
             if record is not None:
                 self._replay(record, position, one.path)
         self._expected += len(rows)
+        return len(rows)
+
+    def _compare_snapshots(self, position: int) -> None:
+        while self._snapshots.due(position):
+            self._snapshots.compare(self.state)
 
     def _replay(self, record: Record, position: int, path: str) -> None:
+        if isinstance(record, TargetMetadata) and record.targets_version is not None:
+            self.installed.append(record)
         try:
             self._invariants.tell(record)
             replay(self.state, record)
@@ -228,18 +259,3 @@ class Walk:
                 f"{path}, position {position}: {error}; restore the store as it was at position "
                 f"{position - 1}"
             ) from None
-
-
-def _records(rows: pa.Table, path: str) -> list[Record | None]:
-    """Return the record of each row; texts are shared within the piece only, memory is bounded."""
-    kinds = rows["kind"].unique().to_pylist()
-    try:
-        return decode(rows, Seen())
-    except NewerLog:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-        known = ", ".join(sorted(set(kinds) & KINDS.keys()))
-        raise CorruptLog(
-            f"{path} is damaged: rows from position {rows['position'][0]} ({known}) are no records "
-            f"({type(error).__name__}: {error}); {RESTORE}"
-        ) from None

@@ -1,0 +1,31 @@
+"""decoding: from rows to records, with an error that names the file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from coordinator.log import CorruptLog
+from coordinator.records import Record
+from coordinator.repair import RESTORE
+from coordinator.rows import Seen, decode
+
+
+def records(rows: pa.Table, path: str) -> list[Record | None]:
+    """Return the record of each row; a claim has none.
+
+    Equal texts are shared within these rows only: memory stays bounded.
+
+    Raises
+    ------
+    CorruptLog
+        They are no records.
+    NewerLog
+        A row is of a kind that this version does not know.
+    """
+    try:
+        return decode(rows, Seen())
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise CorruptLog(
+            f"{path} is damaged: rows from position {rows['position'][0]} on are no records "
+            f"({type(error).__name__}: {error}); {RESTORE}"
+        ) from None

@@ -1,0 +1,68 @@
+"""lease: whether the lease of a store is one, and not of a coordinator that cannot be."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import msgspec
+
+from coordinator.lease import Holder
+from coordinator.log import CorruptLog
+
+AHEAD_MAX_MS = 86_400_000
+"""No lease lives for a day; a clock may be some hours wrong."""
+REMEDY = (
+    "see that no coordinator has the store, then remove the file: the log alone decides who writes"
+)
+
+
+def read_lease(store: str) -> tuple[str, Holder] | None:
+    """Return the lease file and what it says; None when nobody has the store.
+
+    Raises
+    ------
+    CorruptLog
+        It is no lease.
+    """
+    path = os.path.join(store, "_lease.json")
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CorruptLog(f"{path} cannot be read ({error}): {REMEDY}") from None
+    try:
+        return path, msgspec.json.decode(content, type=Holder)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptLog(f"{path} is damaged ({error}): {REMEDY}") from None
+
+
+def check_lease(lease: tuple[str, Holder] | None, epoch: int, now_ms: int) -> None:
+    """Refuse a lease that was read before the log, and says more than the log or the clock can.
+
+    Parameters
+    ----------
+    epoch
+        The log's coordinator epoch.
+
+    Raises
+    ------
+    CorruptLog
+        It is of a coordinator that never claimed the log, or ends in more than a day.
+    """
+    if lease is None:
+        return
+    path, holder = lease
+    if holder.coordinator_epoch > epoch:
+        raise CorruptLog(
+            f"{path} is of coordinator epoch {holder.coordinator_epoch}, the log's last one is "
+            f"{epoch}: it is of another store, or the log has lost rows; {REMEDY}"
+        )
+    if holder.expires_ms > now_ms + AHEAD_MAX_MS:
+        try:
+            until = str(datetime.fromtimestamp(holder.expires_ms / 1000, UTC))
+        except (ValueError, OverflowError, OSError):
+            until = f"{holder.expires_ms} ms"
+        raise CorruptLog(f"{path} ends at {until}, more than a day from now: {REMEDY}")

@@ -1,0 +1,125 @@
+"""targets: whether the whole targets that the log names are there, with their digests."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.digest import digest
+from coordinator.log import CorruptLog, NoLog
+from coordinator.progress import task
+from coordinator.records import TargetMetadata
+from coordinator.repair import RESTORE
+from coordinator.state import State
+from coordinator.table_files import DataFile, TableFiles, read_table_files
+from coordinator.verify.data_files import read_pieces
+
+ROWS = ("member_id", "topic_id", "first_partition", "partition_count")
+KEYS = ("group_id", "assignment_epoch")
+REMEDY = (
+    f"{RESTORE}; without it members keep what they have, and a coordinator computes another target"
+)
+
+
+def check_targets(store: str, installed: list[TargetMetadata], state: State) -> int:
+    """Check the targets that records name; those past the retention may be gone.
+
+    Parameters
+    ----------
+    installed
+        The records, in order.
+    state
+        What the log comes to: says which targets are in force.
+
+    Returns
+    -------
+    int
+        How many there are.
+
+    Raises
+    ------
+    CorruptLog
+        One in force is not there, or any has other rows than its record says.
+    """
+    folder = os.path.join(store, "targets")
+    try:
+        table = read_table_files(folder)
+    except NoLog:
+        table = TableFiles(folder)
+    files = _by_target(table)
+    needed = [group.installed for group in state.groups.values()]
+    found = 0
+    with task("verify: targets", len(installed)) as progress:
+        for record in installed:
+            there = files.get((record.group_id, str(record.assignment_epoch)), [])
+            found += _check(table, there, record, in_force=any(record is one for one in needed))
+            progress.advance()
+    return found
+
+
+def _by_target(table: TableFiles) -> dict[tuple[str | None, str | None], list[DataFile]]:
+    found: dict[tuple[str | None, str | None], list[DataFile]] = {}
+    for file in table.files.values():
+        group_id, epoch = (file.partition.get(key) for key in KEYS)
+        found.setdefault((group_id, epoch), []).append(file)
+    return found
+
+
+def _check(
+    table: TableFiles, files: list[DataFile], record: TargetMetadata, *, in_force: bool
+) -> bool:
+    """Check one target; returns whether it is there."""
+    what = (
+        f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch}, "
+        f"run {record.computation_id!r}, in {table.folder}"
+    )
+    rows = _rows(table, files, str(record.computation_id))
+    if not len(rows) and record.ranges and not in_force:
+        return False
+    if len(rows) != record.ranges:
+        raise CorruptLog(f"{what} has {len(rows)} rows of {record.ranges}: {REMEDY}")
+    found = digest(rows)
+    if found != record.digest:
+        raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}: {REMEDY}")
+    if twice := _twice(rows):
+        raise CorruptLog(f"{what} gives {twice} to two members: {REMEDY}")
+    return True
+
+
+def _rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Table:
+    """Return the rows of a run."""
+    schema = pa.schema(
+        [(name, pa.int32() if "partition" in name else pa.string()) for name in ROWS]
+    )
+    pieces = [schema.empty_table()]
+    for file in sorted(files, key=lambda file: file.name):
+        path = table.path(file)
+        try:
+            for piece in read_pieces(path, file):
+                mine = piece.filter(pc.equal(piece["run_id"], run_id))
+                pieces.append(mine.select(ROWS).cast(schema))
+        except FileNotFoundError:
+            if file.name in read_table_files(table.folder).files:
+                raise CorruptLog(f"{path} is missing: {REMEDY}") from None
+            # else `muster compact` has dropped it meanwhile
+        except (KeyError, pa.ArrowException) as error:
+            raise CorruptLog(f"{path} is damaged: {error}; {REMEDY}") from None
+    return pa.concat_tables(pieces).combine_chunks()
+
+
+def _twice(rows: pa.Table) -> str:
+    """Return a partition that is in two ranges, in words; "" when there is none."""
+    topics = rows["topic_id"].combine_chunks().dictionary_encode()
+    topic = topics.indices.to_numpy()
+    first = rows["first_partition"].to_numpy().astype(np.int64)
+    end = first + rows["partition_count"].to_numpy()
+    order = np.lexsort((first, topic))
+    topic, first, end = topic[order], first[order], end[order]
+    overlaps = np.flatnonzero((topic[1:] == topic[:-1]) & (first[1:] < end[:-1]))
+    if not len(overlaps):
+        return ""
+    at = int(overlaps[0]) + 1
+    return f"partition {first[at]} of topic id {topics.dictionary[int(topic[at])].as_py()!r}"
