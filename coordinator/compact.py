@@ -29,6 +29,7 @@ from coordinator.log import LogError
 from coordinator.parts import parts_of
 from coordinator.records import GroupMetadata, TargetMetadata
 from coordinator.source import every_group
+from coordinator.store_marks import refuse_copy
 from coordinator.tables import BusyError
 from coordinator.target_table import alone, files_with_runs, path_of
 
@@ -70,6 +71,7 @@ def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compa
         The live coordinator does not answer, or others write targets all the time.
     """
     root = os.path.abspath(store)
+    refuse_copy(root)
     before = len(parts_of(table(root)))
     by = _pack(root, config, now_ms)
     after = len(parts_of(table(root)))

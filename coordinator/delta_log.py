@@ -26,6 +26,7 @@ from coordinator.records import Record, TargetMetadata
 from coordinator.repair import damaged, log_folder, remains, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
+from coordinator.store_marks import refuse_copy, refuse_incomplete
 from coordinator.targets import WholeTarget
 
 TRIES = 20
@@ -245,6 +246,19 @@ def root_of(store: str | os.PathLike[str]) -> str:
     Raises
     ------
     ConfigError
+        It can be no folder of ours, or it is a backup, or a copy that is not whole.
+    """
+    root = folder_of(store)
+    refuse_copy(root)
+    return root
+
+
+def folder_of(store: str | os.PathLike[str]) -> str:
+    """Return the root path of a store.
+
+    Raises
+    ------
+    ConfigError
         It can be no folder of ours.
     """
     remedy = "name a folder of its own, or None to keep nothing"
@@ -267,7 +281,10 @@ def table(store: str | os.PathLike[str]) -> DeltaTable:
     ------
     NoLog, CorruptLog, NewerLog
         There is none, it cannot be read, or it is of a newer version.
+    ConfigError
+        It is a copy that is not whole.
     """
+    refuse_incomplete(os.path.abspath(store))
     return load(Disk(), os.path.join(os.path.abspath(store), "log"))
 
 

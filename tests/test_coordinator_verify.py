@@ -187,7 +187,7 @@ def test_what_no_coordinator_writes_is_named_by_its_position(tmp_path, forged):
     with pytest.raises(CorruptLog, match=what) as error:
         verify(tmp_path)
     assert f"position {12 + len(records)}: " in str(error.value)
-    assert f"at position {11 + len(records)}" in str(error.value)
+    assert f"muster restore --to {11 + len(records)}" in str(error.value)
 
 
 def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):

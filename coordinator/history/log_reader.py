@@ -33,8 +33,8 @@ AsOf: TypeAlias = int | datetime | str | None
 """A position of the log, a time, the text of one, or None: now."""
 
 
-def parse_as_of(text: str) -> int | datetime:
-    """Read --as-of: a position is a whole number, a time is ISO 8601, in UTC unless it says.
+def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
+    """Read an option: a position is a whole number, a time is ISO 8601, in UTC unless it says.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def parse_as_of(text: str) -> int | datetime:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise SpecError(
-            f"--as-of {text!r} is neither a position nor a time: give a whole number, or a time "
+            f"{option} {text!r} is neither a position nor a time: give a whole number, or a time "
             f"such as 2026-03-01T12:00:00Z"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

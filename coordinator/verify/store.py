@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from coordinator.clock import wall_ms
 from coordinator.columns import SCHEMA
 from coordinator.config import ConfigError
-from coordinator.delta_log import root_of
+from coordinator.delta_log import folder_of
 from coordinator.delta_table import APP, FORMAT, FORMAT_PROPERTY
 from coordinator.errors import IllegalStateError
 from coordinator.failures import one_line
@@ -24,7 +24,9 @@ from coordinator.records import Record, TargetMetadata
 from coordinator.repair import RESTORE
 from coordinator.replay import replay
 from coordinator.state import State
+from coordinator.store_marks import refuse_incomplete
 from coordinator.table_files import TableFiles, read_table_files
+from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import Numbered, in_order, read_pieces
 from coordinator.verify.decoding import records
 from coordinator.verify.invariants import Contradiction, Invariants
@@ -71,11 +73,36 @@ def verify(store: str | os.PathLike[str]) -> Verified:
     ConfigError, NoLog, NewerLog
         There is no store of ours, or it is of a newer version.
     """
-    root = root_of(store)
+    root = open_store(store)
+    check_sums(root)
+    return verify_tables(root)
+
+
+def open_store(store: str | os.PathLike[str]) -> str:
+    """Return the root of a store that is to be read.
+
+    Raises
+    ------
+    ConfigError, NoLog
+        There is none, or it is a copy that is not whole.
+    """
+    root = folder_of(store)
     if not os.path.isdir(root):
         raise NoLog(
             f"there is no store in {root}: name the folder that a coordinator was opened with"
         )
+    refuse_incomplete(root)
+    return root
+
+
+def verify_tables(root: str) -> Verified:
+    """Check the tables and the lease of a store, of a copy too that is just being made.
+
+    Raises
+    ------
+    CorruptLog, ConfigError, NoLog, NewerLog
+        As for `verify`.
+    """
     # What the log has to agree with is read before it: it only grows.
     lease = read_lease(root)
     snapshots = Snapshots(root)
@@ -256,6 +283,6 @@ class Walk:
             replay(self.state, record)
         except (Contradiction, IllegalStateError) as error:
             raise CorruptLog(
-                f"{path}, position {position}: {error}; restore the store as it was at position "
-                f"{position - 1}"
+                f"{path}, position {position}: {error}; restore the store as it was before: "
+                f"muster restore --to {position - 1}"
             ) from None

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator import target_table
 from coordinator.digest import digest
-from coordinator.log import CorruptLog, NoLog
+from coordinator.log import CorruptLog, LostTarget, NoLog
 from coordinator.progress import task
 from coordinator.records import TargetMetadata
 from coordinator.repair import RESTORE
@@ -84,9 +85,19 @@ def _check(
     found = digest(rows)
     if found != record.digest:
         raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}: {REMEDY}")
+    if in_force:
+        _load(os.path.dirname(table.folder), record)
     if twice := _twice(rows):
         raise CorruptLog(f"{what} gives {twice} to two members: {REMEDY}")
     return True
+
+
+def _load(store: str, record: TargetMetadata) -> None:
+    """See that a coordinator would find a target, at the version that the record names."""
+    try:
+        target_table.load(store, record)
+    except (LostTarget, OSError) as error:
+        raise CorruptLog(f"{error}: {REMEDY}") from None
 
 
 def _rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Table:

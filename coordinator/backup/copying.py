@@ -1,0 +1,253 @@
+"""copying: the tables of a store up to a position, while a coordinator may be writing them.
+
+The snapshots are looked at first, then the log, then the targets: what is looked at later has all
+that the earlier needs. When packing replaces files while they are copied, the newer version is
+copied instead; rows are never deleted, so it has the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, Schema, Transaction
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from coordinator.backup.destination import copy_file
+from coordinator.columns import SCHEMA
+from coordinator.delta_table import APP, Table, transact
+from coordinator.disk import Disk
+from coordinator.log import CommitFailed, CorruptLog, NoLog
+from coordinator.parts import SNAPSHOT, write_part
+from coordinator.progress import task
+from coordinator.records import TargetMetadata
+from coordinator.repair import RESTORE
+from coordinator.snapshots import SNAPSHOT_SCHEMA
+from coordinator.store_marks import FileSum
+from coordinator.table_files import DataFile, TableFiles, read_table_files
+from coordinator.verify.data_files import Numbered, in_order
+
+TRIES = 10
+"""How often a table is copied anew because its files were replaced meanwhile."""
+NOTED = (
+    "position",
+    "at_ms",
+    "kind",
+    "tombstone",
+    "group_id",
+    "assignment_epoch",
+    "targets_version",
+)
+
+
+@dataclass(slots=True)
+class Copy:
+    """One copy of a store.
+
+    Parameters
+    ----------
+    source, to
+        Their roots.
+    until
+        The last position that is copied; None is the newest.
+    sums
+        What a backup says of its files; None for another store.
+
+    Attributes
+    ----------
+    position, at_ms
+        Of the last row that was copied.
+    coordinator_epoch
+        Of the source's last claim.
+    files, bytes
+        Data files.
+    """
+
+    source: str
+    to: str
+    until: int | None = None
+    sums: dict[str, FileSum] | None = None
+    position: int = 0
+    at_ms: int = 0
+    coordinator_epoch: int = 0
+    files: int = 0
+    bytes: int = 0
+    _named: set[tuple[str, str]] = field(default_factory=set)
+    """The targets that records of the copy name: group and assignment epoch, as partitions."""
+
+    def make(self) -> None:
+        """Copy everything.
+
+        Raises
+        ------
+        CorruptLog
+            A file is missing or damaged.
+        CommitFailed
+            Files were replaced faster than they could be copied.
+        OSError
+            The disk is full, or cannot be read or written.
+        """
+        snapshots = self._opened("snapshots")
+        self._copy_log()
+        if snapshots is not None:
+            self._copy_snapshots(snapshots)
+        if self._named:
+            self._copy_targets()
+
+    def _copy_log(self) -> None:
+        os.makedirs(os.path.join(self.to, "log"))
+        for _ in range(TRIES):
+            log = read_table_files(os.path.join(self.source, "log"))
+            parts = in_order(log, list(log.files.values()))
+            position = parts[-1].last if parts else 0
+            position = position if self.until is None else min(position, self.until)
+            wanted = [part for part in parts if part.first <= position]
+            whole = [part.file for part in wanted if part.last <= position]
+            try:
+                cut = [self._cut(part, position) for part in wanted if part.last > position]
+            except FileNotFoundError:
+                continue  # it was packed meanwhile
+            if self._copied(log, "log", whole):
+                break
+            for action in cut:
+                os.unlink(os.path.join(self.to, "log", action.path))
+        else:
+            raise self._too_fast("log")
+        self.position, self.coordinator_epoch = position, log.writers.get(APP, 0)
+        actions = [*map(_add, whole), *cut]
+        table = Table(os.path.join(self.to, "log"), Disk(), transact, sync=True)
+        table.open(SCHEMA)
+        table.commit(actions, self.coordinator_epoch)
+        self._read_last(table.path, actions)
+
+    def _cut(self, part: Numbered, position: int) -> AddAction:
+        """Write the rows of a file up to a position."""
+        try:
+            rows = pq.ParquetFile(part.path, page_checksum_verification=True).read()
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptLog(f"{part.path} cannot be read: {error}: {RESTORE}") from None
+        kept = rows.filter(pc.less_equal(rows["position"], position))
+        self.files += 1
+        return write_part(Disk(), os.path.join(self.to, "log"), kept, sync=True)
+
+    def _read_last(self, folder: str, actions: Iterable[AddAction]) -> None:
+        """Note when the last row was written, and which targets the rows of the copy name."""
+        for action in actions:
+            path = os.path.join(folder, action.path)
+            try:
+                with pq.ParquetFile(path) as file:
+                    names = [name for name in NOTED if name in file.schema_arrow.names]
+                    rows = file.read(columns=names)
+            except (OSError, pa.ArrowException) as error:
+                raise CorruptLog(f"{path} cannot be read: {error}: {RESTORE}") from None
+            if rows["position"][-1].as_py() == self.position:
+                self.at_ms = rows["at_ms"][-1].as_py()
+            if "targets_version" not in names:
+                continue
+            whole = pc.and_(
+                pc.equal(rows["kind"], TargetMetadata.kind), pc.is_valid(rows["targets_version"])
+            )
+            for row in rows.filter(whole).select(["group_id", "assignment_epoch"]).to_pylist():
+                self._named.add((row["group_id"], str(row["assignment_epoch"])))
+
+    def _copy_snapshots(self, table: TableFiles) -> None:
+        """Copy the snapshots that are not ahead; one that is dropped meanwhile is not needed."""
+        actions = []
+        files: dict[str, list[DataFile]] = {}
+        for file in table.files.values():
+            files.setdefault(str(file.partition.get(SNAPSHOT)), []).append(file)
+        for position, parts in sorted(files.items()):
+            ours = position.isdigit() and int(position) <= self.position
+            if ours and self._copied(table, "snapshots", parts):
+                actions += [_add(part) for part in parts]
+        if actions:
+            copy = Table(os.path.join(self.to, "snapshots"), Disk(), transact, sync=True)
+            os.makedirs(copy.path, exist_ok=True)
+            copy.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
+            copy.commit(actions, self.coordinator_epoch)
+
+    def _copy_targets(self) -> None:
+        for _ in range(TRIES):
+            table = self._opened("targets")
+            if table is None:
+                return  # all are past their retention, or lost: the log has who was assigned what
+            files = [file for file in table.files.values() if _target(file) in self._named]
+            if self._copied(table, "targets", files):
+                break
+        else:
+            raise self._too_fast("targets")
+        folder = os.path.join(self.to, "targets")
+        os.makedirs(folder, exist_ok=True)
+        # One commit: a record names a version, and an early one must not be there without its rows.
+        create_table_with_add_actions(
+            folder,
+            Schema.from_json(str(table.metadata["schemaString"])),
+            [_add(file) for file in files],
+            mode="error",
+            partition_by=list(table.metadata.get("partitionColumns") or []),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(app, n) for app, n in sorted(table.writers.items())]
+            ),
+        )
+
+    def _opened(self, name: str) -> TableFiles | None:
+        try:
+            return read_table_files(os.path.join(self.source, name))
+        except NoLog:
+            return None
+
+    def _copied(self, table: TableFiles, name: str, files: list[DataFile]) -> bool:
+        """Copy data files; False when the table's writer replaced one of them meanwhile."""
+        copied: list[tuple[str, int]] = []
+        with task(f"copying {name}", sum(file.bytes for file in files)) as progress:
+            for file in files:
+                path = os.path.join(self.to, name, file.name)
+                wanted = None
+                if self.sums is not None:
+                    wanted = self.sums.get(f"{name}/{file.name}")
+                    if wanted is None:
+                        raise CorruptLog(
+                            f"the backup {self.source} does not know {table.path(file)}: "
+                            f"use another copy"
+                        )
+                try:
+                    copy_file(table.path(file), path, file.bytes, wanted)
+                except FileNotFoundError:
+                    if file.name in read_table_files(table.folder).files:
+                        raise CorruptLog(f"{table.path(file)} is missing: {RESTORE}") from None
+                    for done, _ in copied:
+                        os.unlink(done)
+                    return False
+                copied.append((path, file.bytes))
+                progress.advance(file.bytes)
+        self.files += len(copied)
+        self.bytes += sum(size for _, size in copied)
+        return True
+
+    def _too_fast(self, name: str) -> CommitFailed:
+        return CommitFailed(
+            f"the files of {self.source}/{name} were replaced {TRIES} times while they were "
+            f"copied: raise log.files_kept_ms, which is how long replaced files stay"
+        )
+
+
+def _add(file: DataFile) -> AddAction:
+    """Return what a commit of the copy says of a data file."""
+    said = file.add
+    written_ms = int(said.get("modificationTime") or 0)
+    stats = str(said.get("stats") or "{}")
+    # delta-rs codes the path for the commit: it is given as the file system has it.
+    return AddAction(
+        file.name, file.bytes, file.partition, written_ms, data_change=True, stats=stats
+    )
+
+
+def _target(file: DataFile) -> tuple[str, str]:
+    found = file.partition
+    return str(found.get("group_id")), str(found.get("assignment_epoch"))

@@ -1,0 +1,147 @@
+"""destination: the folder of a copy: empty at first, marked until whole, or left as found."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coordinator.config import ConfigError
+from coordinator.disk import Disk
+from coordinator.log import CorruptLog
+from coordinator.store_marks import INCOMPLETE, FileSum
+
+CHUNK = 1 << 20
+
+
+@contextmanager
+def new_store(path: str, source: str, what: str) -> Iterator[str]:
+    """Yield the folder of a copy; it is whole when the block ends, and empty again if it fails.
+
+    Parameters
+    ----------
+    source
+        The store that is copied: the modes of its folders and files are kept.
+    what
+        What is being made, for those that find it half-way.
+
+    Raises
+    ------
+    ConfigError
+        The destination is no folder, not empty, or inside the source.
+    """
+    root = _checked(path, source)
+    made = not os.path.isdir(root)
+    disk, mark = Disk(), os.path.join(root, INCOMPLETE)
+    mode = stat.S_IMODE(os.stat(source).st_mode)
+    os.makedirs(root, exist_ok=True)
+    os.chmod(root, mode)
+    _mark(mark, what)
+    disk.sync(root)
+    try:
+        yield root
+        _keep_modes(root, source)
+        _sync_all(root)
+        disk.remove(mark)
+        disk.sync(root)
+    except BaseException:
+        _empty(root, mark, remove=made)
+        raise
+
+
+def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSum:
+    """Copy a file and return what it is.
+
+    Parameters
+    ----------
+    size
+        As the commit says.
+    wanted
+        What a backup says of it.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    CorruptLog
+        It is another one than the commit or the backup says.
+    """
+    digest, count = hashlib.sha256(), 0
+    with open(source, "rb") as file:
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        with open(to, "wb") as copy:
+            while chunk := file.read(CHUNK):
+                copy.write(chunk)
+                digest.update(chunk)
+                count += len(chunk)
+    shutil.copymode(source, to)
+    found = FileSum(count, digest.hexdigest())
+    if count != size:
+        raise CorruptLog(
+            f"{source} is damaged: it has {count} bytes, its commit says {size}; use another copy"
+        )
+    if wanted is not None and found != wanted:
+        raise CorruptLog(
+            f"{source} is damaged: its check sum is not the backup's; use another copy"
+        )
+    return found
+
+
+def _checked(path: str, source: str) -> str:
+    text = str(path)
+    if not text or "\0" in text or "://" in text:
+        raise ConfigError(f"the destination {text!r} is no folder: name one, or a mounted one")
+    root, inside = os.path.realpath(text), os.path.realpath(source)
+    if root == inside or root.startswith(inside + os.sep):
+        raise ConfigError(f"the destination {text} is inside {source}: name a folder elsewhere")
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise ConfigError(f"the destination {text} is a file: name a folder that is empty or new")
+    if os.path.isdir(root) and (names := sorted(os.listdir(root))):
+        half = INCOMPLETE in names
+        why = "has a copy that ended half-way: remove it" if half else f"is not empty ({names[0]})"
+        raise ConfigError(f"the destination {text} {why}; name a folder that is empty or new")
+    return root
+
+
+def _mark(path: str, what: str) -> None:
+    with open(path, "x", encoding="utf-8") as file:  # another one may be at work here
+        file.write(f"{what} (process {os.getpid()})\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep_modes(root: str, source: str) -> None:
+    """Give folders and files the modes that they have in the source."""
+    folder = stat.S_IMODE(os.stat(os.path.join(source, "log")).st_mode)
+    log = os.path.join(source, "log", "_delta_log")
+    newest = max((name for name in os.listdir(log) if name.endswith(".json")), default=None)
+    file = stat.S_IMODE(os.stat(os.path.join(log, newest) if newest else source).st_mode) & 0o666
+    for at, _, names in os.walk(root):
+        if at != root:
+            os.chmod(at, folder)
+        for name in names:
+            os.chmod(os.path.join(at, name), file)
+
+
+def _sync_all(root: str) -> None:
+    disk = Disk()
+    for at, _, names in os.walk(root, topdown=False):
+        for name in names:
+            disk.sync(os.path.join(at, name))
+        disk.sync(at)
+
+
+def _empty(root: str, mark: str, *, remove: bool) -> None:
+    """Remove what was made; the mark goes last."""
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path != mark:
+            os.unlink(path)
+    os.unlink(mark)
+    if remove:
+        os.rmdir(root)

@@ -1,0 +1,125 @@
+"""restore: a new store from a backup or another store, as of a position or a time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+
+from coordinator.backup.copying import Copy
+from coordinator.backup.destination import new_store
+from coordinator.clock import wall_ms
+from coordinator.config import ConfigError
+from coordinator.delta_log import DeltaLog
+from coordinator.history.log_reader import AsOf, Reading, parse_as_of, shown_time
+from coordinator.log import CorruptLog
+from coordinator.store_marks import read_backup
+from coordinator.table_files import read_table_files
+from coordinator.verify.backup_sums import check_sums
+from coordinator.verify.data_files import in_order
+from coordinator.verify.store import open_store, verify_tables
+
+BATCH = ["position", "at_ms", "coordinator_epoch"]
+"""Rows that were written together have the same time and epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A store that was made.
+
+    Attributes
+    ----------
+    position, at
+        Of the last row of the past that it has; a claim of its own follows.
+    coordinator_epoch
+        Of that claim: higher than any before in the source.
+    """
+
+    store: str
+    position: int
+    at: str
+    coordinator_epoch: int
+    files: int
+    bytes: int
+    verified: bool
+
+
+def restore(
+    source: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    to: AsOf = None,
+    *,
+    check: bool = True,
+) -> Restored:
+    """Make a new store as another one, or its backup, was at a position or a time.
+
+    Its log ends with a claim of its own, so whoever knew the old epochs is fenced there.
+
+    Parameters
+    ----------
+    to
+        None is the newest.
+    check
+        Whether the new store is verified before it is called whole.
+
+    Raises
+    ------
+    ConfigError, SpecError, NoLog, NewerLog
+        There is no such backup or position, or the folder cannot be taken; nothing was changed.
+    CorruptLog
+        The source is damaged; nothing is left behind.
+    """
+    to = parse_as_of(to, "--to") if isinstance(to, str) else to
+    root = open_store(source)
+    backup = read_backup(root)
+    check_sums(root, "/_delta_log/")  # data files are compared as they are copied
+    reading = Reading(root, to)
+    if isinstance(to, int):
+        _refuse_half_batch(root, reading.position)
+    until = None if to is None else reading.position
+    sums = None if backup is None else backup.files
+    with new_store(str(store), root, f"a store restored from {root}") as made:
+        copy = Copy(root, made, until, sums)
+        copy.make()
+        log = DeltaLog(made)
+        epoch = log.claim("restore", "", wall_ms())
+        log.close()
+        at = shown_time(copy.at_ms)
+        if check:
+            verify_tables(made)
+    return Restored(made, copy.position, at, epoch, copy.files, copy.bytes, check)
+
+
+def _refuse_half_batch(root: str, position: int) -> None:
+    """Refuse a position in the middle of rows that were written together, all or none.
+
+    Raises
+    ------
+    ConfigError
+        The message names the positions before and after.
+    """
+    log = read_table_files(os.path.join(root, "log"))
+    for part in in_order(log, list(log.files.values())):
+        if not part.first <= position < part.last:
+            continue
+        try:
+            rows = pq.read_table(part.path, columns=BATCH, partitioning=None)
+        except OSError as error:
+            raise CorruptLog(f"{part.path} cannot be read: {error}: use another copy") from None
+        keys = list(zip(*(rows[name].to_pylist() for name in BATCH[1:]), strict=True))
+        at = position - part.first
+        if keys[at] != keys[at + 1]:
+            return
+        first = at
+        while first > 0 and keys[first - 1] == keys[at]:
+            first -= 1
+        last = at
+        while last + 1 < len(keys) and keys[last + 1] == keys[at]:
+            last += 1
+        before = part.first + first - 1
+        raise ConfigError(
+            f"position {position} is in the middle of what was written at once, positions "
+            f"{before + 1} to {part.first + last}: give --to {part.first + last}"
+            + (f", or {before}" if before else "")
+        )

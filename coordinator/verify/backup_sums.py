@@ -1,0 +1,40 @@
+"""backup_sums: whether a backup has the files that it lists, with their check sums."""
+
+from __future__ import annotations
+
+import os
+
+from coordinator.log import CorruptLog
+from coordinator.progress import task
+from coordinator.store_marks import read_backup, sum_of
+
+
+def check_sums(store: str, among: str = "") -> None:
+    """Compare the files of a backup with its list; of another store nothing is checked.
+
+    Parameters
+    ----------
+    among
+        What the paths have that are compared; "" is all of them.
+
+    Raises
+    ------
+    CorruptLog
+        A file is missing, or another one.
+    """
+    backup = read_backup(store)
+    if backup is None:
+        return
+    files = {name: wanted for name, wanted in backup.files.items() if among in name}
+    with task("verify: check sums", len(files)) as progress:
+        for name, wanted in sorted(files.items()):
+            path = os.path.join(store, name)
+            try:
+                found = sum_of(path)
+            except OSError as error:
+                raise CorruptLog(f"{path} cannot be read ({error}): use another backup") from None
+            if found != wanted:
+                raise CorruptLog(
+                    f"{path} is damaged: its check sum is not the backup's; use another backup"
+                )
+            progress.advance()
