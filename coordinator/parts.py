@@ -30,6 +30,9 @@ AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
 
 
+TEXT_MAX = 256
+"""Statistics have no longer texts: each commit has them, and each reader loads them all."""
+
 SNAPSHOT = "snapshot_position"
 """The column by which the table of snapshots is partitioned."""
 
@@ -170,12 +173,22 @@ def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")
 
 
+def _min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value; None where there is none, or a long text."""
+    if name not in rows.column_names:
+        return None
+    found = pc.min_max(rows.column(name)).as_py()
+    long = any(isinstance(text, str) and len(text) > TEXT_MAX for text in found.values())
+    return None if long or found["max"] is None else (found["min"], found["max"])
+
+
 def _statistics(rows: pa.Table) -> dict[str, Any]:
     """Return least and greatest values: readers skip files by them."""
     least, greatest = {}, {}
-    for name in ("coordinator_epoch", "position", "at_ms"):
-        found = pc.min_max(rows.column(name)).as_py()
-        least[name], greatest[name] = found["min"], found["max"]
+    for name in ("coordinator_epoch", "position", "at_ms", "kind", "group_id"):
+        found = _min_max(rows, name)
+        if found is not None:
+            least[name], greatest[name] = found
     for values in (least, greatest):
         at = datetime.fromtimestamp(values["at_ms"] / 1000, UTC)
         values["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -61,9 +61,8 @@ def register(
         There is no store, or the position or time is outside of its log.
     """
     reading = Reading(store, as_of)
-    create, prefix = "CREATE OR REPLACE TEMPORARY VIEW", ""
+    prefix = "" if catalog is None else f"{catalog}."
     if catalog is not None:
-        create, prefix = "CREATE OR REPLACE VIEW", f"{catalog}."
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}")
     texts = _texts()
     names = {name: prefix + name for name in texts}
@@ -73,7 +72,11 @@ def register(
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
     names["position"] = str(NEWEST if as_of is None else reading.position)
     for name in TopologicalSorter(wanted).static_order():
-        spark.sql(f"{create} {names[name]} AS {texts[name].substitute(names)}")
+        text = texts[name].substitute(names)
+        if catalog is not None:
+            spark.sql(f"CREATE OR REPLACE VIEW {names[name]} AS {text}")
+        else:  # it keeps its plan: as text, Spark would analyse it again wherever it is read
+            spark.sql(text).createOrReplaceTempView(name)
     spark.sql(EXPLODE)
 
 

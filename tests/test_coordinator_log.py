@@ -11,9 +11,10 @@ from lives import life, replayed
 from log_records import RECORDS, anything
 
 from coordinator.columns import SCHEMA, encode
+from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog, read, table
 from coordinator.log import Batch, Fenced, MemoryLog, NewerLog, NoLog, Storage, merged
-from coordinator.records import KINDS, GroupMetadata, MembersAdvanced
+from coordinator.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
 from coordinator.rows import Seen, batches, decode
 from coordinator.tables import read_delta
 
@@ -160,3 +161,21 @@ def test_an_unknown_kind_is_refused_by_name(tmp_path):
     rows = rows.set_column(rows.column_names.index("kind"), "kind", pa.array(kinds))
     with pytest.raises(NewerLog, match="position 7 of the log is a record of kind 'share_group'"):
         list(batches(rows, Seen()))
+
+
+def test_readers_skip_files_by_group_and_kind(tmp_path):
+    """What the table says of a data file holds for every row of it; long ids are left out."""
+    log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
+    log.claim("me", "", 1)
+    log.append([GroupMetadata("b", 1, 0), GroupMetadata("ä", 1, 0), TopicChanged("t", "i", 1)], 2)
+    log.append([GroupMetadata("long" * 100, 1, 0)], 3)
+    said = pa.table(table(tmp_path).get_add_actions(flatten=True)).to_pylist()
+    found = sorted(
+        (one["min.position"], one["min.kind"], one["min.group_id"], one["max.group_id"])
+        for one in said
+    )
+    assert found == [
+        (1, "claim", None, None),
+        (2, "group_metadata", "b", "ä"),
+        (5, "group_metadata", None, None),
+    ]

@@ -1,7 +1,7 @@
 -- A step of `assignment_history`: why a target gives and takes. Its reasons are those of all group
 -- epochs that it took in; its member is theirs, if they have but one.
 WITH told AS (
-    SELECT position, target_position,
+    SELECT group_id, position, target_position,
         concat(reason, CASE
             WHEN size(topics_changed) > 3 THEN concat(
                 ' (', array_join(slice(topics_changed, 1, 3), '; '),
@@ -12,10 +12,11 @@ WITH told AS (
         END) AS reason,
         -- The member of these was only the first to send a heartbeat after.
         IF(reason IN ('topics changed', 'finishing moves'), NULL, member_id) AS member_id
-    FROM $epochs
+    FROM $begun_epochs
     WHERE target_position IS NOT NULL
 )
 SELECT
+    group_id,
     target_position,
     array_join(array_distinct(transform(
         sort_array(collect_set(struct(position, reason))), one -> one.reason
@@ -23,4 +24,4 @@ SELECT
     IF(count(member_id) = count(*) AND min(member_id) = max(member_id), min(member_id), NULL)
         AS member_id
 FROM told
-GROUP BY target_position
+GROUP BY group_id, target_position

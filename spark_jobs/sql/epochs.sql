@@ -1,64 +1,28 @@
 -- The group epochs of all groups: one row each, with what began it and which target took it in.
 -- Groups that were deleted are here too; a group of the same name begins again with small epochs.
-WITH marks AS (
-    SELECT group_id, kind, tombstone, position, recorded_at, epoch, reason, member_id,
-        assignment_epoch, assignor, moved, partial,
-        IF(member_id IS NULL, NULL, max(IF(kind = 'member_metadata' AND NOT tombstone, struct(
-            position, client_id, client_host, instance_id
-        ), NULL)) OVER (PARTITION BY group_id, member_id ORDER BY position)) AS who,
-        count_if(kind = 'group_metadata' AND tombstone)
-            OVER (PARTITION BY group_id ORDER BY position) AS life,
-        lag(position) OVER (PARTITION BY group_id, kind ORDER BY position) AS before
+WITH behind AS (
+    SELECT group_id, kind, position,
+        max(IF(kind = 'member_metadata', struct(position, instance_id, client_id, client_host), NULL))
+            OVER (PARTITION BY group_id, member_id ORDER BY position) AS client
     FROM $log
-    WHERE kind IN ('group_metadata', 'target_assignment_metadata', 'member_metadata')
-),
-numbered AS (
-    -- What took an epoch in is the first target computed for it or for a later one.
-    SELECT group_id, kind, position, recorded_at, epoch, reason, member_id, who, before,
-        min(IF(kind != 'target_assignment_metadata', NULL, struct(
-            assignment_epoch, position, recorded_at, nullif(assignor, '') AS assignor, moved, partial
-        ))) OVER (
-            PARTITION BY group_id, life ORDER BY coalesce(epoch, assignment_epoch) DESC
-        ) AS target
-    FROM marks
-    WHERE NOT tombstone AND kind != 'member_metadata'
-),
-begun AS (
-    SELECT group_id, position, recorded_at, epoch, reason, member_id, who, target,
-        IF(reason = 'topics changed', coalesce(before, 0), NULL) AS topics_seen
-    FROM numbered
-    WHERE kind = 'group_metadata'
-),
-told AS (
-    SELECT begun.group_id, begun.position, recorded_at, epoch, reason, member_id, who, target,
-        topics_seen,
-        transform(
-            sort_array(collect_set(struct(changes.position, changes.change))), one -> one.change
-        ) AS topics_changed
-    FROM begun
-    LEFT JOIN $topic_changes AS changes
-        ON begun.group_id = changes.group_id
-        AND changes.position BETWEEN begun.topics_seen AND begun.position
-        AND changes.subscribed_at < begun.position
-    GROUP BY begun.group_id, begun.position, recorded_at, epoch, reason, member_id, who, target,
-        topics_seen
+    WHERE kind IN ('group_metadata', 'member_metadata') AND member_id IS NOT NULL AND NOT tombstone
 )
 SELECT
-    group_id,
-    epoch AS group_epoch,
-    position,
+    epochs.group_id,
+    group_epoch,
+    epochs.position,
     recorded_at,
     reason,
     member_id,
-    who.instance_id,
-    who.client_id,
-    who.client_host,
-    IF(topics_seen IS NULL, NULL, topics_changed) AS topics_changed,
-    target.assignment_epoch,
-    target.position AS target_position,
-    -- Of a target that took in several epochs the rest stands with the one it was computed for.
-    IF(epoch = target.assignment_epoch, target.recorded_at, NULL) AS computed_at,
-    IF(epoch = target.assignment_epoch, target.assignor, NULL) AS assignor,
-    IF(epoch = target.assignment_epoch, target.moved, NULL) AS moved,
-    IF(epoch = target.assignment_epoch, target.partial, NULL) AS partial
-FROM told
+    client.instance_id,
+    client.client_id,
+    client.client_host,
+    topics_changed,
+    assignment_epoch,
+    target_position,
+    computed_at,
+    assignor,
+    moved,
+    partial
+FROM $begun_epochs AS epochs
+LEFT JOIN behind ON epochs.group_id = behind.group_id AND epochs.position = behind.position

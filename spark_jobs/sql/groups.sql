@@ -20,19 +20,29 @@ alive AS (
     FROM last
     WHERE NOT coalesce(metadata.tombstone, false) OR position > metadata.position
 ),
+sizes AS (
+    SELECT group_id, state, member_epoch, count(*) AS size
+    FROM $members
+    GROUP BY group_id, state, member_epoch
+),
 counted AS (
     SELECT alive.group_id, group_epoch, assignment_epoch, assignor, partial,
-        count(member_id) AS members,
-        count_if(state = 'STABLE' AND member_epoch = assignment_epoch) AS arrived
+        sum(size) AS members,
+        coalesce(sum(size) FILTER (WHERE state = 'STABLE' AND member_epoch = assignment_epoch), 0)
+            AS arrived
     FROM alive
-    LEFT JOIN $members AS members ON alive.group_id = members.group_id
+    LEFT JOIN sizes ON alive.group_id = sizes.group_id
     GROUP BY alive.group_id, group_epoch, assignment_epoch, assignor, partial
+),
+with_offsets AS (
+    SELECT DISTINCT group_id
+    FROM $offsets
 )
 SELECT
-    group_id,
-    'consumer' AS group_type,
+    coalesce(counted.group_id, with_offsets.group_id) AS group_id,
+    IF(counted.group_id IS NULL, 'classic', 'consumer') AS group_type,
     CASE
-        WHEN members = 0 THEN 'Empty'
+        WHEN coalesce(members, 0) = 0 THEN 'Empty'
         WHEN group_epoch > coalesce(assignment_epoch, -1) THEN 'Assigning'
         WHEN arrived < members THEN 'Reconciling'
         ELSE 'Stable'
@@ -41,9 +51,6 @@ SELECT
     assignment_epoch,
     assignor,
     partial,
-    members
+    coalesce(members, 0) AS members
 FROM counted
-UNION ALL
-SELECT DISTINCT offsets.group_id, 'classic', 'Empty', NULL, NULL, NULL, NULL, 0
-FROM $offsets AS offsets
-LEFT ANTI JOIN alive ON offsets.group_id = alive.group_id
+FULL OUTER JOIN with_offsets ON counted.group_id = with_offsets.group_id

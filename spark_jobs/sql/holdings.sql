@@ -31,8 +31,10 @@ explained AS (
         in_force.newest,
         struct(in_force.target.assignment_epoch AS epoch, causes.reason, causes.member_id) AS target
     FROM held
-    JOIN $in_force AS in_force ON held.position = in_force.position
-    LEFT JOIN $causes AS causes ON in_force.target.position = causes.target_position
+    JOIN $in_force AS in_force
+        ON held.group_id = in_force.group_id AND held.position = in_force.position
+    LEFT JOIN $causes AS causes
+        ON held.group_id = causes.group_id AND in_force.target.position = causes.target_position
 )
 SELECT
     group_id,

@@ -27,6 +27,7 @@ before AS (
     )
 )
 SELECT
+    here.group_id,
     here.position,
     coalesce(here.newest, before.newest) AS newest,
     coalesce(here.target, before.target) AS target

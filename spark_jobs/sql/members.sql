@@ -1,45 +1,54 @@
--- The members of all groups: one row a member, with what it subscribes to and what it owns.
-WITH steps AS (
+-- The members of all groups: one row a member, with what it subscribes to and what it owns. Each
+-- column is a maximum of its own, so that a question about a few of them reads only those.
+WITH told AS (
     -- Members that reach an epoch which changes nothing for them share one row of the log.
-    SELECT group_id, explode(member_ids) AS member_id, position, member_epoch
-    FROM $log
-    WHERE kind = 'members_advanced'
-),
-advanced AS (
-    SELECT group_id, member_id, max(struct(position, member_epoch)) AS step
-    FROM steps
-    GROUP BY group_id, member_id
+    SELECT log.*, coalesce(log.member_id, one) AS name
+    FROM $log AS log LATERAL VIEW OUTER explode(member_ids) AS one
+    WHERE kind IN ('member_metadata', 'current_member_assignment', 'members_advanced')
 ),
 last AS (
-    SELECT group_id, member_id,
-        max(struct(
-            position, tombstone, instance_id, rack_id, client_id, client_host, subscribed_topic_names,
-            subscribed_topic_regex, rebalance_timeout_ms, server_assignor
-        )) FILTER (WHERE kind = 'member_metadata') AS metadata,
-        max(struct(position, tombstone, member_epoch, state, assigned, pending))
-            FILTER (WHERE kind = 'current_member_assignment') AS current
-    FROM $log
-    WHERE kind IN ('member_metadata', 'current_member_assignment')
-    GROUP BY group_id, member_id
+    SELECT group_id, name AS member_id,
+        max_by(tombstone, position) FILTER (WHERE kind = 'member_metadata') AS ended,
+        max_by(instance_id, position) FILTER (WHERE kind = 'member_metadata') AS instance_id,
+        max_by(rack_id, position) FILTER (WHERE kind = 'member_metadata') AS rack_id,
+        max_by(client_id, position) FILTER (WHERE kind = 'member_metadata') AS client_id,
+        max_by(client_host, position) FILTER (WHERE kind = 'member_metadata') AS client_host,
+        max_by(subscribed_topic_names, position) FILTER (WHERE kind = 'member_metadata')
+            AS subscribed_topic_names,
+        max_by(subscribed_topic_regex, position) FILTER (WHERE kind = 'member_metadata')
+            AS subscribed_topic_regex,
+        max_by(rebalance_timeout_ms, position) FILTER (WHERE kind = 'member_metadata')
+            AS rebalance_timeout_ms,
+        max_by(server_assignor, position) FILTER (WHERE kind = 'member_metadata')
+            AS server_assignor,
+        max_by(state, position) FILTER (WHERE kind = 'current_member_assignment') AS state,
+        max_by(member_epoch, position) FILTER (WHERE kind = 'current_member_assignment')
+            AS current_epoch,
+        max_by(assigned, position) FILTER (WHERE kind = 'current_member_assignment') AS assigned,
+        max_by(pending, position) FILTER (WHERE kind = 'current_member_assignment') AS pending,
+        max_by(member_epoch, position) FILTER (WHERE kind = 'members_advanced') AS step_epoch,
+        coalesce(
+            max(position) FILTER (WHERE kind = 'members_advanced') >
+                coalesce(max(position) FILTER (WHERE kind = 'current_member_assignment'), 0),
+            false
+        ) AS advanced
+    FROM told
+    GROUP BY group_id, name
 )
 SELECT
-    last.group_id,
-    last.member_id,
-    metadata.instance_id,
-    metadata.rack_id,
-    metadata.client_id,
-    metadata.client_host,
-    from_json(metadata.subscribed_topic_names, 'array<string>') AS subscribed_topic_names,
-    metadata.subscribed_topic_regex,
-    metadata.rebalance_timeout_ms,
-    metadata.server_assignor,
-    IF(step IS NULL, coalesce(current.state, 'STABLE'), 'STABLE') AS state,
-    coalesce(step.member_epoch, current.member_epoch, 0) AS member_epoch,
-    coalesce(current.assigned, array()) AS assigned,
-    IF(step IS NULL, coalesce(current.pending, array()), array()) AS pending
+    group_id,
+    member_id,
+    instance_id,
+    rack_id,
+    client_id,
+    client_host,
+    from_json(subscribed_topic_names, 'array<string>') AS subscribed_topic_names,
+    subscribed_topic_regex,
+    rebalance_timeout_ms,
+    server_assignor,
+    IF(advanced, 'STABLE', coalesce(state, 'STABLE')) AS state,
+    IF(advanced, step_epoch, coalesce(current_epoch, 0)) AS member_epoch,
+    coalesce(assigned, array()) AS assigned,
+    IF(advanced, array(), coalesce(pending, array())) AS pending
 FROM last
-LEFT JOIN advanced
-    ON last.group_id = advanced.group_id
-    AND last.member_id = advanced.member_id
-    AND step.position > coalesce(current.position, 0)
-WHERE NOT metadata.tombstone
+WHERE NOT ended

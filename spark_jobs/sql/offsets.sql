@@ -1,9 +1,12 @@
 -- The committed offsets: one row a partition.
 WITH last AS (
     SELECT group_id, topic, partition,
-        max(struct(
-            position, tombstone, topic_id, offset, leader_epoch, metadata, commit_timestamp
-        )) AS row
+        max_by(tombstone, position) AS ended,
+        max_by(topic_id, position) AS topic_id,
+        max_by(offset, position) AS offset,
+        max_by(leader_epoch, position) AS leader_epoch,
+        max_by(metadata, position) AS metadata,
+        max_by(commit_timestamp, position) AS commit_timestamp
     FROM $log
     WHERE kind = 'offset_commit'
     GROUP BY group_id, topic, partition
@@ -11,11 +14,11 @@ WITH last AS (
 SELECT
     group_id,
     topic,
-    row.topic_id,
+    topic_id,
     partition,
-    row.offset,
-    row.leader_epoch,
-    row.metadata,
-    timestamp_millis(row.commit_timestamp) AS committed_at
+    offset,
+    leader_epoch,
+    metadata,
+    timestamp_millis(commit_timestamp) AS committed_at
 FROM last
-WHERE NOT row.tombstone
+WHERE NOT ended
