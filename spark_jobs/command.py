@@ -13,6 +13,7 @@ from rich.console import Console
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse import objects_of_json
+from coordinator import progress
 from coordinator.cli import load_config
 from coordinator.config import Config
 from coordinator.tables import TableRef, replace_text
@@ -137,7 +138,9 @@ def assign(
     work = job.Job(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
-    _print_done(work, job.run(work, settings), wanted, settings)
+    with progress.shown("assigning"):
+        done = job.run(work, settings)
+    _print_done(work, done, wanted, settings)
 
 
 def _plot_path(plot: str | None, title: str | None) -> str | None:
@@ -167,7 +170,9 @@ def _propose(
         raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
     from spark_jobs.propose import Wanted, run  # noqa: PLC0415 - others never import pyspark
 
-    print(show.as_json(run(Wanted(store, group, *asked), config)))  # noqa: T201 - the answer
+    with progress.shown("computing a target"):
+        done = run(Wanted(store, group, *asked), config)
+    print(show.as_json(done))  # noqa: T201 - the answer
 
 
 def _specs(
@@ -192,13 +197,15 @@ def _specs(
         raise SpecError(f"--plot draws one group, {_name(source)} has {len(specs)}")
     answers = []
     solved = _Solver(engine, config)
-    for line, spec in specs:
-        try:
-            own = options if named else _own_options(spec, options)
-            answers.append((spec, own, *solved.solve(spec, own)))
-        except SpecError as error:
-            label = f" (id {spec['id']!r})" if "id" in spec else ""
-            raise SpecError(f"{_name(source)}, line {line}{label}: {error}") from None
+    with progress.shown("assigning"), progress.task("groups", len(specs)) as groups:
+        for line, spec in specs:
+            try:
+                own = options if named else _own_options(spec, options)
+                answers.append((spec, own, *solved.solve(spec, own)))
+            except SpecError as error:
+                label = f" (id {spec['id']!r})" if "id" in spec else ""
+                raise SpecError(f"{_name(source)}, line {line}{label}: {error}") from None
+            groups.advance()
     lines = [
         _answer(spec, own, ranges, found, output.format) for spec, own, ranges, found in answers
     ]

@@ -25,6 +25,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coordinator import progress
 from coordinator.cli import FAILURE
 from coordinator.config import parse
 from spark_jobs import demo_kafka, job, show
@@ -118,7 +119,7 @@ def _stage(
     catalog = DictCatalog({CLICKS: 6})
     shutil.rmtree(folder / "store", ignore_errors=True)
     options = f"{log_option()} {SHORT_LIVED}"
-    with console.status("starting Spark …"):
+    with progress.shown("starting Spark"):
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")
     try:
@@ -162,7 +163,7 @@ def small_group(stage: Stage) -> Outcome:
     table = _act(stage, f"2. {SMALL}: Kafka clients in processes of their own", "client", "owns")
     if find_spec("confluent_kafka") is None:
         return Outcome(good=True, line="no Kafka client is installed: pip install 'muster[kafka]'")
-    with stage.console.status("two clients join …"):
+    with progress.shown("two clients join"):
         for name in ("ann", "bob"):
             _client(stage, name)
         good = _wait_for(lambda: _shares(stage, 2))
@@ -177,16 +178,16 @@ def large_group(stage: Stage) -> Outcome:
     ids = [f"worker-{number:07}" for number in range(stage.members)]
     topics = tuple(f"archive-{number:02}" for number in range(LARGE_TOPICS))
     crowd = stage.crowd = Crowd(stage.coordinator, LARGE, topics)
-    with stage.console.status("") as status:
+    with progress.shown("members join") as doing:
         started = time.perf_counter()
         stage.coordinator.alter_group_config(LARGE, SETTINGS | {INTERVAL: 15_000})
-        crowd.join(ids, status.update)
+        crowd.join(ids, doing.say)
         joined = time.perf_counter() - started
         stage.coordinator.alter_group_config(LARGE, SETTINGS | {ENGINE: "spark"})
         for topic in topics:  # who joins first would own all of them, and then give up most
             stage.catalog.set(topic, stage.partitions // LARGE_TOPICS)
         stage.coordinator.refresh_topics()
-        seconds = crowd.settle(status.update)
+        seconds = crowd.settle(doing.say)
     ranges = _runs(stage)[-1][1]
     table.add_row(
         f"{stage.members:,}", f"{stage.partitions:,}", f"{joined:.1f} s", f"{seconds:.1f} s",
@@ -206,7 +207,7 @@ def changes(stage: Stage) -> Outcome:
     good = True
     if stage.clients:
         started = time.perf_counter()
-        with stage.console.status("cid joins, bob leaves, the topic grows …"):
+        with progress.shown("cid joins, bob leaves, the topic grows"):
             _client(stage, "cid")
             stage.clients.pop("bob").send_signal(signal.SIGTERM)
             stage.catalog.set(CLICKS, 8)
@@ -216,9 +217,9 @@ def changes(stage: Stage) -> Outcome:
     crowd = stage.crowd
     assert crowd is not None
     gone = list(crowd.epochs)[::GONE_SHARE]
-    with stage.console.status("a part of the crowd leaves …") as status:
+    with progress.shown("a part of the crowd leaves") as doing:
         crowd.leave(gone)
-        seconds = crowd.settle(status.update)
+        seconds = crowd.settle(doing.say)
     table.add_row(LARGE, f"{len(gone):,} members leave", f"{seconds:.1f} s")
     stage.console.print(table)
     return Outcome(good, f"{LARGE}: {len(gone):,} members left, settled after {seconds:.0f} s")
@@ -247,7 +248,7 @@ def by_sql(stage: Stage) -> Outcome:
     views.register(stage.spark, stage.folder / "store")
     asked = 0
     for title, query in QUERIES.items():
-        with stage.console.status(f"{title} …"):
+        with progress.shown(title):
             frame = stage.spark.sql(query)
             rows = frame.collect()
         asked += bool(rows) or not stage.clients

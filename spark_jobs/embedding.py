@@ -17,7 +17,7 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.topics import TopicCatalog
 from spark_jobs.engine import SparkEngine
-from spark_jobs.session import DELTA_CONF
+from spark_jobs.session import DELTA_CONF, check_in_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def embed(
     Raises
     ------
     ConfigError
-        The session has been stopped, or cannot write Delta tables.
+        The session is Spark Connect's, has been stopped, or cannot write Delta tables.
     BusyError, LogError
         As for `Coordinator.open`.
     """
@@ -75,6 +75,7 @@ def embed(
 
 
 def _check(spark: SparkSession) -> None:
+    check_in_driver(spark)
     if not alive(spark):
         raise ConfigError("the Spark session has been stopped: start one before embedding in it")
     extensions = spark.conf.get("spark.sql.extensions", "") or ""

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse_tables import owned_of_arrow, topics_of_arrow
 from assignors.quality import Report
+from coordinator import progress
 from coordinator.config import Config
 from coordinator.costs import Size, choose
 from coordinator.tables import (
@@ -263,13 +264,15 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
 def _run_spark(job: Job, config: Config, run_id: str) -> Done:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
 
-    from spark_jobs.session import spark_session  # noqa: PLC0415
+    from spark_jobs.session import active_tasks, spark_session  # noqa: PLC0415
 
     _refuse_to_replace_parquet(job.output)
     started = SparkSession.getActiveSession() is None
-    spark = spark_session()
+    with progress.task("starting Spark"):
+        spark = spark_session()
     try:
-        return _on_spark(spark, job, config, run_id)
+        with progress.task("tasks of Spark's stages", poll=active_tasks):
+            return _on_spark(spark, job, config, run_id)
     finally:
         if started:
             spark.stop()

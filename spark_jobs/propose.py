@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from assignors import SpecError
-from coordinator import Coordinator, inbox
+from coordinator import Coordinator, inbox, progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.errors import GroupError
@@ -30,7 +30,7 @@ from coordinator.source import Source
 from coordinator.tables import BusyError
 from spark_jobs.delegated import Work, compute
 from spark_jobs.job import Options
-from spark_jobs.session import spark_session
+from spark_jobs.session import active_tasks, spark_session
 
 LOOK_S = 0.25
 logger = logging.getLogger("muster.spark")
@@ -82,9 +82,14 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     run_id = wanted.run_id or str(uuid.uuid4())
     options = _options(wanted, pinned, config)
     work = Work(store, pinned, run_id, options, config, config.engine.timeout_ms / 1000)
-    proposal = compute(spark_session("muster-assign"), work, _say)
+    with progress.task("starting Spark"):
+        spark = spark_session("muster-assign")
+    with progress.task("tasks of Spark's stages", poll=active_tasks):
+        proposal = compute(spark, work, _say)
     inbox.put(store, proposal)
-    return _outcome(_verdict(store, proposal, config), msgspec.structs.asdict(proposal))
+    with progress.task("waiting for the coordinator's verdict"):
+        verdict = _verdict(store, proposal, config)
+    return _outcome(verdict, msgspec.structs.asdict(proposal))
 
 
 def _options(wanted: Wanted, pinned: Pinned, config: Config) -> Options:

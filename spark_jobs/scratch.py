@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.session import check_in_driver
 
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans forget how kept frames are partitioned
@@ -31,6 +32,7 @@ class Scratch:
     """
 
     def __init__(self, user: SparkSession) -> None:
+        check_in_driver(user)
         self._user = user
         self.spark = user.newSession()
         for key, value in _CONF.items():
@@ -66,10 +68,7 @@ class Scratch:
 
 def _moved(frame: DataFrame, session: SparkSession) -> DataFrame:
     """Return the same rows in another session of the same SparkContext."""
-    if not hasattr(frame, "_jdf"):
-        raise PySparkRuntimeError(
-            "Muster's jobs need a classic Spark session, not Spark Connect: run them in the driver"
-        )
+    check_in_driver(frame.sparkSession)
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public way
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr] # noqa: SLF001
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001

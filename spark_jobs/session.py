@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from coordinator.config import ConfigError
 from spark_jobs import jars
 from spark_jobs.shipped import conf_file
 
@@ -30,6 +31,14 @@ LOCAL_CONF = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "true",
 }
 """What makes a session on one machine start and answer fast; conf/spark-defaults.conf says why."""
+
+CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""Variables that make every session one of Spark Connect."""
+
+IN_DRIVER = (
+    "Muster's jobs run in the driver only: submit them with spark-submit, or build the session "
+    "there with spark_jobs.session.spark_session()"
+)
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """JVM options for a life of minutes: the optimising compiler would take longer than it saves.
@@ -57,9 +66,14 @@ def spark_session(
     ------
     JarsMissingError
         Java or Delta's jars are missing; the message says what to do.
+    ConfigError
+        The environment names a Spark Connect server.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a coordinator never imports pyspark
 
+    for name in CONNECT:
+        if name in os.environ:
+            raise ConfigError(f"{name}={os.environ[name]}: {IN_DRIVER}; unset {name}")
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -81,6 +95,31 @@ def spark_session(
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     return builder.getOrCreate()
+
+
+def check_in_driver(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect: it has no JVM, and Muster's jobs need the driver's.
+
+    Raises
+    ------
+    ConfigError
+        It is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigError(f"this session is Spark Connect's: {IN_DRIVER}")
+
+
+def active_tasks() -> tuple[int, int]:
+    """Return how many tasks of Spark's running stages are done, and how many there are."""
+    from pyspark import SparkContext  # noqa: PLC0415 - as above
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - whatever session it belongs to
+    if context is None:
+        return 0, 0
+    tracker = context.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    running = [stage for stage in stages if stage is not None]
+    return sum(s.numCompletedTasks for s in running), sum(s.numTasks for s in running)
 
 
 def log_option() -> str:

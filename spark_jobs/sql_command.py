@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coordinator import progress
 from coordinator.history.log_reader import Reading
 from coordinator.reading_tables import ROWS_SHOWN, print_rows, terminal
+from spark_jobs.session import active_tasks
 from spark_jobs.show import as_json
 
 
@@ -30,9 +32,14 @@ def sql(
     position = Reading(store, as_of).position
     from spark_jobs.query import answer  # noqa: PLC0415 - other commands never import pyspark
 
-    columns, rows = answer(store, position, query)
+    with (
+        progress.shown("asking the store"),
+        progress.task("tasks of Spark's stages", poll=active_tasks),
+    ):
+        columns, rows = answer(store, position, query)
+        first = list(islice(rows, ROWS_SHOWN + 1))
     if json_ or not sys.stdout.isatty():
-        for row in rows:
+        for row in chain(first, rows):
             sys.stdout.write(as_json(row) + "\n")
     else:
-        print_rows(terminal(), list(islice(rows, ROWS_SHOWN + 1)), columns)
+        print_rows(terminal(), first, columns)

@@ -6,12 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from importlib import metadata
 
 import pytest
+from pyspark.errors import PySparkAttributeError
 
-from spark_jobs import jars
+import spark_jobs
+import spark_jobs.range as range_
+from coordinator.config import ConfigError
+from spark_jobs import jars, sticky, uniform
+from spark_jobs.session import active_tasks
 
 CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
 
@@ -189,6 +196,60 @@ def test_delta_of_a_replaced_spark_goes(tmp_path, monkeypatch, central):
         "own.jar",
     }  # fmt: skip
     assert not list(central.rglob("*.jar"))
+
+
+def connect():
+    """A session of Spark Connect, as far as Muster sees: it has no JVM."""
+
+    class SparkSession:
+        __module__ = "pyspark.sql.connect.session"
+
+        def __getattr__(self, name):
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name}
+            )
+
+    return SparkSession()
+
+
+def test_a_session_of_spark_connect_is_refused_in_one_line(tmp_path):
+    """U10: pages about JVM_ATTRIBUTE_NOT_SUPPORTED."""
+    said = "Spark Connect's: Muster's jobs run in the driver only: submit them with spark-submit"
+    with pytest.raises(ConfigError, match=said):
+        spark_jobs.embed(connect(), tmp_path)
+    assert not list(tmp_path.iterdir())
+    for assignor in (range_, uniform, sticky):
+        with pytest.raises(ConfigError, match=said):
+            assignor.assign(connect(), None, None)
+
+
+def test_a_server_of_spark_connect_in_the_environment(tmp_path):
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"topics": {}, "members": {}}))
+    words = ["-m", "coordinator", "assign", spec, "--engine", "spark"]
+    done = run(*words, SPARK_REMOTE="sc://127.0.0.1:15002")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:15002: Muster's jobs run in")
+    assert done.stderr.endswith("spark_jobs.session.spark_session(); unset SPARK_REMOTE\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_the_tasks_of_running_stages_are_counted(spark):
+    """What a terminal shows of Spark's work while it goes on (U10)."""
+    seen, over = [], threading.Event()
+
+    def look():
+        while not over.wait(0.02):
+            seen.append(active_tasks())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    rows = spark.sparkContext.parallelize(range(4), 4)
+    rows.map(lambda row: time.sleep(0.3) or row).count()
+    over.set()
+    looking.join()
+    assert max(total for _, total in seen) == 4
 
 
 def test_no_java(tmp_path):
