@@ -36,7 +36,7 @@ print(spark.read.format("delta").load(sys.argv[1]).count())
 def run(*words, **env):
     return subprocess.run(
         [sys.executable, *map(str, words)],
-        env=os.environ | env, capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | env, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
