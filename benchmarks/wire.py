@@ -26,6 +26,7 @@ A join of librdkafka is two heartbeat intervals, as with Kafka: it is told to wa
 given its partitions at the third; they are 10 s of the 10.2.
 """
 RATE = 25_000
+ACLS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,30 @@ def run(bench: Bench) -> Section:
 
 
 def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:
-    """As many heartbeats as the server answers."""
+    """As many heartbeats as the server answers: of everybody, and by access lists."""
     count = sizes.connections
     write_group(store, in_thousands(count, 1))
-    with _served(store) as (server, address):
-        found, cpu_s = _measured(server, "steady", address, GROUP, count, sizes.seconds)
     label = f"{RATE:,} steady heartbeats, {count:,} connections"
-    yield Figure.of(f"{label}: CPU", [cpu_s * 1000 / found["beats"] * RATE], goal=1_000.0)
-    yield Figure.of(f"{label}: elapsed", [found["seconds"] * 1000 / found["beats"] * RATE])
+    cpu_ms = {}
+    for words in ((), ("--config", _with_acls(store.parent))):
+        with _served(store, *words) as (server, address):
+            found, cpu_s = _measured(server, "steady", address, GROUP, count, sizes.seconds)
+        cpu_ms[bool(words)] = cpu_s * 1000 / found["beats"] * RATE
+        if not words:
+            yield Figure.of(f"{label}: CPU", [cpu_ms[False]], goal=1_000.0)
+            yield Figure.of(f"{label}: elapsed", [found["seconds"] * 1000 / found["beats"] * RATE])
+    ratio = cpu_ms[True] / cpu_ms[False]
+    yield Figure.of(f"the same by {ACLS:,} access lists: CPU, ratio", [ratio], "", 1.1)
+
+
+def _with_acls(folder: Path) -> str:
+    """Write many access lists, of which one lets members in, and settings that name them."""
+    entry = "[[acls]]\nprincipal = '{}'\noperations = ['READ']\nresource_type = 'GROUP'\n"
+    entry += "resource_name = '{}'\npattern_type = 'PREFIXED'\n"
+    names = [("User:*", GROUP[:2]), *((f"User:u{i}", f"team-{i}-") for i in range(1, ACLS))]
+    (folder / "acls.toml").write_text("".join(entry.format(*pair) for pair in names))
+    (folder / "muster.toml").write_text(f"[server]\nacls = '{folder}/acls.toml'\n")
+    return str(folder / "muster.toml")
 
 
 def _paced(store: Path, sizes: Sizes) -> Iterator[Figure]:

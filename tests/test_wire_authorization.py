@@ -94,3 +94,22 @@ def test_an_api_without_a_rule_is_not_served_under_access_lists(monkeypatch):
     monkeypatch.delitem(RULES, Api.LIST_GROUPS)
     with pytest.raises(WireError, match="LIST_GROUPS has no rule"):
         side_of("admin").ask(Api.LIST_GROUPS, 4)
+
+
+def test_a_heartbeat_that_comes_again_is_decided_by_the_lists_of_now():
+    """The same bytes are not looked at twice, unless the lists have changed."""
+    side = side_of("alice")
+    beat = {"group_id": "mine", "member_id": "mmine", "member_epoch": 2, "topic_partitions": None,
+            "rebalance_timeout": -1}  # fmt: skip
+
+    def code():
+        return int(side.ask(Api.CONSUMER_GROUP_HEARTBEAT, 1, **beat).error_code)
+
+    assert [code(), code()] == [0, 0]
+    allowed, side.acls = side.acls, parse_acls("", "acls.toml")
+    assert [code(), code()] == [30, 30]
+    side.acls = allowed
+    assert [code(), code()] == [0, 0]
+    side.acls = parse_acls(ACLS, "acls.toml")
+    assert [code(), code()] == [0, 0]
+    assert side.connection._last.allowed_by is side.acls

@@ -60,10 +60,10 @@ NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics"
 class May:
     """What the principal of a request may do: asked of what it wants, a no is a denial."""
 
-    __slots__ = ("_acls", "_note_denial", "_session")
+    __slots__ = ("_note_denial", "_session", "acls")
 
     def __init__(self, session: Session, cluster: Cluster, acls: Acls | None) -> None:
-        self._session, self._acls = session, acls
+        self._session, self.acls = session, acls
         self._note_denial = cluster.note_denial
 
     def __call__(self, operation: Operation, of: Resource) -> bool:
@@ -75,7 +75,7 @@ class May:
 
     def see(self, operation: Operation, of: Resource) -> bool:
         """Whether it may do something that it did not ask for: a part of all there is, say."""
-        return self._acls is None or self._session.may(self._acls, operation, of)
+        return self.acls is None or self._session.may(self.acls, operation, of)
 
 
 Rule: TypeAlias = Callable[[Request, Cluster, May], Call]
@@ -110,6 +110,8 @@ def _allowed(request: Request, cluster: Cluster) -> Call:
         if request.api not in WITH_OPERATIONS:
             return HANDLERS[request.api](request, cluster)
         return _with_operations(request, cluster, _anybody, May(session, cluster, None))
+    if acls is request.allowed_by:
+        return HANDLERS[request.api](request, cluster)
     rule = RULES.get(request.api)
     if rule is None:
         raise WireError(f"{request.api.name} has no rule of authorization: it is not served")
@@ -328,6 +330,7 @@ def _heartbeat(request: Request, cluster: Cluster, may: May) -> Call:
         topics = map(_topic, names)
         of = next((topic for topic in topics if not may(Operation.DESCRIBE, topic)), None)
     if of is None:
+        request.allowed_by = may.acls  # by which it was allowed: there may be new ones now
         return HANDLERS[request.api](request, cluster)
     return ready(_refused(of) | {"member_epoch": 0, "heartbeat_interval": 0})
 

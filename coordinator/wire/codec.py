@@ -16,6 +16,7 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 
+from coordinator.acls import Acls
 from coordinator.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.reading import Body, Reader, WireError, entity_reader, read_whole, shape_of
 from coordinator.wire.session import Session
@@ -132,6 +133,8 @@ class Request:
         How long the client is not listened to after it.
     unread
         The bytes of a long request that `read_body` has yet to read; none of others.
+    allowed_by
+        The access lists that allow the whole request; the same one, asked again, is not looked at.
     """
 
     api: Api
@@ -145,6 +148,7 @@ class Request:
     session: Session = field(default_factory=Session)
     throttle_ms: int = 0
     unread: bytes = b""
+    allowed_by: Acls | None = None
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
@@ -158,6 +162,7 @@ class Request:
             self.event,
             self.told,
             self.session,
+            allowed_by=self.allowed_by,
         )
 
 

@@ -169,7 +169,8 @@ class Connection:
         if self._last is not None and frame[ID_END:] == self._last_words:
             api, version, correlation_id = HEAD.unpack_from(frame)
             if (api, version) == (self._last.api, self._last.version):
-                return self._last.again(correlation_id)
+                self._last = self._last.again(correlation_id)
+                return self._last
         request = decode(frame, self._elements_max)
         request.client_host = self._client_host
         request.told = self._told

@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Protocol, Self
 
+from coordinator.acls import Operation, Resource
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.state import TopicView
 from coordinator.status import Status
@@ -21,6 +22,7 @@ from coordinator.wire.acceptor import files_kept, files_limit
 from coordinator.wire.access import Access
 from coordinator.wire.calls import Cluster
 from coordinator.wire.refusals import Refusals
+from coordinator.wire.session import Session
 
 PORT_MAX = 65_535
 logger = logging.getLogger("muster.wire")
@@ -69,10 +71,11 @@ class Serving:
             with_login=access.users is not None,
             kafka=backend.config.kafka,
             acls=lambda: access.acls,
-            note_denial=self._refusals.note_denial,
+            note_denial=self._note_denial,
         )
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None
+        self._soon: Callable[..., object] = lambda *_: None
         begun: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: _run(self._main(backend, config, access, begun), begun),
@@ -109,6 +112,10 @@ class Serving:
         if self._access.again(always=always):
             self._close_unknown()
 
+    def _note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
+        """Count a denial, in the loop's thread: long requests are looked at in another."""
+        self._soon(self._refusals.note_denial, session, operation, of)
+
     def _watch(self, every_s: float) -> None:
         while not self._closed.wait(every_s):
             try:
@@ -128,10 +135,8 @@ class Serving:
         serving = server.Server(backend, self._cluster, config, login, self._refusals, quotas)
         serving.listen(self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
-        self._close_unknown = lambda: (
-            loop.is_running()
-            and loop.call_soon_threadsafe(lambda: serving.close_unknown(access.users or ()))
-        )
+        self._soon = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
+        self._close_unknown = lambda: self._soon(lambda: serving.close_unknown(access.users or ()))
         begun.set_result(None)
         await end.wait()
         await serving.close()
