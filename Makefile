@@ -39,8 +39,8 @@ test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
 
-test-java: $(READY) ## groups of Java clients: needs a JDK, and Maven Central once
-	@MUSTER_JAVA=1 $(BIN)/pytest tests/test_clients_java.py
+test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once
+	@MUSTER_JAVA=1 $(BIN)/pytest tests/test_clients_java.py tests/test_clients_tools.py
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim

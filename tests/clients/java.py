@@ -1,4 +1,4 @@
-"""java: the command of a member on the Java client; its jar comes as Delta's jars do."""
+"""java: a member on the Java client, and Kafka's own tools; their jars come as Delta's jars do."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ DIGESTS = {
 }
 FROM_SPARK = ("slf4j-api-2", "jackson-core-2", "jackson-databind-2", "jackson-annotations-2")
 """What it needs beside it; Spark has them."""
+TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")
+CONFIGS = ("org.apache.kafka", "kafka_2.13", "4.3.1")
+"""What has kafka-configs; of its jars those beginning with `SCALA` are needed beside the tools'."""
+SCALA = ("kafka_2.13-", "scala-")
+SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 
 
 class JavaMissingError(RuntimeError):
@@ -34,8 +39,20 @@ def compiled(folder):
     path = ":".join(map(str, [folder, *jars]))
     source = str(ROOT / "tests" / "java" / "Member.java")
     subprocess.run([javac, "-cp", path, "-d", str(folder), source], check=True)
-    small = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
-    return (java, *small, "-cp", path, "Member")
+    return (java, *SMALL, "-cp", path, "Member")
+
+
+def tools():
+    """Return the command that runs one of Kafka's tools by the name of its class."""
+    java = java_command()
+    if java is None:
+        raise JavaMissingError("Java is missing: sudo apt-get install openjdk-17-jre-headless")
+    lines = (ROOT / "tests" / "clients" / "tools.lock").read_text().splitlines()
+    digests = {name: digest for digest, name in map(str.split, lines)}
+    scala = {name: digests.pop(name) for name in list(digests) if name.startswith(SCALA)}
+    jars = fetched(TOOLS, digests, "Kafka's") + fetched(CONFIGS, scala, "Kafka's")
+    jars += [next(spark_jars().glob(f"{name}*.jar")) for name in ("log4j-api-2", "log4j-core-2")]
+    return (java, *SMALL, "-cp", ":".join(map(str, jars)))
 
 
 def beside(java):
