@@ -119,7 +119,7 @@ class TableRef:
         """Count rows without reading them."""
         if self.delta:
             return self._opened().count()
-        return sum(pq.read_metadata(file).num_rows for file in _parquet_files(Path(self.path)))
+        return sum(pq.read_metadata(file).num_rows for file in parquet_files(Path(self.path)))
 
     def __str__(self) -> str:
         return self.path if self.version is None else f"{self.path}@{self.version}"
@@ -154,14 +154,15 @@ def read_delta(table: DeltaTable) -> pa.Table:
 
 
 def _is_parquet(path: Path) -> bool:
-    files = _parquet_files(path)
+    files = parquet_files(path)
     if not files:
         return False
     with files[0].open("rb") as file:
         return file.read(4) == b"PAR1"
 
 
-def _parquet_files(path: Path) -> list[Path]:
+def parquet_files(path: Path) -> list[Path]:
+    """Return a file itself, or the files below a folder that readers of Parquet see."""
     if path.is_file():
         return [path]
     return sorted(file for file in path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
@@ -196,17 +197,6 @@ def table_lock(path: str) -> Iterator[None]:
         os.close(handle)
 
 
-def written_by(path: str, run_id: str) -> int | None:
-    """Return the version a run wrote, or None when it wrote nothing to this table yet."""
-    try:
-        table = DeltaTable(path)
-    except TableNotFoundError:
-        return None
-    if table.transaction_version(run_id) is None:
-        return None
-    return table.version()
-
-
 def check_replaceable(path: str) -> None:
     """Check that a Delta table, if one is there, can be replaced without a JVM.
 
@@ -231,8 +221,14 @@ def check_replaceable(path: str) -> None:
         )
 
 
-def replace_delta(path: str, rows: pa.Table, run_id: str) -> int:
-    """Replace a Delta table whole in one commit that carries the run id; return its version."""
+def replace_delta(path: str, rows: pa.Table, run_id: str, user_metadata: str) -> int:
+    """Replace a Delta table whole in one commit that carries the run id; return its version.
+
+    Parameters
+    ----------
+    user_metadata
+        Text that the commit keeps, where Spark keeps it too.
+    """
     Path(path).mkdir(parents=True, exist_ok=True)
     write_deltalake(
         path,
@@ -240,7 +236,9 @@ def replace_delta(path: str, rows: pa.Table, run_id: str) -> int:
         mode="overwrite",
         schema_mode="overwrite",
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(run_id, RUN_VERSION)], max_commit_retries=0
+            app_transactions=[Transaction(run_id, RUN_VERSION)],
+            custom_metadata={"userMetadata": user_metadata},
+            max_commit_retries=0,
         ),
     )
     return DeltaTable(path).version()

@@ -282,12 +282,14 @@ def _show(
 def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -> None:
     """Say what a job on tables did."""
     facts: dict[str, Any] = {
-        "run_id": done.run_id, "engine": done.engine, "output": work.output,
+        "run_id": done.run_id, "engine": done.engine or None, "output": work.output,
         "version": done.version, "already_written": done.already,
         "forgotten": done.forgotten, "assignor": work.options.assignor,
     }  # fmt: skip
     if done.already:
-        print(show.as_json(facts))  # noqa: T201 - the command's answer
+        print(show.as_json(facts | (done.totals or {})))  # noqa: T201 - the command's answer
+        if output.plot:
+            typer.echo("muster: --plot: nothing was computed now, so nothing is drawn", err=True)
         return
     if work.output is None and not output.report and done.ranges is not None and done.report:
         print(_answer({}, work.options, done.ranges, done.report, output.format))  # noqa: T201

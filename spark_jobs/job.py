@@ -8,6 +8,7 @@ leaves the old content.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -31,10 +32,11 @@ from coordinator.tables import (
     check_replaceable,
     replace_delta,
     replace_file,
+    replace_text,
     table_lock,
-    written_by,
 )
-from spark_jobs.outputs import check_table_output, is_delta_output
+from spark_jobs.outputs import BESIDE, check_table_output, is_delta_output
+from spark_jobs.runs import KEY, Run, asked_of, find_run
 from spark_jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
@@ -137,6 +139,20 @@ class Done:
     report: Report | None = None
     totals: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return what an earlier run of the same name did, as it said itself."""
+        kept = run.summary
+        return cls(
+            kept.get("engine", ""), run.run_id, run.version, True, kept.get("forgotten", 0),
+            totals=kept.get("totals"),
+        )  # fmt: skip
+
+    def recorded(self, run: Run) -> Run:
+        """Return the run with what it did."""
+        kept = {"engine": self.engine, "forgotten": self.forgotten, "totals": self.totals}
+        return replace(run, summary=kept)
+
 
 def run(job: Job, config: Config) -> Done:
     """Do a job.
@@ -151,14 +167,16 @@ def run(job: Job, config: Config) -> Done:
     get_assignor(job.options.assignor, **job.options.given(config))
     _check_output(job)
     run_id = job.run_id or str(uuid.uuid4())
-    delta = job.output is not None and is_delta_output(job.output)
     with table_lock(job.output) if job.output is not None else nullcontext():
-        if job.output is not None and delta and written_by(job.output, run_id) is not None:
-            return Done(job.engine, run_id, written_by(job.output, run_id), already=True)
         job = _pinned(job)
+        run = Run(run_id, asked_of(job), {})
+        before = find_run(job.output, run_id) if job.output is not None else None
+        if before is not None and job.output is not None:
+            before.check_asked(run.asked, job.output)
+            return Done.of(before)
+        job = replace(job, previous=_previous(job))
         engine = _engine(job, config)
-        done = (_run_local if engine == "local" else _run_spark)(job, config, run_id)
-    return done
+        return (_run_local if engine == "local" else _run_spark)(job, config, run)
 
 
 def _check_output(job: Job) -> None:
@@ -170,15 +188,11 @@ def _check_output(job: Job) -> None:
 
 
 def _pinned(job: Job) -> Job:
-    """Fix what is read, and take the output's content as the previous assignment by default."""
+    """Fix what is read. The output's own content is no input: it is what is replaced."""
     previous = job.previous
-    if (
-        previous is None
-        and job.owned is None
-        and job.output is not None
-        and Path(job.output).exists()
-    ):
-        previous = TableRef.of(job.output, "--output") if _has_content(job.output) else None
+    if previous is not None and previous.version is None and job.output is not None:
+        own = os.path.realpath(previous.path) == os.path.realpath(job.output)
+        previous = None if own else previous
     return replace(
         job,
         members=job.members.pinned(),
@@ -186,6 +200,15 @@ def _pinned(job: Job) -> Job:
         owned=job.owned.pinned() if job.owned else None,
         previous=previous.pinned() if previous else None,
     )
+
+
+def _previous(job: Job) -> TableRef | None:
+    """Return the previous assignment: the output's content, if no other is given."""
+    if job.output is None or job.previous is not None or job.owned is not None:
+        return job.previous
+    if not Path(job.output).exists() or not _has_content(job.output):
+        return None
+    return TableRef.of(job.output, "--output").pinned()
 
 
 def _has_content(output: str) -> bool:
@@ -220,9 +243,16 @@ def _refuse_to_replace_parquet(output: str | None) -> None:
         )
 
 
-def _run_local(job: Job, config: Config, run_id: str) -> Done:
-    if job.output is not None and is_delta_output(job.output):
-        check_replaceable(job.output)
+def _check_replaceable_here(output: str) -> None:
+    if is_delta_output(output):
+        check_replaceable(output)
+    elif Path(output).is_dir():
+        raise SpecError(f"--output {output!r} is a folder, as Spark writes Parquet: name another")
+
+
+def _run_local(job: Job, config: Config, run: Run) -> Done:
+    if job.output is not None:
+        _check_replaceable_here(job.output)
     members, topics = job.members.read("members"), job.topics.read("topics")
     owned, forgotten = job.owned.read("owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
@@ -234,13 +264,16 @@ def _run_local(job: Job, config: Config, run_id: str) -> Done:
     assignor = get_assignor(job.options.assignor, **job.options.given(config))
     ranges = assignor.assign(group)
     report = quality.report(group, ranges)
-    version = None
-    if job.output is not None and is_delta_output(job.output):
-        version = replace_delta(job.output, ranges.to_arrow(), run_id)
-    elif job.output is not None:
-        replace_file(job.output, ranges.to_arrow())
     totals = report.totals()
-    return Done("local", run_id, version, False, forgotten, group, ranges, report, totals)
+    done = Done("local", run.run_id, None, False, forgotten, group, ranges, report, totals)
+    if job.output is None:
+        return done
+    kept = done.recorded(run).to_json()
+    if is_delta_output(job.output):
+        version = replace_delta(job.output, ranges.to_arrow(), run.run_id, kept)
+        return replace(done, version=version)
+    replace_file(job.output, ranges.to_arrow().replace_schema_metadata({KEY: kept}))
+    return done
 
 
 def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
@@ -261,7 +294,7 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     return kept, int((count - left).sum())
 
 
-def _run_spark(job: Job, config: Config, run_id: str) -> Done:
+def _run_spark(job: Job, config: Config, run: Run) -> Done:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
 
     from spark_jobs.session import active_tasks, spark_session  # noqa: PLC0415
@@ -272,13 +305,13 @@ def _run_spark(job: Job, config: Config, run_id: str) -> Done:
         spark = spark_session()
     try:
         with progress.task("tasks of Spark's stages", poll=active_tasks):
-            return _on_spark(spark, job, config, run_id)
+            return _on_spark(spark, job, config, run)
     finally:
         if started:
             spark.stop()
 
 
-def _on_spark(spark: Any, job: Job, config: Config, run_id: str) -> Done:  # noqa: ANN401
+def _on_spark(spark: Any, job: Job, config: Config, run: Run) -> Done:  # noqa: ANN401
     from spark_jobs.claims import check_previous  # noqa: PLC0415
     from spark_jobs.twins import assign_frames  # noqa: PLC0415
 
@@ -291,18 +324,29 @@ def _on_spark(spark: Any, job: Job, config: Config, run_id: str) -> Done:  # noq
     options = job.options.given(config)
     assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **options)
     job.safeguards.check_members(assigned.members)
-    version, rows = None, assigned.rows
-    if job.output is not None:
-        version = _write(assigned, job.output, run_id)
-        rows = _frame(spark, TableRef(job.output, version, delta=version is not None))
-        _check_written(rows, assigned, job.output)
-    done = Done("spark", run_id, version, forgotten=forgotten, totals=assigned.totals())
-    if assigned.members + rows.count() > config.report.rows_max:
+    done = Done("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
+    if assigned.members + assigned.rows.count() <= config.report.rows_max:
+        done = _reported(done, assigned, members, topics, claims)
+    if job.output is None:
         return done
+    version = _write(assigned, job.output, done.recorded(run))
+    rows = _frame(spark, TableRef(job.output, version, delta=version is not None))
+    _check_written(rows, assigned, job.output)
+    return replace(done, version=version)
+
+
+def _reported(
+    done: Done,
+    assigned: Assigned,
+    members: DataFrame,
+    topics: DataFrame,
+    claims: DataFrame | None,
+) -> Done:
+    """Judge a result that fits the driver as the local engine judges its own."""
     group = GroupSpec.from_arrow(
         members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
     )
-    found = PartitionRanges.from_arrow(group.member_ids, group.topics, rows.toArrow())
+    found = PartitionRanges.from_arrow(group.member_ids, group.topics, assigned.rows.toArrow())
     ranges = replace(found, verdict=assigned.verdict)
     report = quality.report(group, ranges)
     return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
@@ -359,15 +403,22 @@ def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, i
     return kept, int((total or 0) - (found or 0)), int(total or 0)
 
 
-def _write(assigned: Assigned, output: str, run_id: str) -> int | None:
-    """Write the rows, sorted by member within each file, in one commit."""
+def _write(assigned: Assigned, output: str, run: Run) -> int | None:
+    """Write the rows, sorted by member within each file, in one step."""
     rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
+    path = os.path.abspath(output)
     if not is_delta_output(output):
-        rows.write.parquet(os.path.abspath(output))
+        unfinished = f"{path}.{uuid.uuid4()}"
+        try:
+            rows.write.parquet(unfinished)
+            replace_text(os.path.join(unfinished, BESIDE), run.to_json())
+            os.rename(unfinished, path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
         return None
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer = writer.option("txnAppId", run_id).option("txnVersion", str(RUN_VERSION))
-    writer.save(os.path.abspath(output))
+    writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
+    writer.option("userMetadata", run.to_json()).save(path)
     return TableRef(output, None, delta=True).pinned().version
 
 

@@ -15,6 +15,9 @@ from deltalake import DeltaTable
 from assignors import SpecError
 
 PARQUET = ".parquet"
+BESIDE = "_muster.json"
+"""What a run says of itself in a folder of Parquet files that Spark wrote; readers of Parquet leave
+out names that begin with an underscore."""
 OTHER_FORMATS = (
     ".avro", ".csv", ".db", ".feather", ".json", ".jsonl", ".ndjson", ".orc", ".tsv", ".txt",
     ".xlsx", ".yaml", ".yml",
@@ -91,11 +94,9 @@ def _refuse_other_content(output: Path) -> None:
     if not output.exists():
         return
     if not is_delta_output(str(output)):
-        if output.is_file():
+        if output.is_file() or (output / BESIDE).is_file():
             return
-        raise SpecError(
-            f"--output {str(output)!r} is a folder, as Spark writes Parquet: name another"
-        )
+        raise SpecError(f"--output {str(output)!r} is a folder of others' files: name another")
     if output.is_file():
         raise SpecError(f"--output {str(output)!r} is a file: name a folder for a Delta table")
     if any(output.iterdir()) and not DeltaTable.is_deltatable(str(output)):

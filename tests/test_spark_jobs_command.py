@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -184,7 +185,7 @@ def test_the_nightly_job(muster_here, tables):
     (first,) = ok(job(muster_here, tables, "--output", "out", "--run-id", "monday"))
     assert (first["version"], first["already_written"], first["orphans"]) == (0, False, 150)
     (again,) = ok(job(muster_here, tables, "--output", "out", "--run-id", "monday"))
-    assert (again["version"], again["already_written"]) == (0, True)
+    assert again == first | {"already_written": True}
     fewer = read = pq.read_table(tables / "members.parquet").slice(0, 36)
     pq.write_table(read, tables / "fewer.parquet")
     (second,) = ok(
@@ -193,6 +194,8 @@ def test_the_nightly_job(muster_here, tables):
     assert second["version"] == 1
     assert second["moved"] < 10  # the output's own content was the previous assignment
     assert len({row[0] for row in content(tables / "out")}) == len(fewer)
+    (again,) = ok(job(muster_here, tables, "--output", "out", "--run-id", "monday"))
+    assert again == first | {"already_written": True}  # as it was, whatever is there now
     (old,) = ok(job(muster_here, tables, "--previous", "out@0", "--report"))
     assert (old["moved"], old["orphans"]) == (0, 0)
 
@@ -231,6 +234,43 @@ def test_a_group_without_members_is_refused(muster_here, tables):
     assert content(tables / "out") == before
     (done,) = ok(job(muster_here, tables, "--output", "out", "--allow-empty", **none))
     assert (done["members"], content(tables / "out")) == (0, [])
+
+
+@pytest.mark.parametrize("output", ["out", "out.parquet"])
+def test_a_run_id_stands_for_one_run(muster_here, tables, output):
+    """Done again it is what it was; asked for something else it is refused."""
+    words = ["--output", output, "--run-id", "monday"]
+    (first,) = ok(job(muster_here, tables, *words))
+    before = listing(tables / output), (tables / output).stat()
+    (again,) = ok(job(muster_here, tables, *words, "--previous", output))
+    assert again == first | {"already_written": True}
+    shutil.copy(tables / "members.parquet", tables / "same.parquet")
+    assert ok(job(muster_here, tables, *words, members="same.parquet")) == [again]
+    pq.write_table(pq.read_table(tables / "same.parquet").slice(1), tables / "other.parquet")
+    said = f"run 'monday' has written '{output}' with"
+    others = [
+        (["--assignor", "range"], f"{said} assignor 'uniform', now it is 'range': give another"),
+        (["--previous", "claims"], f"{said} previous not given, now it is claims as it was"),
+    ]
+    pq.write_table(pa.table([[]] * 4, schema=claim_schema()), tables / "claims")
+    for more, message in others:
+        refused(job(muster_here, tables, *words, *more), message)
+    message = f"{said} members members.parquet as it was, now it is other.parquet"
+    refused(job(muster_here, tables, *words, members="other.parquet"), message)
+    write_deltalake(tables / "topics", pa.table({"topic": ["a"], "partitions": [1]}), mode="append")
+    refused(job(muster_here, tables, *words), f"{said} topics topics@0, now it is topics@1")
+    assert (listing(tables / output), (tables / output).stat()) == before
+
+
+def test_a_run_whose_commit_is_no_longer_in_the_log(muster_here, tables):
+    """Delta keeps the run's id for ever and what it said for a month."""
+    words = ["--output", "out", "--run-id", "monday"]
+    ok(job(muster_here, tables, *words))
+    ok(job(muster_here, tables, "--output", "out"))
+    DeltaTable(tables / "out").create_checkpoint()
+    (tables / "out" / "_delta_log" / f"{0:020d}.json").unlink()
+    (again,) = ok(job(muster_here, tables, *words))
+    assert (again["version"], again["engine"], again["already_written"]) == (None, None, True)
 
 
 def test_parquet_out(muster_here, tables):
@@ -293,7 +333,7 @@ def listing(folder):
         ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output is a local folder"),
         ("file", "is a file: name a folder"),
         ("full", "is a folder with other content"),
-        ("full.parquet", "is a folder, as Spark writes Parquet"),
+        ("full.parquet", "is a folder of others' files"),
     ],
 )
 def test_an_output_that_would_destroy_or_litter_is_refused(muster_here, tables, output, message):

@@ -72,13 +72,22 @@ def test_three_nights(spark, nightly, tables):
     assert second["forgotten"] > 0
     written = content(tables / "out")
     with watch(spark) as seen:
-        again = nightly("--output", "out", "--run-id", "tuesday")  # whatever the input is now
-    assert (again["version"], again["already_written"], seen.plans) == (1, True, [])
+        again = nightly("--output", "out", "--run-id", "tuesday", **night)
+        assert again == second | {"already_written": True}
+        assert nightly("--output", "out", "--run-id", "tuesday", engine="local", **night) == again
+        said = nightly("--output", "out", "--run-id", "tuesday", code=2)
+        assert "run 'tuesday' has written 'out' with members fewer.parquet as it was" in said
+    assert seen.plans == []
     assert content(tables / "out") == written
 
     nightly("--previous", "out@0", "--output", "local", engine="local", **night)
     assert content(tables / "local") == written
-    third = nightly("--previous", "out@0", "--output", "third.parquet", "--max-moves", "3", **night)
+    words = ["--previous", "out@0", "--output", "third.parquet", "--max-moves", "3"]
+    third = nightly(*words, "--run-id", "third", **night)
+    with watch(spark) as seen:
+        again = nightly(*words, "--run-id", "third", **night)
+    assert (again, seen.plans) == (third | {"already_written": True}, [])
+    assert "Spark cannot replace Parquet" in nightly(*words, code=2, **night)
     local = nightly(
         "--previous", "out@0", "--output", "few", "--max-moves", "3", engine="local", **night
     )

@@ -1,0 +1,163 @@
+"""What a run leaves beside its rows: its name, what it was asked for, and what came of it.
+
+It is part of the commit (Delta's userMetadata), of a Parquet file's metadata, or a file beside
+Spark's Parquet files, so it is there exactly when the rows are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from assignors import SpecError
+from coordinator.tables import TableRef, parquet_files
+from spark_jobs.outputs import BESIDE, is_delta_output
+
+if TYPE_CHECKING:
+    from spark_jobs.job import Job
+
+KEY = "muster"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of the job on tables.
+
+    Attributes
+    ----------
+    run_id
+        Its name.
+    asked
+        The assignor with its options, and each input as `identify` has it.
+    summary
+        What the command prints of it, but for the version.
+    version
+        Of the output's Delta table, once it is committed.
+    """
+
+    run_id: str
+    asked: dict[str, Any]
+    summary: dict[str, Any]
+    version: int | None = None
+
+    def to_json(self) -> str:
+        """Return what is kept with the rows."""
+        kept = {"run_id": self.run_id, "asked": self.asked, "summary": self.summary}
+        return json.dumps({KEY: kept}, ensure_ascii=False)
+
+    @classmethod
+    def of_json(cls, text: object, version: int | None = None) -> Self | None:
+        """Read what is kept with rows; None when it is not a run's."""
+        try:
+            kept = json.loads(str(text))[KEY]
+            return cls(kept["run_id"], kept["asked"], kept["summary"], version)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def check_asked(self, asked: dict[str, Any], output: str) -> None:
+        """Refuse to take this run for one that was asked for something else.
+
+        Raises
+        ------
+        SpecError
+            Names the first difference.
+        """
+        for name, value in self.asked.items():
+            if _identity(asked.get(name)) != _identity(value):
+                raise SpecError(
+                    f"run {self.run_id!r} has written {output!r} with {name} {_shown(value)}, now "
+                    f"it is {_shown(asked.get(name))}: give another --run-id"
+                )
+
+
+def asked_of(job: Job) -> dict[str, Any]:
+    """Return what tells one run's result from another's; the inputs are pinned."""
+    options = job.options
+    asked: dict[str, Any] = {
+        "assignor": options.assignor, "imbalance": options.imbalance,
+        "max_moves": options.max_moves,
+    }  # fmt: skip
+    tables = {"members": job.members, "topics": job.topics, "owned": job.owned}
+    tables["previous"] = job.previous
+    return asked | {name: identify(table) for name, table in tables.items()}
+
+
+def identify(table: TableRef | None) -> dict[str, Any] | None:
+    """Return what a table is: its Delta id and version, or a digest of its Parquet footers."""
+    if table is None:
+        return None
+    if table.delta:
+        pinned = DeltaTable(table.path, version=table.version)
+        return {"path": table.path, "id": pinned.metadata().id, "version": pinned.version()}
+    digest = hashlib.sha256()
+    for file in parquet_files(Path(table.path)):
+        digest.update(_footer(file))
+    return {"path": table.path, "digest": digest.hexdigest()[:16]}
+
+
+def find_run(output: str, run_id: str) -> Run | None:
+    """Look for what a run wrote to an output.
+
+    Returns
+    -------
+    Run or None
+        None when it has written nothing; without `asked` and `summary` when the commit that says
+        so is no longer in the table's log.
+    """
+    if not is_delta_output(output):
+        found = _of_parquet(Path(output))
+        return found if found is not None and found.run_id == run_id else None
+    try:
+        table = DeltaTable(output)
+    except TableNotFoundError:
+        return None
+    if table.transaction_version(run_id) is None:
+        return None
+    for commit in table.history():
+        run = Run.of_json(commit.get("userMetadata"), commit["version"])
+        if run is not None and run.run_id == run_id:
+            return run
+    return Run(run_id, {}, {})
+
+
+def _of_parquet(output: Path) -> Run | None:
+    if output.is_dir():
+        beside = output / BESIDE
+        return Run.of_json(beside.read_text(encoding="utf-8")) if beside.is_file() else None
+    if not output.is_file():
+        return None
+    try:
+        metadata = pq.read_schema(output).metadata or {}
+    except (pa.ArrowException, OSError):  # whoever reads it as the previous assignment says so
+        return None
+    return Run.of_json(metadata.get(KEY.encode(), b"").decode(errors="replace"))
+
+
+def _footer(file: Path) -> bytes:
+    """Return a Parquet file's footer: its schema, and counts, sizes and bounds of its columns."""
+    with file.open("rb") as stream:
+        stream.seek(-8, 2)
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(-8 - length, 2)
+        return stream.read(length)
+
+
+def _identity(value: object) -> object:
+    """Leave out what a table is called: its path may be written in several ways."""
+    return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
+
+
+def _shown(value: object) -> str:
+    """Return a value as a user would name it."""
+    if not isinstance(value, dict):
+        return "not given" if value is None else repr(value)
+    version = value.get("version")
+    return f"{value['path']}@{version}" if version is not None else f"{value['path']} as it was"
