@@ -87,7 +87,13 @@ def history(
             raise SpecError(f"nobody in group {group!r} owned topic {topic!r}; owned was {owned}")
         rows = [row for row in rows if row["topic"] == topic]
     if partition is not None:
+        last = max((row["last_partition"] for row in rows), default=-1)
         rows = [r for r in rows if r["first_partition"] <= partition <= r["last_partition"]]
+        if not rows:
+            raise SpecError(
+                f"nobody in group {group!r} owned partition {partition} of topic {topic!r}; the "
+                f"last one owned was {last}"
+            )
     if _for_machines(json_):
         _print_json(rows)
     else:

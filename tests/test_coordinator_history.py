@@ -277,3 +277,12 @@ def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypa
     ]
     for word in (LONG, "client-of-m1", "/10.0.0.1", "billing-1"):
         assert word in "\n".join(columns)
+
+
+def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
+    (topic,) = {row["topic"] for row in rows_of(Reading(named), "assignment_history", "billing")}
+    words = ["history", "billing", "--store", named, "--topic", topic, "--partition"]
+    assert muster_here(*words, "0").returncode == 0
+    done = muster_here(*words, "99")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"owned partition 99 of topic '{topic}'; the last one owned was" in done.stderr.decode()
