@@ -28,7 +28,6 @@ app = typer.Typer(
     name="muster",
     help="Divide partitions among workers: assign, coordinate, explain.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -409,3 +409,12 @@ def test_help_and_version(muster_here):
     assert b"assign" in muster_here("--help").stdout
     assert muster_here("--version").stdout == b"muster 0.1.0\n"
     assert muster_here("no-such-command").returncode == 2
+
+
+def test_the_shell_completes_commands():
+    words = {"_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": "muster as", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'muster'; from coordinator.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | words, capture_output=True, check=False
+    )
+    assert done.stdout.split() == [b"assign"]
