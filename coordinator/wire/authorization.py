@@ -7,11 +7,11 @@ has no rule here is refused whole; a test sees that there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from coordinator.acls import CLUSTER, OPERATIONS, Acls, Operation, Resource, ResourceType
+from coordinator.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.errors import ErrorCode
 from coordinator.events import (
     AlterConfig,
@@ -24,21 +24,31 @@ from coordinator.events import (
 from coordinator.runner import Answer
 from coordinator.state import TopicView
 from coordinator.wire.admin import HANDLERS as ADMIN
-from coordinator.wire.calls import Call, Cluster, id_of, ready
-from coordinator.wire.cluster import GROUP_KEY, NOBODY
+from coordinator.wire.calls import Call, Cluster, ready
+from coordinator.wire.cluster import GROUP_KEY
 from coordinator.wire.codec import Api, Request, Values
-from coordinator.wire.configs import GROUP, TOPIC
+from coordinator.wire.each import (
+    Each,
+    May,
+    asking_for,
+    configured,
+    cut,
+    group_named,
+    group_of,
+    key_of,
+    refusal_of,
+    refused_group,
+    refused_key,
+    refused_resource,
+    refused_topic,
+    topic_named,
+    topic_of,
+)
 from coordinator.wire.reading import WireError
 from coordinator.wire.requests import HANDLERS
-from coordinator.wire.session import Session
 
 TOP_LEVEL_ERROR_SINCE = 2
 """Of OffsetFetch; before, each partition had the group's error."""
-REFUSALS = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-}
 AUDITED = {
     Api.DELETE_GROUPS,
     Api.OFFSET_DELETE,
@@ -55,27 +65,6 @@ WITH_OPERATIONS = {
 """APIs that say, if they are asked, what their principal may do."""
 NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics": (), "nodes": ()}
 """What requests of the cluster that are refused bring, whatever they call it."""
-
-
-class May:
-    """What the principal of a request may do: asked of what it wants, a no is a denial."""
-
-    __slots__ = ("_note_denial", "_session", "acls")
-
-    def __init__(self, session: Session, cluster: Cluster, acls: Acls | None) -> None:
-        self._session, self.acls = session, acls
-        self._note_denial = cluster.note_denial
-
-    def __call__(self, operation: Operation, of: Resource) -> bool:
-        """Whether it may do what it asked for."""
-        allowed = self.see(operation, of)
-        if not allowed:
-            self._note_denial(self._session, operation, of)
-        return allowed
-
-    def see(self, operation: Operation, of: Resource) -> bool:
-        """Whether it may do something that it did not ask for: a part of all there is, say."""
-        return self.acls is None or self._session.may(self.acls, operation, of)
 
 
 Rule: TypeAlias = Callable[[Request, Cluster, May], Call]
@@ -121,181 +110,9 @@ def _allowed(request: Request, cluster: Cluster) -> Call:
     return rule(request, cluster, may)
 
 
-def _refused(of: Resource) -> dict[str, object]:
-    code = REFUSALS[of.type]
-    return {"error_code": code, "error_message": f"Not authorized to access {of.type.name}."}
-
-
-def _group(name: str) -> Resource:
-    return Resource(ResourceType.GROUP, name)
-
-
-def _topic(name: str) -> Resource:
-    return Resource(ResourceType.TOPIC, name)
-
-
-# Requests of many things -------------------------------------------------------------------------
-
-
-def _topic_of(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
-    """Return the topic that an element names; of an id that nothing has, None: it is no secret."""
-    topic_id = getattr(item, "topic_id", None)
-    name = getattr(item, "name", None) or getattr(item, "topic", None)
-    if topic_id is not None:
-        known = cluster.topics().by_id.get(id_of(topic_id))
-        name = known.key.name if known else None
-    return None if name is None else _topic(name)
-
-
-def _group_of(_body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    return _group(item)
-
-
-def _key_of(body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    return _group(item) if body.key_type == GROUP_KEY else None
-
-
-def _configured(_body: Any, item: Any, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    """Return whose settings an element names; what is neither a topic nor a group, the cluster."""
-    if item.resource_type == TOPIC:
-        return _topic(item.resource_name)
-    return _group(item.resource_name) if item.resource_type == GROUP else CLUSTER
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """The rule of a request of many things, each of which is allowed or refused alone.
-
-    Attributes
-    ----------
-    operation
-        What is needed on each.
-    asked, answered
-        The field that lists them, in the request and in the response.
-    of
-        What an element names; None has its answer from the handler, whoever asks.
-    refuse
-        The answer to an element that may not be asked.
-    """
-
-    operation: Operation
-    asked: str
-    answered: str
-    of: Callable[[Any, Any, Cluster], Resource | None]
-    refuse: Callable[[Any, Resource], Values]
-
-    def __call__(self, request: Request, cluster: Cluster, may: May) -> Call:
-        """Have what may be asked answered, and refuse the rest."""
-        named = [
-            (item, self.of(request.body, item, cluster))
-            for item in getattr(request.body, self.asked)
-        ]
-        allowed, refused = _cut(named, self.operation, may)
-        handler = HANDLERS[request.api]
-        if not refused:
-            return handler(request, cluster)
-        refusals = [self.refuse(item, of) for item, of in refused]
-        if not allowed:
-            return ready({"error_code": ErrorCode.NONE, self.answered: refusals})
-        return _joined(
-            handler(_with(request, self.asked, allowed), cluster), self.answered, refusals
-        )
-
-
-def _cut(
-    named: Iterable[tuple[Any, Resource | None]], operation: Operation, may: May
-) -> tuple[list[Any], list[tuple[Any, Resource]]]:
-    """Return the elements that may be asked, and those that may not with what they name."""
-    allowed: list[Any] = []
-    refused: list[tuple[Any, Resource]] = []
-    for item, of in named:
-        if of is None or may(operation, of):
-            allowed.append(item)
-        else:
-            refused.append((item, of))
-    return allowed, refused
-
-
-def _with(request: Request, name: str, items: Sequence[Any]) -> Request:
-    """Return a request that asks only for these."""
-    return replace(request, body=replace(request.body, **{name: tuple(items)}))
-
-
-def _joined(call: Call, name: str, refusals: Sequence[Values]) -> Call:
-    """Return a call whose response lists refusals beside the answers."""
-
-    def respond(answers: Sequence[Answer]) -> Values:
-        values = call.respond(answers)
-        answered: Any = values[name]
-        return {**values, name: [*answered, *refusals]}
-
-    return replace(call, respond=respond)
-
-
-def _partitions(topic: Any) -> Iterable[int]:  # noqa: ANN401 - one of kio's classes
-    """Return the partitions that an element of a request names, whatever the field is called."""
-    fetched: Iterable[int] | None = getattr(topic, "partition_indexes", None)
-    if fetched is not None:
-        return fetched
-    names = ("partition_index", "partition", "index")
-    parts: Any = getattr(topic, "partition_data", None) or topic.partitions
-    return [next(getattr(one, n) for n in names if hasattr(one, n)) for one in parts]
-
-
-def _refused_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
-    """Refuse each partition of a topic, in the words of every response that has some."""
-    code = REFUSALS[of.type]
-    partitions = [
-        {
-            "partition_index": partition,
-            "index": partition,
-            "error_code": code,
-            "committed_offset": -1,
-            "committed_leader_epoch": -1,
-            "metadata": "",
-            "base_offset": -1,
-            "record_errors": (),
-            "error_message": None,
-            "high_watermark": -1,
-            "aborted_transactions": None,
-            "records": b"",
-        }
-        for partition in _partitions(item)
-    ]
-    return {
-        "name": getattr(item, "name", None) or getattr(item, "topic", None),
-        "topic": getattr(item, "topic", None),
-        "topic_id": getattr(item, "topic_id", None),
-        "partitions": partitions,
-        "partition_responses": partitions,
-    }
-
-
-def _refused_group(group_id: str, of: Resource) -> dict[str, object]:
-    return _refused(of) | {
-        "group_id": group_id,
-        "group_state": "",
-        "group_epoch": 0,
-        "assignment_epoch": 0,
-        "assignor_name": "",
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": (),
-    }
-
-
-def _refused_key(key: str, of: Resource) -> Values:
-    return {**_refused(of), **NOBODY, "key": key}
-
-
-def _refused_resource(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
-    asked = {"resource_type": item.resource_type, "resource_name": item.resource_name}
-    return _refused(of) | asked | {"configs": ()}
-
-
 def _describe(request: Request, cluster: Cluster, may: May) -> Call:
     """ConsumerGroupDescribe: a group is shown only with topics that may be described."""
-    rule = Each(Operation.DESCRIBE, "group_ids", "groups", _group_of, _refused_group)
+    rule = Each(Operation.DESCRIBE, "group_ids", "groups", group_of, refused_group)
     call = rule(request, cluster, may)
 
     def respond(answers: Sequence[Answer]) -> Values:
@@ -310,8 +127,8 @@ def _describe(request: Request, cluster: Cluster, may: May) -> Call:
             for topic in member[of]["topic_partitions"]
         }
         for name in sorted(names):
-            if not may.see(Operation.DESCRIBE, _topic(name)):
-                return _refused_group(group["group_id"], _topic(name)) | {
+            if not may.see(Operation.DESCRIBE, topic_named(name)):
+                return refused_group(group["group_id"], topic_named(name)) | {
                     "error_message": "The group has topics that the client may not describe."
                 }
         return group
@@ -324,35 +141,35 @@ def _describe(request: Request, cluster: Cluster, may: May) -> Call:
 
 def _heartbeat(request: Request, cluster: Cluster, may: May) -> Call:
     """ConsumerGroupHeartbeat: READ of the group, DESCRIBE of every topic that is named."""
-    of: Resource | None = _group(request.body.group_id)
-    if may(Operation.READ, _group(request.body.group_id)):
+    of: Resource | None = group_named(request.body.group_id)
+    if may(Operation.READ, group_named(request.body.group_id)):
         names = request.body.subscribed_topic_names or ()
-        topics = map(_topic, names)
+        topics = map(topic_named, names)
         of = next((topic for topic in topics if not may(Operation.DESCRIBE, topic)), None)
     if of is None:
         request.allowed_by = may.acls  # by which it was allowed: there may be new ones now
         return HANDLERS[request.api](request, cluster)
-    return ready(_refused(of) | {"member_epoch": 0, "heartbeat_interval": 0})
+    return ready(refusal_of(of) | {"member_epoch": 0, "heartbeat_interval": 0})
 
 
 def _offset_commit(request: Request, cluster: Cluster, may: May) -> Call:
     """OffsetCommit: READ of the group and of each topic."""
-    group = _group(request.body.group_id)
+    group = group_named(request.body.group_id)
     if may(Operation.READ, group):
         return _of_topics(Operation.READ)(request, cluster, may)
-    return ready({"topics": [_refused_topic(topic, group) for topic in request.body.topics]})
+    return ready({"topics": [refused_topic(topic, group) for topic in request.body.topics]})
 
 
 def _offset_delete(request: Request, cluster: Cluster, may: May) -> Call:
     """OffsetDelete: DELETE of the group, READ of each topic."""
-    group = _group(request.body.group_id)
+    group = group_named(request.body.group_id)
     if may(Operation.DELETE, group):
         return _of_topics(Operation.READ)(request, cluster, may)
-    return ready(_refused(group) | {"topics": ()})
+    return ready(refusal_of(group) | {"topics": ()})
 
 
 def _of_topics(operation: Operation, asked: str = "topics", answered: str = "topics") -> Each:
-    return Each(operation, asked, answered, _topic_of, _refused_topic)
+    return Each(operation, asked, answered, topic_of, refused_topic)
 
 
 def _offset_fetch(request: Request, cluster: Cluster, may: May) -> Call:
@@ -361,13 +178,13 @@ def _offset_fetch(request: Request, cluster: Cluster, may: May) -> Call:
     several = hasattr(body, "groups")
     groups, refusals, denied = [], [], []
     for group in body.groups if several else [body]:
-        of = _group(group.group_id)
+        of = group_named(group.group_id)
         if not may(Operation.DESCRIBE, of):
             refusals.append(_refused_offsets(group, of, request.version))
             continue
-        named = [(one, _topic_of(body, one, cluster)) for one in group.topics or ()]
-        allowed, refused = _cut(named, Operation.DESCRIBE, may)
-        denied.append([_refused_topic(one, of) for one, of in refused])
+        named = [(one, topic_of(body, one, cluster)) for one in group.topics or ()]
+        allowed, refused = cut(named, Operation.DESCRIBE, may)
+        denied.append([refused_topic(one, of) for one, of in refused])
         groups.append(replace(group, topics=tuple(allowed)) if refused else group)
     if not groups:
         return ready(refusals[0] | {"groups": refusals})
@@ -390,7 +207,7 @@ def _visible_offsets(
     topics = [
         topic
         for topic in group["topics"]
-        if topic["name"] is None or may.see(Operation.DESCRIBE, _topic(topic["name"]))
+        if topic["name"] is None or may.see(Operation.DESCRIBE, topic_named(topic["name"]))
     ]
     return group | {"topics": [*topics, *refused]}
 
@@ -398,8 +215,8 @@ def _visible_offsets(
 def _refused_offsets(group: Any, of: Resource, version: int) -> dict[str, object]:  # noqa: ANN401
     """Refuse all offsets of a group."""
     asked = (group.topics or ()) if version < TOP_LEVEL_ERROR_SINCE else ()
-    topics = [_refused_topic(topic, of) for topic in asked]
-    return _refused(of) | {"group_id": group.group_id, "topics": topics}
+    topics = [refused_topic(topic, of) for topic in asked]
+    return refusal_of(of) | {"group_id": group.group_id, "topics": topics}
 
 
 # Requests of the cluster -------------------------------------------------------------------------
@@ -415,7 +232,7 @@ def _of_cluster(operation: Operation) -> Rule:
     def rule(request: Request, cluster: Cluster, may: May) -> Call:
         if may(operation, CLUSTER):
             return HANDLERS[request.api](request, cluster)
-        return ready({**_refused(CLUSTER), **NOTHING})
+        return ready({**refusal_of(CLUSTER), **NOTHING})
 
     return rule
 
@@ -424,12 +241,12 @@ def _find_coordinator(request: Request, cluster: Cluster, may: May) -> Call:
     """FindCoordinator: DESCRIBE of each group."""
     body = request.body
     if hasattr(body, "coordinator_keys"):
-        rule = Each(Operation.DESCRIBE, "coordinator_keys", "coordinators", _key_of, _refused_key)
+        rule = Each(Operation.DESCRIBE, "coordinator_keys", "coordinators", key_of, refused_key)
         return rule(request, cluster, may)
-    group = _group(body.key)
+    group = group_named(body.key)
     if getattr(body, "key_type", GROUP_KEY) != GROUP_KEY or may(Operation.DESCRIBE, group):
         return HANDLERS[request.api](request, cluster)
-    return ready(_refused_key(body.key, group))
+    return ready(refused_key(body.key, group))
 
 
 def _list_groups(request: Request, cluster: Cluster, may: May) -> Call:
@@ -441,7 +258,7 @@ def _list_groups(request: Request, cluster: Cluster, may: May) -> Call:
     def respond(answers: Sequence[Answer]) -> Values:
         values = call.respond(answers)
         groups: Any = values["groups"]
-        shown = [one for one in groups if may.see(Operation.DESCRIBE, _group(one["group_id"]))]
+        shown = [one for one in groups if may.see(Operation.DESCRIBE, group_named(one["group_id"]))]
         return {**values, "groups": shown}
 
     return replace(call, respond=respond)
@@ -459,17 +276,17 @@ def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
                 {
                     name: by_name[name]
                     for name in by_name
-                    if may.see(Operation.DESCRIBE, _topic(name))
+                    if may.see(Operation.DESCRIBE, topic_named(name))
                 }
             )
 
         return handler(request, replace(cluster, topics=visible))
-    named = [(one, _topic_of(request.body, one, cluster)) for one in asked]
-    allowed, refused = _cut(named, Operation.DESCRIBE, may)
+    named = [(one, topic_of(request.body, one, cluster)) for one in asked]
+    allowed, refused = cut(named, Operation.DESCRIBE, may)
     if not refused:
         return handler(request, cluster)
     # Of no topics, version 0 would list all: one without a name finds none.
-    call = handler(_with(request, "topics", allowed or asked[:1]), cluster)
+    call = handler(asking_for(request, "topics", allowed or asked[:1]), cluster)
     refusals = [
         {
             "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -495,7 +312,7 @@ def _with_operations(request: Request, cluster: Cluster, rule: Rule, may: May) -
     """Return the call of a rule whose response says, if it is asked to, what may be done."""
     body = request.body
     if getattr(body, "include_topic_authorized_operations", False):
-        cluster = replace(cluster, operations=lambda name: _bits(_topic(name), may))
+        cluster = replace(cluster, operations=lambda name: _bits(topic_named(name), may))
     call = rule(request, cluster, may)
     of_groups = getattr(body, "include_authorized_operations", False)
     of_cluster = getattr(body, "include_cluster_authorized_operations", False)
@@ -519,7 +336,7 @@ def _operable(group: Mapping[str, Any], may: May) -> Mapping[str, Any]:
     """Return a group with what may be done with it, if it was found."""
     if group.get("error_code", ErrorCode.NONE) != ErrorCode.NONE:
         return group
-    return {**group, "authorized_operations": _bits(_group(group["group_id"]), may)}
+    return {**group, "authorized_operations": _bits(group_named(group["group_id"]), may)}
 
 
 def _bits(of: Resource, may: May) -> int:
@@ -527,7 +344,7 @@ def _bits(of: Resource, may: May) -> int:
     return sum(1 << operation for operation in OPERATIONS[of.type] if may.see(operation, of))
 
 
-ALTER_EACH = Each(Operation.ALTER_CONFIGS, "resources", "responses", _configured, _refused_resource)
+ALTER_EACH = Each(Operation.ALTER_CONFIGS, "resources", "responses", configured, refused_resource)
 RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _of_cluster(Operation.DESCRIBE)) | {
     Api.LIST_TRANSACTIONS: _anybody,
     Api.PRODUCE: _of_topics(Operation.WRITE, "topic_data", "responses"),
@@ -537,15 +354,15 @@ RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _of_cluster(Operation.DESCRIBE)) |
     Api.OFFSET_COMMIT: _offset_commit,
     Api.OFFSET_FETCH: _offset_fetch,
     Api.FIND_COORDINATOR: _find_coordinator,
-    Api.DESCRIBE_GROUPS: Each(Operation.DESCRIBE, "groups", "groups", _group_of, _refused_group),
+    Api.DESCRIBE_GROUPS: Each(Operation.DESCRIBE, "groups", "groups", group_of, refused_group),
     Api.LIST_GROUPS: _list_groups,
     Api.SASL_HANDSHAKE: _anybody,
     Api.API_VERSIONS: _anybody,
     Api.DESCRIBE_CONFIGS: Each(
-        Operation.DESCRIBE_CONFIGS, "resources", "results", _configured, _refused_resource
+        Operation.DESCRIBE_CONFIGS, "resources", "results", configured, refused_resource
     ),
     Api.SASL_AUTHENTICATE: _anybody,
-    Api.DELETE_GROUPS: Each(Operation.DELETE, "groups_names", "results", _group_of, _refused_group),
+    Api.DELETE_GROUPS: Each(Operation.DELETE, "groups_names", "results", group_of, refused_group),
     Api.ALTER_CONFIGS: ALTER_EACH,
     Api.INCREMENTAL_ALTER_CONFIGS: ALTER_EACH,
     Api.LIST_CONFIG_RESOURCES: _of_cluster(Operation.DESCRIBE_CONFIGS),

@@ -1,0 +1,225 @@
+"""each: requests of many things, each of which is allowed or refused alone.
+
+What may be asked goes on to the handler, the rest is refused beside its answers in the words of the
+response, and nobody is told whether it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coordinator.acls import CLUSTER, Acls, Operation, Resource, ResourceType
+from coordinator.errors import ErrorCode
+from coordinator.runner import Answer
+from coordinator.wire.calls import Call, Cluster, id_of, ready
+from coordinator.wire.cluster import GROUP_KEY, NOBODY
+from coordinator.wire.codec import Request, Values
+from coordinator.wire.configs import GROUP, TOPIC
+from coordinator.wire.requests import HANDLERS
+from coordinator.wire.session import Session
+
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+class May:
+    """What the principal of a request may do: asked of what it wants, a no is a denial."""
+
+    __slots__ = ("_note_denial", "_session", "acls")
+
+    def __init__(self, session: Session, cluster: Cluster, acls: Acls | None) -> None:
+        self._session, self.acls = session, acls
+        self._note_denial = cluster.note_denial
+
+    def __call__(self, operation: Operation, of: Resource) -> bool:
+        """Whether it may do what it asked for."""
+        allowed = self.see(operation, of)
+        if not allowed:
+            self._note_denial(self._session, operation, of)
+        return allowed
+
+    def see(self, operation: Operation, of: Resource) -> bool:
+        """Whether it may do something that it did not ask for: a part of all there is, say."""
+        return self.acls is None or self._session.may(self.acls, operation, of)
+
+
+def refusal_of(of: Resource) -> dict[str, object]:
+    """Return the error of something that may not be asked, in Kafka's words."""
+    code = REFUSALS[of.type]
+    return {"error_code": code, "error_message": f"Not authorized to access {of.type.name}."}
+
+
+def group_named(name: str) -> Resource:
+    """Return a group as access lists name it."""
+    return Resource(ResourceType.GROUP, name)
+
+
+def topic_named(name: str) -> Resource:
+    """Return a topic as access lists name it."""
+    return Resource(ResourceType.TOPIC, name)
+
+
+def topic_of(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
+    """Return the topic that an element names; of an id that nothing has, None: it is no secret."""
+    topic_id = getattr(item, "topic_id", None)
+    name = getattr(item, "name", None) or getattr(item, "topic", None)
+    if topic_id is not None:
+        known = cluster.topics().by_id.get(id_of(topic_id))
+        name = known.key.name if known else None
+    return None if name is None else topic_named(name)
+
+
+def group_of(_body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+    """Return the group that an element is."""
+    return group_named(item)
+
+
+def key_of(body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+    """Return the group whose coordinator is looked for; None for what is no group."""
+    return group_named(item) if body.key_type == GROUP_KEY else None
+
+
+def configured(_body: Any, item: Any, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+    """Return whose settings an element names; what is neither a topic nor a group, the cluster."""
+    if item.resource_type == TOPIC:
+        return topic_named(item.resource_name)
+    return group_named(item.resource_name) if item.resource_type == GROUP else CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The rule of a request of many things, each of which is allowed or refused alone.
+
+    Attributes
+    ----------
+    operation
+        What is needed on each.
+    asked, answered
+        The field that lists them, in the request and in the response.
+    of
+        What an element names; None has its answer from the handler, whoever asks.
+    refuse
+        The answer to an element that may not be asked.
+    """
+
+    operation: Operation
+    asked: str
+    answered: str
+    of: Callable[[Any, Any, Cluster], Resource | None]
+    refuse: Callable[[Any, Resource], Values]
+
+    def __call__(self, request: Request, cluster: Cluster, may: May) -> Call:
+        """Have what may be asked answered, and refuse the rest."""
+        named = [
+            (item, self.of(request.body, item, cluster))
+            for item in getattr(request.body, self.asked)
+        ]
+        allowed, refused = cut(named, self.operation, may)
+        handler = HANDLERS[request.api]
+        if not refused:
+            return handler(request, cluster)
+        refusals = [self.refuse(item, of) for item, of in refused]
+        if not allowed:
+            return ready({"error_code": ErrorCode.NONE, self.answered: refusals})
+        return joined(
+            handler(asking_for(request, self.asked, allowed), cluster), self.answered, refusals
+        )
+
+
+def cut(
+    named: Iterable[tuple[Any, Resource | None]], operation: Operation, may: May
+) -> tuple[list[Any], list[tuple[Any, Resource]]]:
+    """Return the elements that may be asked, and those that may not with what they name."""
+    allowed: list[Any] = []
+    refused: list[tuple[Any, Resource]] = []
+    for item, of in named:
+        if of is None or may(operation, of):
+            allowed.append(item)
+        else:
+            refused.append((item, of))
+    return allowed, refused
+
+
+def asking_for(request: Request, name: str, items: Sequence[Any]) -> Request:
+    """Return a request that asks only for these."""
+    return replace(request, body=replace(request.body, **{name: tuple(items)}))
+
+
+def joined(call: Call, name: str, refusals: Sequence[Values]) -> Call:
+    """Return a call whose response lists refusals beside the answers."""
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        values = call.respond(answers)
+        answered: Any = values[name]
+        return {**values, name: [*answered, *refusals]}
+
+    return replace(call, respond=respond)
+
+
+def _partitions(topic: Any) -> Iterable[int]:  # noqa: ANN401 - one of kio's classes
+    """Return the partitions that an element of a request names, whatever the field is called."""
+    fetched: Iterable[int] | None = getattr(topic, "partition_indexes", None)
+    if fetched is not None:
+        return fetched
+    names = ("partition_index", "partition", "index")
+    parts: Any = getattr(topic, "partition_data", None) or topic.partitions
+    return [next(getattr(one, n) for n in names if hasattr(one, n)) for one in parts]
+
+
+def refused_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
+    """Refuse each partition of a topic, in the words of every response that has some."""
+    code = REFUSALS[of.type]
+    partitions = [
+        {
+            "partition_index": partition,
+            "index": partition,
+            "error_code": code,
+            "committed_offset": -1,
+            "committed_leader_epoch": -1,
+            "metadata": "",
+            "base_offset": -1,
+            "record_errors": (),
+            "error_message": None,
+            "high_watermark": -1,
+            "aborted_transactions": None,
+            "records": b"",
+        }
+        for partition in _partitions(item)
+    ]
+    return {
+        "name": getattr(item, "name", None) or getattr(item, "topic", None),
+        "topic": getattr(item, "topic", None),
+        "topic_id": getattr(item, "topic_id", None),
+        "partitions": partitions,
+        "partition_responses": partitions,
+    }
+
+
+def refused_group(group_id: str, of: Resource) -> dict[str, object]:
+    """Refuse a group, in the words of every response that has some."""
+    return refusal_of(of) | {
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+    }
+
+
+def refused_key(key: str, of: Resource) -> Values:
+    """Refuse to say where a group's coordinator is."""
+    return {**refusal_of(of), **NOBODY, "key": key}
+
+
+def refused_resource(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
+    """Refuse the settings of a group or topic."""
+    asked = {"resource_type": item.resource_type, "resource_name": item.resource_name}
+    return refusal_of(of) | asked | {"configs": ()}
