@@ -297,12 +297,12 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
 def _run_spark(job: Job, config: Config, run: Run) -> Done:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
 
-    from spark_jobs.session import active_tasks, spark_session  # noqa: PLC0415
+    from spark_jobs.session import active_tasks, scratch_warehouse, spark_session  # noqa: PLC0415
 
     _refuse_to_replace_parquet(job.output)
     started = SparkSession.getActiveSession() is None
     with progress.task("starting Spark"):
-        spark = spark_session()
+        spark = spark_session(conf=scratch_warehouse())
     try:
         with progress.task("tasks of Spark's stages", poll=active_tasks):
             return _on_spark(spark, job, config, run)
@@ -362,10 +362,10 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
     """
     if assignor not in TWINS:
         raise SpecError(f"assignor {assignor!r} has no Spark form: use --engine local")
-    from spark_jobs.session import spark_session  # noqa: PLC0415
+    from spark_jobs.session import scratch_warehouse, spark_session  # noqa: PLC0415
     from spark_jobs.twins import assign_frames  # noqa: PLC0415
 
-    spark = spark_session()
+    spark = spark_session(conf=scratch_warehouse())
     members, topics, owned = (spark.createDataFrame(table) for table in group.to_arrow())
     assigned = assign_frames(spark, assignor, members, topics, owned, **options)
     rows = assigned.rows.toArrow()

@@ -30,7 +30,7 @@ from coordinator.source import Source
 from coordinator.tables import BusyError
 from spark_jobs.delegated import Work, compute
 from spark_jobs.job import Options
-from spark_jobs.session import active_tasks, spark_session
+from spark_jobs.session import active_tasks, scratch_warehouse, spark_session
 
 LOOK_S = 0.25
 logger = logging.getLogger("muster.spark")
@@ -83,7 +83,7 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     options = _options(wanted, pinned, config)
     work = Work(store, pinned, run_id, options, config, config.engine.timeout_ms / 1000)
     with progress.task("starting Spark"):
-        spark = spark_session("muster-assign")
+        spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
         proposal = compute(spark, work, _say)
     inbox.put(store, proposal)

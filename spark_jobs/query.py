@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from spark_jobs.session import spark_session
+from spark_jobs.session import scratch_warehouse, spark_session
 from spark_jobs.views import register, view_names
 
 REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
@@ -35,7 +35,7 @@ def answer(store: Path, position: int, query: str) -> tuple[list[str], Iterator[
         Spark refuses the query; here, or while the rows are read.
     """
     ours = SparkSession.getActiveSession() is None
-    spark = spark_session("muster-sql")
+    spark = spark_session("muster-sql", conf=scratch_warehouse())
     if ours:  # what is wrong with a query is said in one line, not in pages
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

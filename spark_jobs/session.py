@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+import uuid
 from typing import TYPE_CHECKING
 
 from coordinator.config import ConfigError
@@ -95,6 +99,15 @@ def spark_session(
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     return builder.getOrCreate()
+
+
+def scratch_warehouse() -> dict[str, str]:
+    """Return the setting by which a command of ours leaves no spark-warehouse where it runs."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's settings are the user's
+        return {}
+    folder = os.path.join(tempfile.gettempdir(), f"muster-warehouse-{uuid.uuid4()}")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"spark.sql.warehouse.dir": folder}
 
 
 def check_in_driver(spark: SparkSession) -> None:

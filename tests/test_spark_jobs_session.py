@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -24,6 +25,7 @@ CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
 
 SESSION = """
 import sys
+import tempfile
 from spark_jobs import jars
 from spark_jobs.session import spark_session
 jars.in_spark = lambda: False  # as in an environment that `make setup` did not make
@@ -260,3 +262,12 @@ def test_no_java(tmp_path):
     assert done.stderr == (
         "muster: Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless\n"
     )
+
+
+def test_commands_leave_no_warehouse_where_they_run(monkeypatch):
+    from spark_jobs.session import scratch_warehouse
+
+    (folder,) = scratch_warehouse().values()
+    assert os.path.commonpath([folder, tempfile.gettempdir()]) == tempfile.gettempdir()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert scratch_warehouse() == {}  # spark-submit's settings are the user's
