@@ -20,6 +20,7 @@ from coordinator.config import Config, ConfigError, parse
 from coordinator.failures import gist
 from coordinator.log import CorruptLog, NewerLog, NoLog
 from coordinator.tables import BusyError
+from coordinator.visible import visible
 
 ENTRY_POINTS = "muster.commands"
 BAD_INPUT, FAILURE = 2, 1
@@ -77,7 +78,7 @@ def guarded(run: typer.Typer) -> None:
 
 def stop(message: str, code: int) -> NoReturn:
     """Print one line on stderr and exit."""
-    typer.echo(f"muster: {message}", err=True)
+    typer.echo(f"muster: {visible(message)}", err=True)
     raise SystemExit(code)
 
 

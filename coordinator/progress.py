@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
+from coordinator.visible import visible
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -108,7 +110,7 @@ class _Display:
         for one in list(self.tasks):
             bar = ProgressBar(one.total, one.done, width=BAR_WIDTH, pulse=not one.total)
             took = timedelta(seconds=int(now - one.began))
-            table.add_row(Text(one.label), bar, Text(one.count()), Text(str(took)))
+            table.add_row(Text(visible(one.label)), bar, Text(one.count()), Text(str(took)))
         return table
 
 

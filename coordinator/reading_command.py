@@ -6,7 +6,6 @@ of the SQL view that says the same; `describe` is Kafka's ConsumerGroupDescribe.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +20,8 @@ from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.view_rows import description, explained, rows_of
 from coordinator.kafka_json import camel
 from coordinator.log import LostTarget
+from coordinator.terminal import Terminal
+from coordinator.visible import as_json, visible
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")]
@@ -38,7 +39,7 @@ def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     if _for_machines(json_):
         _print_json(rows)
     else:
-        reading_tables.print_groups(reading_tables.terminal(), rows)
+        reading_tables.print_groups(Terminal(), rows)
 
 
 def describe(
@@ -56,7 +57,7 @@ def describe(
             try:
                 reading.read_target(state.groups[group])
             except LostTarget as error:  # members go on with what they have, and so do we
-                typer.echo(f"muster: no targets are shown: {error}", err=True)
+                typer.echo(f"muster: no targets are shown: {visible(str(error))}", err=True)
         found = description(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)
@@ -64,7 +65,7 @@ def describe(
     if _for_machines(json_):
         _print_json([camel(found)])
     else:
-        reading_tables.print_description(reading_tables.terminal(), found)
+        reading_tables.print_description(Terminal(), found)
 
 
 def history(
@@ -97,7 +98,7 @@ def history(
     if _for_machines(json_):
         _print_json(rows)
     else:
-        reading_tables.print_history(reading_tables.terminal(), rows)
+        reading_tables.print_history(Terminal(), rows)
 
 
 def explain(
@@ -119,7 +120,7 @@ def explain(
     if _for_machines(json_):
         _print_json(epochs)
     else:
-        reading_tables.print_epochs(reading_tables.terminal(), epochs)
+        reading_tables.print_epochs(Terminal(), epochs)
 
 
 def _for_machines(asked: bool) -> bool:  # noqa: FBT001 - the option's value
@@ -128,4 +129,4 @@ def _for_machines(asked: bool) -> bool:  # noqa: FBT001 - the option's value
 
 def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
-        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        sys.stdout.write(as_json(row) + "\n")

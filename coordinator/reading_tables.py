@@ -9,16 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from coordinator.history.epoch_views import NOTICED
+from coordinator.visible import visible_values
 
 Row = Mapping[str, Any]
 
 ROWS_SHOWN = 1_000
 """A table shows so many rows; JSON has all."""
-
-
-def terminal() -> Console:
-    """Return a console that prints names as they are, whatever brackets are in them."""
-    return Console(markup=False, highlight=False)
 
 
 def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
@@ -38,11 +34,12 @@ def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | Non
 def print_groups(console: Console, rows: Sequence[Row]) -> None:
     """Print rows of `groups`."""
     names = ("group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members")
-    print_rows(console, rows, names)
+    print_rows(console, visible_values(rows[: ROWS_SHOWN + 1]), names)
 
 
 def print_description(console: Console, found: Row) -> None:
     """Print a group, its members, and its offsets if there are any."""
+    found = visible_values(found)
     console.print(
         f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
         f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
@@ -76,14 +73,14 @@ def print_history(console: Console, rows: Sequence[Row]) -> None:
             "since (UTC)": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
             "until (UTC)": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
         }
-        for row in rows
+        for row in visible_values(rows[: ROWS_SHOWN + 1])
     ]
     print_rows(console, shown)
 
 
 def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
     """Print epochs, each with what members lost and got by it."""
-    for epoch in epochs:
+    for epoch in visible_values(epochs):
         # The member of these was only the first to send a heartbeat after.
         nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
         why = _why(epoch["group_epoch"], epoch["reason"], None if nobody else _named(epoch))

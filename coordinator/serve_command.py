@@ -22,6 +22,7 @@ import typer
 from coordinator.cli import load_config
 from coordinator.config import Config, ConfigError
 from coordinator.tables import BusyError
+from coordinator.visible import VisibleFormatter
 
 if TYPE_CHECKING:
     from coordinator.runtime import Coordinator
@@ -73,7 +74,9 @@ def serve(
         insecure=insecure or server.insecure,
     )
     settings = replace(settings, server=server)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     check(server)  # before it takes the store from anybody
     _check_store(store)
     _serve(settings, store, _topics(topics, topic or []), takeover)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
 from coordinator.log import RecordLog
 from coordinator.trace import Trace, TraceError, run_lines
+from coordinator.visible import as_json
 
 
 def trace(
@@ -38,7 +38,7 @@ def trace(
     try:
         with _source(operations) as source, _shown() as answers:
             for answer in run_lines(source, playing):
-                sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+                sys.stdout.write(as_json(answer) + "\n")
                 sys.stdout.flush()
                 answers.advance()
     except UnicodeDecodeError as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse import objects_of_json
@@ -17,6 +16,8 @@ from coordinator import progress
 from coordinator.cli import load_config
 from coordinator.config import Config
 from coordinator.tables import TableRef, replace_text
+from coordinator.terminal import Terminal
+from coordinator.visible import as_json
 from spark_jobs import job, show
 from spark_jobs.outputs import check_spec_output
 from spark_jobs.safeguards import MAX_FORGOTTEN, Safeguards
@@ -172,7 +173,7 @@ def _propose(
 
     with progress.shown("computing a target"):
         done = run(Wanted(store, group, *asked), config)
-    print(show.as_json(done))  # noqa: T201 - the answer
+    print(as_json(done))  # noqa: T201 - the answer
 
 
 def _specs(
@@ -257,7 +258,7 @@ def _answer(
     }
     if ranges.partial:
         answer["partial"] = True
-    return show.as_json(answer)
+    return as_json(answer)
 
 
 def _show(
@@ -274,9 +275,9 @@ def _show(
         return
     if output.json or not sys.stdout.isatty():
         named = {"id": spec["id"]} if "id" in spec else {}
-        print(show.as_json(named | {"assignor": options.assignor} | report.to_dict()))  # noqa: T201
+        print(as_json(named | {"assignor": options.assignor} | report.to_dict()))  # noqa: T201
     else:
-        show.print_report(Console(), title, report, config.report.members_shown)
+        show.print_report(Terminal(), title, report, config.report.members_shown)
 
 
 def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -> None:
@@ -287,7 +288,7 @@ def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -
         "forgotten": done.forgotten, "assignor": work.options.assignor,
     }  # fmt: skip
     if done.already:
-        print(show.as_json(facts | (done.totals or {})))  # noqa: T201 - the command's answer
+        print(as_json(facts | (done.totals or {})))  # noqa: T201 - the command's answer
         if output.plot:
             typer.echo("muster: --plot: nothing was computed now, so nothing is drawn", err=True)
         return
@@ -300,13 +301,13 @@ def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -
     if output.report and not output.json and sys.stdout.isatty():
         if done.report is not None:
             show.print_report(
-                Console(), work.options.assignor, done.report, config.report.members_shown
+                Terminal(), work.options.assignor, done.report, config.report.members_shown
             )
         elif done.totals:
-            show.print_totals(Console(), work.options.assignor, done.totals)
+            show.print_totals(Terminal(), work.options.assignor, done.totals)
     elif output.report or work.output is not None:
         whole = done.report.to_dict() if done.report and output.report else (done.totals or {})
-        print(show.as_json(facts | whole))  # noqa: T201 - the command's answer
+        print(as_json(facts | whole))  # noqa: T201 - the command's answer
 
 
 def _read(path: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 import warnings
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from assignors import SpecError
 from assignors.quality import UNOWNED, Report
+from coordinator.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,14 +31,9 @@ _REASON_WIDTH = 18
 _BEFORE, _AFTER, _MOVED = "#9aa5b1", "#1f77b4", "#d95f02"
 
 
-def as_json(value: dict[str, Any]) -> str:
-    """Return one line of JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-
-
 def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
     """Print what is known of an assignment in one table."""
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=visible(title), show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
     loads = totals["loads"]
@@ -89,7 +84,7 @@ def _print_members(console: Console, members: pa.Table, shown: int) -> None:
         rows = members.take(pa.array(np.concatenate([head, order[len(order) - shown // 2 :]])))
         table.title = f"members: the fullest and the emptiest, {skipped:,} between them left out"
     for row in rows.to_pylist():
-        table.add_row(*[str(value) for value in row.values()])
+        table.add_row(*[visible(str(value)) for value in row.values()])
     console.print(table)
 
 
@@ -113,7 +108,8 @@ def _print_changes(console: Console, report: Report) -> None:
             if count == 1
             else f"{row['topic']}[{first}…{first + count - 1}]"
         )
-        changes.add_row(span, row["from_member_id"] or "-", row["to_member_id"], row["reason"])
+        cells = (span, row["from_member_id"] or "-", row["to_member_id"], row["reason"])
+        changes.add_row(*map(visible, cells))
     if len(report.changes) > _CHANGES_SHOWN:
         changes.add_row(f"… {len(report.changes) - _CHANGES_SHOWN:,} more (--json has all)")
     console.print(changes)

@@ -11,9 +11,10 @@ import typer
 
 from coordinator import progress
 from coordinator.history.log_reader import Reading
-from coordinator.reading_tables import ROWS_SHOWN, print_rows, terminal
+from coordinator.reading_tables import ROWS_SHOWN, print_rows
+from coordinator.terminal import Terminal
+from coordinator.visible import as_json, visible_values
 from spark_jobs.session import active_tasks
-from spark_jobs.show import as_json
 
 
 def sql(
@@ -42,4 +43,4 @@ def sql(
         for row in chain(first, rows):
             sys.stdout.write(as_json(row) + "\n")
     else:
-        print_rows(terminal(), first, columns)
+        print_rows(Terminal(), visible_values(first), columns)
