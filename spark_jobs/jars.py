@@ -158,7 +158,7 @@ def delta_jars() -> list[Path]:
 
 
 def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
-    """Return jars of an artifact from the cache, resolving them if they are not there yet.
+    """Return jars of an artifact from the cache, resolving them if they are not there, or changed.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str)
         They cannot be fetched, or have another sha256.
     """
     folder = cache_folder() / "jars" / "-".join(artifact[1:])
-    if any(not (folder / name).exists() for name in digests):
+    if not all(_is(folder / name, digest) for name, digest in digests.items()):
         _resolve(folder, artifact, digests, whose)
     return [folder / name for name in digests]
 
@@ -188,13 +188,18 @@ def install() -> None:
     others = {name for line in locked().values() for other in line for name in other.digests}
     for name in others - jars.digests.keys():
         (target / name).unlink(missing_ok=True)
-    if all((target / name).exists() for name in jars.digests):
+    if all(_is(target / name, digest) for name, digest in jars.digests.items()):
         return
     for jar in fetched(jars.artifact, jars.digests, "Delta's"):
-        if not (target / jar.name).exists():
+        if not _is(target / jar.name, jars.digests[jar.name]):
             part = target / f"{jar.name}.part"  # half a jar under its own name would be used
             shutil.copy2(jar, part)
             part.replace(target / jar.name)
+
+
+def _is(jar: Path, digest: str) -> bool:
+    """Whether a jar is there, and the one that the lock names."""
+    return jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest
 
 
 def _resolve(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
+
+from spark_jobs import jars
 
 NOWHERE = "http://127.0.0.1:9"  # nobody listens here
 
@@ -88,3 +92,73 @@ def test_offline_with_nothing_cached(tmp_path):
     assert done.stderr.endswith("run once with a network, or set MUSTER_CACHE to a filled cache\n")
     assert done.stderr.count("\n") == 1
     assert list((tmp_path / "cache/wheels").iterdir()) == []
+
+
+@pytest.fixture
+def wheels(setup, monkeypatch, tmp_path):
+    """A cache of two wheels, one of which was built here; returns its folder and its fetches."""
+    contents = {"fetched-1.whl": b"fetched", "built-1.whl": b"built"}
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"fetched==1 --hash=sha256:{hashlib.sha256(b'fetched').hexdigest()}\n")
+    monkeypatch.setattr(setup, "LOCK", lock)
+    monkeypatch.setattr(setup, "cache", lambda: tmp_path / "cache")
+    fetches = []
+
+    def pip(*words, **_how):
+        folder = Path(words[words.index("--wheel-dir") + 1])
+        folder.mkdir()
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        fetches.append(folder)
+
+    monkeypatch.setattr(setup, "pip", pip)
+    return SimpleNamespace(folder=setup.wheels()[0].parent, fetches=fetches, contents=contents)
+
+
+def test_cached_wheels_are_used_again(setup, wheels):
+    assert [wheel.name for wheel in setup.wheels()] == ["built-1.whl", "fetched-1.whl"]
+    assert len(wheels.fetches) == 1
+
+
+HARMS = {
+    "one that the lock names": lambda folder: (folder / "fetched-1.whl").write_bytes(b"evil"),
+    "one that was built here": lambda folder: (folder / "built-1.whl").write_bytes(b"evil"),
+    "one that is gone": lambda folder: (folder / "built-1.whl").unlink(),
+    "one that nobody knows": lambda folder: (folder / "evil-1.whl").write_bytes(b"evil"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_changed_wheels_are_not_used(setup, wheels, harm, capsys):
+    HARMS[harm](wheels.folder)
+    found = {wheel.name: wheel.read_bytes() for wheel in setup.wheels()}
+    assert found == wheels.contents
+    assert len(wheels.fetches) == 2
+    assert "-1.whl is gone or not what was fetched" in capsys.readouterr().out
+
+
+def test_a_cache_of_before_gets_its_record(setup, wheels):
+    (wheels.folder / "complete").write_text("")
+    setup.wheels()
+    (wheels.folder / "built-1.whl").write_bytes(b"evil")
+    setup.wheels()
+    assert len(wheels.fetches) == 2
+
+
+def test_changed_jars_are_fetched_again(monkeypatch, tmp_path):
+    digests = {"a.jar": hashlib.sha256(b"good").hexdigest()}
+    resolved = []
+
+    def resolve(folder, *_words):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "a.jar").write_bytes(b"good")
+        resolved.append(folder)
+
+    monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    for _ in range(2):
+        (jar,) = jars.fetched(("org", "module", "1"), digests, "Somebody's")
+    assert len(resolved) == 1
+    jar.write_bytes(b"evil")
+    (jar,) = jars.fetched(("org", "module", "1"), digests, "Somebody's")
+    assert (jar.read_bytes(), len(resolved)) == (b"good", 2)

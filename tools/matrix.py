@@ -47,7 +47,7 @@ def environment(name: str) -> Path:
         own = [word.partition("==")[0].replace("-", "_") for word in SPARKS[name]]
         locked = [
             wheel
-            for wheel in sorted(setup.locked_wheels().glob("*.whl"))
+            for wheel in setup.wheels()
             if not wheel.name.startswith(tuple(f"{package}-" for package in own))
         ]
         pip(folder, "install", "--no-index", *locked, *fetched(SPARKS[name]))

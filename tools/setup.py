@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 READY = VENV / ".muster-ready"
 LOCK = ROOT / "requirements.lock"
+RECORD = "complete"
 JAVA_MIN = 17
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 
@@ -94,11 +95,9 @@ def dependencies() -> None:
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     stamp = VENV / ".muster-lock"
     if not stamp.exists() or stamp.read_text() != digest:
-        if not (locked_wheels() / "complete").exists():
-            fetch(locked_wheels())
+        found = [str(wheel) for wheel in wheels()]
         say("installing dependencies")
-        names = [str(wheel) for wheel in sorted(locked_wheels().glob("*.whl"))]
-        pip("install", "--no-index", "--no-deps", "--no-compile", *names)
+        pip("install", "--no-index", "--no-deps", "--no-compile", *found)
         stamp.write_text(digest)
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = VENV / ".muster-project"
@@ -107,26 +106,64 @@ def dependencies() -> None:
         stamp.write_text(project)
 
 
-def locked_wheels() -> Path:
-    """Return the folder of wheels that has what requirements.lock names."""
+def wheels() -> list[Path]:
+    """Return the wheels that requirements.lock names, fetched if the cache has none, or others."""
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    return cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
+    folder = cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
+    if not (folder / RECORD).exists():
+        fetch(folder)
+    elif wrong := changed(folder):
+        say(f"{folder / wrong} is gone or not what was fetched; fetching all again")
+        fetch(folder)
+    return sorted(folder.glob("*.whl"))
 
 
-def fetch(wheels: Path) -> None:
+def fetch(folder: Path) -> None:
     """Fetch every locked package, checked by its hash, as a wheel."""
     say("fetching dependencies (once; about 900 MB)")
-    wheels.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=wheels.parent) as folder:
-        fetched = Path(folder, "wheels")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+        fetched = Path(fresh, "wheels")
         pip(
             *("wheel", "--require-hashes", "--wheel-dir", str(fetched), "--requirement", str(LOCK)),
             what=f"Python packages are not in {cache()} and cannot be fetched",
             remedy="run once with a network, or set MUSTER_CACHE to a filled cache",
         )
-        (fetched / "complete").touch()
-        shutil.rmtree(wheels, ignore_errors=True)
-        fetched.rename(wheels)  # at once, so that what is there is whole
+        record(fetched, digests(fetched))
+        shutil.rmtree(folder, ignore_errors=True)
+        fetched.rename(folder)  # at once, so that what is there is whole
+
+
+def changed(folder: Path) -> str | None:
+    """Name a wheel of the cache that is not what was fetched, if there is one.
+
+    The lock has the hash of what was fetched as a wheel; what was built here from its source has
+    only the record, which caches of before do not have: they get it now.
+    """
+    locked = set(re.findall(r"sha256:([0-9a-f]{64})", LOCK.read_text()))
+    lines = (folder / RECORD).read_text().splitlines()
+    known = {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
+    found = digests(folder)
+    if not known:
+        record(folder, found)
+        return None
+    wrong = {name for name, digest in found.items() if digest not in locked | {known.get(name, "")}}
+    return min(wrong | (known.keys() - found.keys()), default=None)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each wheel in a folder."""
+    found = {}
+    for wheel in sorted(folder.glob("*.whl")):
+        with wheel.open("rb") as file:
+            found[wheel.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def record(folder: Path, found: dict[str, str]) -> None:
+    """Say that a folder of wheels is whole, and what they are."""
+    lines = [f"{digest}  {name}\n" for name, digest in found.items()]
+    (folder / RECORD).write_text("".join(lines))
 
 
 def pip(*arguments: str, what: str = "Python packages", remedy: str = "") -> None:
