@@ -41,6 +41,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "memory": memory.run,
     "coordinator": coordinator.run,
     "wire": wire.run,
+    "describe": wire.run_describe,
     "spark": spark.run,
     "costs": costs.run,
     "delegation": delegation.run,

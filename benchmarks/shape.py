@@ -54,3 +54,7 @@ def in_thousands(members: int, each: int) -> Shape:
 
 def member_id(number: int) -> str:
     return f"m{number:07}"
+
+
+def small_group_id(number: int) -> str:
+    return f"s{number:06}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.shape import EPOCH, GROUP, Shape
+from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.delta_log import DeltaLog
@@ -61,6 +61,31 @@ def write_group(
     if snapshot:
         write_snapshot(log, wall_ms())
     log.close()
+
+
+def write_small_groups(store: Path, count: int) -> None:
+    """Write many groups with one settled member each, beside what the store has."""
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", wall_ms())
+    topic = Topic.of("small", topic_id_of("small"), 1, ())
+    log.append([TopicChanged("small", topic.key.topic_id, 1)], 1)
+    records = (record for number in range(count) for record in _small_group(topic, number))
+    while batch := list(islice(records, BATCH)):
+        log.append(batch, 1)
+    log.close()
+
+
+def _small_group(topic: Topic, number: int) -> list[Record]:
+    group_id, member_id = small_group_id(number), f"m{number}"
+    return [
+        GroupMetadata(group_id, EPOCH, topic.hash),
+        MemberMetadata(
+            group_id, member_id, subscribed_topic_names=("small",), rebalance_timeout_ms=60_000
+        ),
+        TargetMember(group_id, member_id, ((topic.key, 0, 1),)),
+        TargetMetadata(group_id, EPOCH, 1, "uniform"),
+        CurrentMember(group_id, member_id, EPOCH, assigned=((topic.key, 0, 1, EPOCH),)),
+    ]
 
 
 def epoch_records(shape: Shape, epoch: int) -> list[Record]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.measure import Bench, Figure, cpu_s
 from benchmarks.report import Section
 from benchmarks.shape import GROUP, in_thousands
-from benchmarks.store import temporary_store, write_group
+from benchmarks.store import temporary_store, write_group, write_small_groups
 
 TITLE = "The wire"
 TEXT = """\
@@ -27,6 +27,19 @@ given its partitions at the third; they are 10 s of the 10.2.
 """
 RATE = 25_000
 ACLS = 1_000
+DESCRIBE_TITLE = "One client describes very many groups"
+DESCRIBE_TEXT = """\
+`muster serve` as in *The wire*, with 100,000 groups of one member. One client describes all of them
+in one request, and again as soon as it has its answer, while the members of another group beat. The
+request is read and its answer written beside the event loop, and decided in pieces; what heartbeats
+wait for is their share of Python's lock, which three threads then want.
+"""
+DESCRIBE_SETTINGS = """
+[kafka]
+"group.consumer.session.timeout.ms" = 600000
+"group.consumer.max.session.timeout.ms" = 600000
+"""
+"""Nobody beats in the groups that are described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +52,11 @@ class Sizes:
     paced_s: float
     interval_s: float
     joiners: int
+    groups: int
 
 
-FULL = Sizes(1_000, 10.0, 10_000, 20.0, 5.0, 100)
-SMOKE = Sizes(10, 0.5, 20, 1.0, 0.5, 3)
+FULL = Sizes(1_000, 10.0, 10_000, 20.0, 5.0, 100, 100_000)
+SMOKE = Sizes(10, 0.5, 20, 1.0, 0.5, 3, 500)
 
 
 def run(bench: Bench) -> Section:
@@ -54,6 +68,29 @@ def run(bench: Bench) -> Section:
         with temporary_store() as store:
             figures += work(store, sizes)
     return Section(TITLE, TEXT, figures)
+
+
+def run_describe(bench: Bench) -> Section:
+    """Measure heartbeats beside a client that describes very many groups."""
+    bench.say("wire: describe")
+    with temporary_store() as store:
+        figures = list(_describe(store, SMOKE if bench.smoke else FULL))
+    return Section(DESCRIBE_TITLE, DESCRIBE_TEXT, figures)
+
+
+def _describe(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    count = sizes.connections
+    write_group(store, in_thousands(count, 1))
+    write_small_groups(store, sizes.groups)
+    settings = store.parent / "muster.toml"
+    settings.write_text(DESCRIBE_SETTINGS, encoding="ascii")
+    with _served(store, "--config", str(settings)) as (server, address):
+        words = (count, sizes.paced_s, sizes.interval_s / 5, sizes.groups)
+        found, _ = _measured(server, "describe", address, GROUP, *words)
+    label = f"{sizes.groups:,} groups described in one request"
+    yield Figure.of(f"{label}: its answer", [found["described_ms"]])
+    yield Figure.of(f"{label}: heartbeats of others, p50", [found["p50_ms"]])
+    yield Figure.of(f"{label}: heartbeats of others, p99", [found["p99_ms"]], goal=50.0)
 
 
 def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:

@@ -2,10 +2,12 @@
 
     python -m benchmarks.wire_clients steady ADDRESS GROUP MEMBERS SECONDS
     python -m benchmarks.wire_clients paced ADDRESS GROUP MEMBERS SECONDS INTERVAL_S
+    python -m benchmarks.wire_clients describe ADDRESS GROUP MEMBERS SECONDS INTERVAL_S GROUPS
     python -m benchmarks.wire_clients join ADDRESS GROUP MEMBERS TOPIC PARTITIONS
 
 `steady` and `paced` are members of a settled group, one a connection, whose heartbeats are bytes
-made beforehand: so that the server is what is measured. `join` is real consumers of librdkafka.
+made beforehand: so that the server is what is measured. `describe` is `paced` while one more client
+describes many other groups in one request, again and again. `join` is real consumers of librdkafka.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 from collections import deque
 
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-from benchmarks.shape import EPOCH, member_id
+from benchmarks.shape import EPOCH, member_id, small_group_id
 
 ERROR_AT = 13
 """Of a response: behind length, correlation id, tags and throttle time."""
@@ -129,6 +133,49 @@ def paced(
     }
 
 
+def describe(
+    address: str, group: str, count: int, seconds: float, interval_s: float, groups: int
+) -> dict[str, float]:
+    """Members beat while another client describes very many groups."""
+    host, port = address.rsplit(":", 1)
+    frame, took = describe_frame(groups), []
+    over = threading.Event()
+
+    def ask() -> None:
+        with socket.create_connection((host, int(port)), PATIENCE_S) as sock:
+            while not over.is_set():
+                began = time.perf_counter()
+                sock.sendall(frame)
+                (left,) = struct.unpack(">i", sock.recv(4, socket.MSG_WAITALL))
+                while left:
+                    left -= len(sock.recv(min(left, 1 << 20)))
+                took.append((time.perf_counter() - began) * 1000)
+
+    curious = threading.Thread(target=ask)
+    curious.start()
+    try:
+        found = paced(address, group, count, seconds, interval_s)
+    finally:
+        over.set()
+        curious.join()
+    return found | {"described": len(took), "described_ms": sorted(took)[len(took) // 2]}
+
+
+def describe_frame(groups: int) -> bytes:
+    """Return the frame of a ConsumerGroupDescribe of many groups."""
+    out = io.BytesIO()
+    header = RequestHeader(
+        request_api_key=i16(69), request_api_version=i16(1), correlation_id=i32(1), client_id=""
+    )
+    entity_writer(RequestHeader)(out, header)
+    request = ConsumerGroupDescribeRequest(
+        group_ids=tuple(map(small_group_id, range(groups))),  # type: ignore[arg-type]
+        include_authorized_operations=False,
+    )
+    entity_writer(ConsumerGroupDescribeRequest)(out, request)
+    return struct.pack(">i", out.tell()) + out.getvalue()
+
+
 def join(address: str, group: str, count: int, topic: str, partitions: int) -> dict[str, float]:
     """Consumers of librdkafka join at once; when does each have its equal share?"""
     from confluent_kafka import Consumer  # noqa: PLC0415 - in no other measurement
@@ -157,6 +204,8 @@ def main(words: list[str]) -> None:
     what, address, group, count, *rest = words
     if what == "join":
         found = join(address, group, int(count), rest[0], int(rest[1]))
+    elif what == "describe":
+        found = describe(address, group, int(count), float(rest[0]), float(rest[1]), int(rest[2]))
     elif what == "paced":
         found = paced(address, group, int(count), float(rest[0]), float(rest[1]))
     else:

@@ -58,7 +58,7 @@ def test_a_smoke_run_of_sections_without_servers_writes_the_document(tmp_path):
         assert all(figure["median"] > 0 for figure in measured["section"]["figures"])
 
 
-@pytest.mark.parametrize("work", [wire._paced, wire._join])
+@pytest.mark.parametrize("work", [wire._paced, wire._describe, wire._join])
 def test_what_the_wire_measures_is_served_and_answered(work, tmp_path, monkeypatch):
     settings = tmp_path / "muster.toml"
     settings.write_text(QUICK)
