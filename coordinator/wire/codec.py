@@ -8,6 +8,7 @@ class per version.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache
@@ -20,7 +21,7 @@ from coordinator.acls import Acls
 from coordinator.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.reading import Body, Reader, WireError, entity_reader, read_whole, shape_of
 from coordinator.wire.session import Session
-from coordinator.wire.writing import EntityWriter, Values, Written, entity_writer
+from coordinator.wire.writing import EntityWriter, Values, Written, WrittenList, entity_writer
 
 __all__ = [
     "VERSIONS",
@@ -28,10 +29,12 @@ __all__ = [
     "Request",
     "Values",
     "Written",
+    "WrittenList",
     "decode",
     "encode",
     "read_body",
     "steady_frame",
+    "write_parts",
     "written_part",
 ]
 
@@ -235,10 +238,8 @@ def encode(request: Request, values: Values) -> bytes:
 
 def written_part(api: Api, version: int, name: str, values: Values) -> Written:
     """Return one element of an array of a response, ready to be put into many responses."""
-    message: Any = load_response_schema(api, version)
-    (part,) = (part for part in fields(message) if part.name == name)
     out = bytearray()
-    entity_writer(shape_of(part).kind)(out, values)
+    _part_writer(api, version, name)(out, values)
     return Written(out)
 
 
@@ -267,3 +268,18 @@ def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
 def _writers(api: Api, version: int) -> tuple[EntityWriter, EntityWriter]:
     message: Any = load_response_schema(api, version)
     return entity_writer(message.__header_schema__), entity_writer(message)
+
+
+def write_parts(request: Request, name: str, parts: Sequence[Any], out: WrittenList) -> None:
+    """Write elements of an array of a response behind those that are written."""
+    write = _part_writer(request.api, request.version, name)
+    for values in parts:
+        write(out.data, values)
+    out.count += len(parts)
+
+
+@cache
+def _part_writer(api: Api, version: int, name: str) -> EntityWriter:
+    message: Any = load_response_schema(api, version)
+    (part,) = (part for part in fields(message) if part.name == name)
+    return entity_writer(shape_of(part).kind)

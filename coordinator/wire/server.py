@@ -13,27 +13,26 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, cast
+from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.events import Audit, Event
 from coordinator.metrics import Metrics
 from coordinator.runner import Answer
-from coordinator.wire.acceptor import Acceptor, Place
+from coordinator.wire.acceptor import Acceptor
 from coordinator.wire.authorization import call_of
 from coordinator.wire.calls import Call, Cluster
 from coordinator.wire.clients import Clients
 from coordinator.wire.codec import Request, read_body
 from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.link import Link
+from coordinator.wire.pieces import Pieces, pieces_of
 from coordinator.wire.quotas import Quotas
-from coordinator.wire.reading import WireError
 from coordinator.wire.refusals import Refusals
 from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
-from coordinator.wire.session import ANONYMOUS, subject_of
+from coordinator.wire.session import ANONYMOUS
 
-TOGETHER_MAX = 100
-"""Events of one request that are asked together with those of others."""
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
@@ -123,16 +122,20 @@ class Server:
                 self.metrics.throttled(request.throttle_ms)
                 link.mute(request.throttle_ms)
         if not request.unread:
-            self.do(link, asked, call_of(request, self._cluster))
+            self.do(link, asked, self._todo(request))
             return
         link.busy, link.unread_bytes = True, len(request.unread)
 
-        def read() -> Call:
+        def read() -> Call | Pieces:
             read_body(request)
-            return call_of(request, self._cluster)
+            return self._todo(request)
 
         future = self.loop.run_in_executor(self._writers, read)
         future.add_done_callback(lambda found: link.read(asked, found))
+
+    def _todo(self, request: Request) -> Call | Pieces:
+        """Return what is to be done for a request: at once, or piece by piece."""
+        return pieces_of(request) or call_of(request, self._cluster)
 
     def _charge(self, request: Request, requests: int, size: int) -> int:
         """Count what a client uses up; return for how many ms it is throttled."""
@@ -145,15 +148,17 @@ class Server:
         if self._quotas.any:
             self._charge(request, 0, len(frame))
 
-    def do(self, link: Link, asked: Asked, call: Call) -> None:
+    def do(self, link: Link, asked: Asked, todo: Call | Pieces) -> None:
         """Do what is to be done for a request."""
+        if isinstance(todo, Pieces):
+            link.busy = asked.long = True
+            self._next_piece(link, asked, todo)
+            return
+        call = todo
         if call.refused:
             self.clients.refused(asked.request.session, call.refused)
-        asked.long = asked.long or len(call.events) > TOGETHER_MAX
         link.busy = asked.long
-        if len(call.events) > TOGETHER_MAX:
-            self._submit([(link, asked, call)])  # nobody else is to wait for these answers
-        elif call.events:
+        if call.events:
             if not self._asked:
                 self._submit_soon()
             self._asked.append((link, asked, call))
@@ -162,6 +167,32 @@ class Server:
         else:
             self.metrics.served({asked.request.api.name: 1})
             self.answer(link, asked, call, ())
+
+    def _next_piece(self, link: Link, asked: Asked, pieces: Pieces) -> None:
+        """Have the next piece of a long request answered, and at its end write the whole answer."""
+        part = pieces.next()
+        if part is None:
+            self.metrics.served({asked.request.api.name: 1})
+            future = self.loop.run_in_executor(self._writers, pieces.frame)
+            future.add_done_callback(lambda found: link.written(asked, found))
+            return
+        call = call_of(part, self._cluster)
+        if call.refused:
+            self.clients.refused(asked.request.session, call.refused)
+
+        def answered(answers: Sequence[Answer]) -> None:
+            try:
+                pieces.add(call, answers)
+            except Exception:
+                logger.exception("no answer to %s", asked.request.api.name)
+                link.drop("failed")
+            if link.connected:
+                self._next_piece(link, asked, pieces)
+
+        if call.events:
+            self._ask_coordinator(call.events, answered)
+        else:
+            self.loop.call_soon(answered, ())
 
     def _submit_soon(self) -> None:
         """Submit after all reads of this turn; with many clients, not again within `GATHER_S`.
@@ -178,23 +209,24 @@ class Server:
         """Ask the coordinator everything that came meanwhile, as one batch."""
         self._submitted = self.loop.time()
         batch, self._asked = self._asked, []
-        self._submit(batch)
-
-    def _submit(self, batch: list[tuple[Link, Asked, Call]]) -> None:
         events = [event for _, _, call in batch for event in call.events]
-        future = self._backend.submit(events)
+        self._ask_coordinator(events, lambda answers: self._deliver(batch, answers))
 
-        def answered(found: Future[list[Answer]]) -> None:
+    def _ask_coordinator(
+        self, events: Sequence[Event], answered: Callable[[Sequence[Answer]], object]
+    ) -> None:
+        """Ask the coordinator, and have its answers taken in this thread."""
+
+        def done(found: Future[list[Answer]]) -> None:
             try:
-                self.loop.call_soon_threadsafe(self._deliver, batch, found)
+                self.loop.call_soon_threadsafe(lambda: answered(found.result()))
             except RuntimeError:
-                logger.info("%d answers come after the server's end", len(batch))
+                logger.info("%d answers come after the server's end", len(events))
 
-        future.add_done_callback(answered)
+        self._backend.submit(events).add_done_callback(done)
 
-    def _deliver(self, batch: list[tuple[Link, Asked, Call]], found: Future[list[Answer]]) -> None:
+    def _deliver(self, batch: list[tuple[Link, Asked, Call]], answers: Sequence[Answer]) -> None:
         """Give each connection its answers, and let it go on."""
-        answers = found.result()
         at = 0
         links: dict[Link, None] = {}
         for link, asked, call in batch:
@@ -244,236 +276,3 @@ class Server:
                 reason = link.overdue(now)
                 if reason:
                     link.drop(reason)
-
-
-class Link(asyncio.Protocol):
-    """One socket, and the conversation over it."""
-
-    def __init__(self, server: Server, place: Place) -> None:
-        self._server = server
-        self._place = place
-        self._loop = server.loop
-        self._transport: asyncio.Transport | None = None
-        self._parked: list[tuple[Asked, Call]] = []
-        self._wake: asyncio.TimerHandle | None = None
-        self._held = 0
-        self._reading = self._writing = True
-        self.busy = False
-        """Whether a long request is under way; nothing is taken meanwhile."""
-        self.unread_bytes = 0
-        """Of a long request that waits to be read."""
-        self._heard = self._loop.time()
-        self._incomplete: float | None = self._heard  # the first request is awaited, too
-        self._unread: float | None = None
-        self._muted: asyncio.TimerHandle | None = None
-
-    # From the event loop -------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        server, config = self._server, self._server.config
-        self._transport = cast("asyncio.Transport", transport)
-        self._place.taken = True
-        self.connection = Connection(
-            f"/{self._place.address}",  # as Kafka writes it
-            config.request_bytes_max,
-            config.in_flight_max,
-            server.login() if server.login else None,
-            subject_of(transport.get_extra_info("peercert")),
-            config.elements_max,
-        )
-        server.links.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes as they come."""
-        self._heard = self._loop.time()
-        self.connection.receive(data)
-        self.go_on()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Forget it."""
-        self._transport = None
-        self._parked.clear()
-        for timer in (self._wake, self._muted):
-            if timer is not None:
-                timer.cancel()
-        self._hold(0)
-        self._server.links.discard(self)
-        self._place.release()
-
-    def pause_writing(self) -> None:
-        """Take no more requests of a client that does not read its answers."""
-        self._writing = False
-        self._unread = self._loop.time()
-
-    def resume_writing(self) -> None:
-        """Go on: it reads again."""
-        self._writing = True
-        self._unread = None
-        self.go_on()
-
-    # Requests and answers ------------------------------------------------------------------------
-
-    def go_on(self) -> None:
-        """Take what requests there are, send what answers there are.
-
-        Where as many requests came as may wait, others have their turn before the next of them.
-        """
-        connection = self.connection
-        try:
-            if self._transport is not None:
-                self._take()
-                was_full = connection.full
-                self._send()
-                if was_full and not connection.full and self._open:
-                    self._loop.call_soon(self.go_on)
-        except WireError as error:
-            self._send()
-            self.close("refused", str(error))
-            return
-        self._settle()
-
-    def _take(self) -> None:
-        """Have what requests there are answered, as far as the client reads answers."""
-        while self._open and (asked := self.connection.next_request()) is not None:
-            if self._parked:
-                self._release()
-            self._server.ask(self, asked)
-            if self.connection.known:
-                self._incomplete = None
-
-    def _send(self) -> None:
-        """Send the answers that are next."""
-        if self._transport is None:
-            return
-        frames = self.connection.answers()
-        if frames:
-            self._transport.write(frames)
-        if self.connection.refused and not self._transport.is_closing():
-            self._server.note_failed_login(self.connection)
-            self.close("login", "the login failed")
-
-    def _settle(self) -> None:
-        """Keep account of what is held; read on only where it will be looked at."""
-        if self._transport is None:
-            return
-        connection, server = self.connection, self._server
-        held = connection.held
-        if not self._writing:
-            held += self._transport.get_write_buffer_size()
-        if held + self.unread_bytes != self._held:
-            self._hold(held + self.unread_bytes)
-            if server.held > server.config.buffer_bytes_max:
-                self.drop("memory", "too much is held for requests and answers")
-                return
-        reading = (self._open and not connection.full) or not connection.held
-        if not reading or (not held and connection.known):
-            self._incomplete = None
-        elif self._incomplete is None:
-            self._incomplete = self._heard
-        if reading != self._reading:
-            self._reading = reading
-            if reading:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-
-    def _hold(self, held: int) -> None:
-        self._server.held += held - self._held
-        self._held = held
-
-    @property
-    def _open(self) -> bool:
-        """Whether requests are taken now."""
-        return self._writing and not self.busy and self._muted is None
-
-    def read(self, asked: Asked, found: asyncio.Future[Call]) -> None:
-        """Go on with a long request that was read elsewhere."""
-        self.busy, self.unread_bytes = False, 0
-        if found.cancelled():  # the server ends
-            return
-        error = found.exception()
-        if error is None:
-            self._server.do(self, asked, found.result())
-            self.go_on()
-        elif isinstance(error, WireError):
-            self._send()
-            self.close("refused", str(error))
-        else:
-            logger.error("no answer to %s", asked.request.api.name, exc_info=error)
-            self.drop("failed")
-
-    def written(self, asked: Asked, found: asyncio.Future[bytes]) -> None:
-        """Take a large answer that was written elsewhere."""
-        self.busy = False
-        if found.cancelled():  # the server ends
-            return
-        if found.exception() is not None:
-            logger.error("no answer to %s", asked.request, exc_info=found.exception())
-            self.drop("failed")
-            return
-        asked.frame = found.result()
-        self._server.charge_answer(asked.request, asked.frame)
-        self.go_on()
-
-    def mute(self, throttle_ms: int) -> None:
-        """Take no more requests for so long."""
-        self._muted = self._loop.call_later(throttle_ms / 1000, self._unmute)
-
-    def _unmute(self) -> None:
-        self._muted = None
-        self.go_on()
-
-    def park(self, asked: Asked, call: Call) -> None:
-        """Hold an answer back until its wait is over, or another request comes behind it."""
-        self.busy = False
-        self._parked.append((asked, call))
-        self._wake = self._loop.call_later(call.wait_ms / 1000, self._awake)
-
-    def _awake(self) -> None:
-        self._release()
-        self.go_on()
-
-    def _release(self) -> None:
-        """Give the answers that were held back."""
-        if self._wake is not None:
-            self._wake.cancel()
-        parked, self._parked = self._parked, []
-        for asked, call in parked:
-            self._server.answer(self, asked, call, ())
-
-    # The end -------------------------------------------------------------------------------------
-
-    def overdue(self, now: float) -> str | None:
-        """Return why the client has had its time, None while it has not."""
-        config = self._server.config
-        patience = config.request_ms / 1000
-        if self._unread is not None and now - self._unread > patience:
-            return "does not read"
-        if self._incomplete is not None and now - self._incomplete > patience:
-            return "slow"
-        if now - self._heard > config.idle_ms / 1000:
-            return "idle"
-        return None
-
-    def close(self, reason: str, message: str = "") -> None:
-        """Close once what was written is sent."""
-        if self._transport is not None:
-            self._end(reason, message)
-            self._transport.close()
-
-    def drop(self, reason: str, message: str = "") -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._end(reason, message)
-            self._transport.abort()
-
-    def _end(self, reason: str, message: str) -> None:
-        assert self._transport is not None
-        if not self._transport.is_closing():
-            peer = self._transport.get_extra_info("peername")
-            logger.info("closes %s (%s): %s", peer, reason, message or reason)
-            self._server.metrics.closed(reason)
-            if reason == "refused":
-                self._server.clients.refused(self.connection.session, message)
-            self._hold(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeAlias
@@ -99,13 +99,27 @@ _PLAIN: dict[str, Writer] = {
 }
 
 
+@dataclass(slots=True)
+class WrittenList:
+    """An array whose elements are written already."""
+
+    count: int = 0
+    data: bytearray = field(default_factory=bytearray)
+
+
 def _array(write_one: Writer, *, flexible: bool) -> Writer:
-    def write(out: bytearray, values: Sequence[Any] | None) -> None:
-        count = -1 if values is None else len(values)
+    def write(out: bytearray, values: Sequence[Any] | WrittenList | None) -> None:
+        if isinstance(values, WrittenList):
+            count = values.count
+        else:
+            count = -1 if values is None else len(values)
         if flexible:
             _varint(out, count + 1)
         else:
             _int32(out, count)
+        if isinstance(values, WrittenList):
+            out += values.data
+            return
         if not values:
             return
         if write_one is _int32:  # partitions: many, and all at once

@@ -1,0 +1,68 @@
+"""pieces: a request about very many things, cut into requests about a few.
+
+Each piece is answered like a request of its own, and its answer is bytes before the next piece is
+asked: so others have their turn in between, and nothing large is kept that Python's collector would
+look through while all wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coordinator.runner import Answer
+from coordinator.wire.calls import Call
+from coordinator.wire.codec import Api, Request, Values, WrittenList, encode, write_parts
+
+PIECE = 100
+"""Elements that are answered in about two milliseconds."""
+LISTS: dict[Api, tuple[str, str]] = {
+    Api.OFFSET_FETCH: ("groups", "groups"),
+    Api.FIND_COORDINATOR: ("coordinator_keys", "coordinators"),
+    Api.DESCRIBE_GROUPS: ("groups", "groups"),
+    Api.DESCRIBE_CONFIGS: ("resources", "results"),
+    Api.ALTER_CONFIGS: ("resources", "responses"),
+    Api.DELETE_GROUPS: ("groups_names", "results"),
+    Api.INCREMENTAL_ALTER_CONFIGS: ("resources", "responses"),
+    Api.CONSUMER_GROUP_DESCRIBE: ("group_ids", "groups"),
+}
+"""The list of a request whose elements are answered each alone, and that of their answers."""
+
+
+class Pieces:
+    """A request, its pieces, and its answer as it grows."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._asked, self._answered = LISTS[request.api]
+        self._items: Sequence[object] = getattr(request.body, self._asked)
+        self._at = 0
+        self._values: Values = {}
+        self._written = WrittenList()
+
+    def next(self) -> Request | None:
+        """Return the next piece; None after the last."""
+        if self._at >= len(self._items):
+            return None
+        items = self._items[self._at : self._at + PIECE]
+        self._at += PIECE
+        return replace(self.request, body=replace(self.request.body, **{self._asked: items}))
+
+    def add(self, call: Call, answers: Sequence[Answer]) -> None:
+        """Write the answer to the piece that was asked last."""
+        self._values = call.respond(answers)
+        found = self._values[self._answered]
+        assert isinstance(found, Sequence)
+        write_parts(self.request, self._answered, found, self._written)
+
+    def frame(self) -> bytes:
+        """Return the whole answer."""
+        return encode(self.request, {**self._values, self._answered: self._written})
+
+
+def pieces_of(request: Request) -> Pieces | None:
+    """Return the pieces of a request that has several."""
+    if request.api not in LISTS:
+        return None
+    items = getattr(request.body, LISTS[request.api][0], None) or ()
+    return Pieces(request) if len(items) > PIECE else None
