@@ -79,7 +79,7 @@ def test_both_engines_read_the_same_rows(spark, folder, name):
             check_replaceable(path)
     else:
         check_replaceable(path)
-        replace_delta(path, read.slice(0, 1), "run")
+        replace_delta(path, read.slice(0, 1), "run", "")
         assert TableRef.of(path, "members").read("members").num_rows == 1
 
 
