@@ -1,6 +1,6 @@
 """Access lists on the wire: the same answers as Kafka 4.4.0 gave to the same two users.
 
-`golden/kafka-4.4.0/acls.jsonl` was recorded from a broker with StandardAuthorizer, where `GROUPS`
+`golden/acls/kafka-4.4.0.jsonl` was recorded from a broker with StandardAuthorizer, where `GROUPS`
 had been made by a super user; each line is the answer to one of `acl_cases.cases`.
 """
 
@@ -22,7 +22,7 @@ from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.reading import WireError
 from coordinator.wire.requests import HANDLERS
 
-GOLDEN = ROOT / "tests/golden/kafka-4.4.0/acls.jsonl"
+GOLDEN = ROOT / "tests/golden/acls/kafka-4.4.0.jsonl"
 IDS = {name: uuid_of(topic_id_of(name)) for name in TOPICS} | {"nowhere": uuid.UUID(int=99)}
 NAMES = {topic_id: name for name, topic_id in IDS.items()}
 NOT_ASKED = {
