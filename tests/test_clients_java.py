@@ -9,7 +9,7 @@ import os
 
 import pytest
 from clients.java import JavaMissingError, compiled
-from clients.world import Coordinators, Group, partitions, until
+from clients.world import PATIENCE_S, SETTINGS, Coordinators, Group, partitions, until
 
 from spark_jobs.jars import JarsMissingError
 
@@ -115,3 +115,20 @@ def test_members_stay_when_another_process_takes_over(coordinators, group, java)
     assert group.changes() == changes
     group.join("j3", command=java)
     group.settled(["j0", "j1", "j2", "j3"], CLICKS)
+
+
+@pytest.mark.parametrize("subscribed", ["clicks", "^cl.*"])
+def test_the_first_partitions_need_no_second_interval(tmp_path, java, subscribed):
+    """B1: the second heartbeat, which follows at once, brought nothing to a pattern."""
+    slow = SETTINGS.replace('heartbeat.interval.ms" = 400', 'heartbeat.interval.ms" = 600000')
+    slow = slow.replace('assignment.interval.ms" = 100', 'assignment.interval.ms" = 1000')
+    slow = slow.replace('session.timeout.ms" = 6000', 'session.timeout.ms" = 1200000')
+    slow += '"group.consumer.max.heartbeat.interval.ms" = 600000\n'
+    slow += '"group.consumer.max.session.timeout.ms" = 1200000\n'
+    assert PATIENCE_S < 600
+    with (
+        Coordinators(tmp_path, TOPICS, slow) as served,
+        Group(tmp_path, "g", [served.address]) as group,
+    ):
+        group.join("j0", [subscribed], command=java)
+        group.settled(["j0"], CLICKS)

@@ -106,11 +106,11 @@ class Coordinators:
         The file that they take their topics from.
     """
 
-    def __init__(self, folder, topics):
+    def __init__(self, folder, topics, settings=SETTINGS):
         self.folder = folder
         self.topics = folder / "topics.json"
         self.settings = folder / "muster.toml"
-        self.settings.write_text(SETTINGS)
+        self.settings.write_text(settings)
         self.write_topics(topics)
         self.address = f"127.0.0.1:{free_port()}"
         self.servers = []
