@@ -37,6 +37,14 @@ def commit_file(table: str, version: int) -> str:
     return os.path.join(log_folder(table), f"{version:020}.json")
 
 
+def lines_of(commit: bytes) -> list[str]:
+    """Return the lines of a commit file.
+
+    Only a line feed ends one: names in it may have what `str.splitlines` takes for an end.
+    """
+    return commit.decode().removesuffix("\n").split("\n") if commit else []
+
+
 def commits(disk: Disk, table: str) -> list[int]:
     """Return the versions that have a commit file."""
     names = disk.names(log_folder(table))
@@ -133,7 +141,7 @@ def _readable(path: str) -> bool:
 def _whole(disk: Disk, path: str) -> bool:
     """Whether a commit file holds every line that was written."""
     try:
-        lines = [json.loads(line) for line in disk.read(path).decode().splitlines()]
+        lines = [json.loads(line) for line in lines_of(disk.read(path))]
     except ValueError:
         return False
     first = lines[0].get("commitInfo", {}) if lines and isinstance(lines[0], dict) else None

@@ -24,6 +24,7 @@ from coordinator.repair import (
     COMMIT_FILE,
     RESTORE,
     commit_file,
+    lines_of,
     log_folder,
 )
 
@@ -223,7 +224,7 @@ def _of_commit(path: str, *, newest: bool) -> Iterator[Action]:
         content = file.read()
     remedy = f"a coordinator with log.fsync on sets it aside, else {RESTORE}" if newest else RESTORE
     try:
-        actions = [json.loads(line) for line in content.decode().splitlines()]
+        actions = [json.loads(line) for line in lines_of(content)]
         said = [action["commitInfo"] for action in actions if "commitInfo" in action]
         whole = len(actions) > (int(said[0].get(ACTIONS, 0)) if said else 0)
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -168,6 +168,7 @@ def test_targets_of_groups_with_odd_names_are_copied(tmp_path):
     """Their names are folders, coded twice: by the table for the file system, and in its commits."""
     log = claimed(tmp_path / "store")
     names = ["plain", "a b", "a/b", "../../x", "ü%20=:?*<>|", "%2F", "{x}#\\\\", ".", "tab\there"]
+    names += ["line\u2028end", "next\x85line", "file\x1cseparator"]  # no ends of lines in JSON
     columns = {"member_id": ["m"], "topic_id": ["i"], "topic": ["a"]}
     columns |= {n: pa.array([3], pa.int32()) for n in ("first_partition", "partition_count")}
     rows = pa.table(columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import zip_longest
 
 import pytest
@@ -16,7 +16,7 @@ from assignors import SpecError
 from coordinator.config import LogConfig
 from coordinator.delta_log import DeltaLog, read
 from coordinator.history import VIEWS, frame
-from coordinator.history.log_reader import Reading
+from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.view_rows import as_json, explained, rows_of
 from coordinator.loading import write_snapshot
 from coordinator.log import LogError, LostTarget
@@ -189,11 +189,27 @@ def test_moments(lived):
         (["log"], {"as_of": 0}, "position 0 is not in the log"),
         (["log"], {"as_of": "noon"}, "'noon' is neither a position nor a time"),
         (["log"], {"as_of": datetime(2026, 3, 1, 12)}, "has no time zone"),  # noqa: DTZ001
+        (["log"], {"as_of": date(2026, 3, 1)}, "is neither a position nor a time"),
+        (["log"], {"as_of": 1.5}, "as_of 1.5 is neither a position nor a time"),
+        (["log"], {"as_of": True}, "as_of True is neither a position nor a time"),
+        (["log"], {"as_of": "1_0"}, "'1_0' is neither a position nor a time"),
+        (["log"], {"as_of": "0001-01-01T00:00+14:00"}, "is before the first record"),
+        (["log"], {"as_of": "9999-12-31T23:59:59-14:00"}, "is still to come"),
+        (["log"], {"group_id": 5}, "group_id 5 is no text"),
+        (["log"], {"group_id": "\udcff"}, "is no text"),
     ],
 )
 def test_bad_questions_are_refused(store, words, more, said):
     with pytest.raises(SpecError, match=said):
         frame(store, *words, **more)
+
+
+def test_the_time_of_a_record_finds_it_to_the_millisecond(tmp_path):
+    """As a fraction of seconds this one, of 2038, is a little less than it is."""
+    log = DeltaLog(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", 1)
+    log.append([GroupMetadata("g", 1, 1)], 2_151_635_454_397)
+    assert Reading(tmp_path, shown_time(2_151_635_454_397)).position == 2
 
 
 def test_no_store(tmp_path):

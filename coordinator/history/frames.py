@@ -57,8 +57,8 @@ def frame(
     Raises
     ------
     SpecError
-        There is no such store or view, the position or time is outside of the log, or the view has
-        no groups.
+        There is no such store or view, the position or time is none or is outside of the log, the
+        group id is no text, or the view has no groups.
     LogError
         The log cannot be read; of it LostTarget: rows of a target that is in force are gone.
     """

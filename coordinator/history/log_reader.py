@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TypeAlias
+from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,8 @@ from coordinator.target_table import load
 from coordinator.targets import NOT_READ
 
 logger = logging.getLogger("muster.coordinator")
+EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+POSITION = re.compile(r"-?[0-9]{1,18}\Z")
 AsOf: TypeAlias = int | datetime | str | None
 """A position of the log, a time, the text of one, or None: now."""
 
@@ -41,10 +45,8 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
     SpecError
         It is neither.
     """
-    try:
+    if POSITION.match(text):
         return int(text)
-    except ValueError:
-        pass
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -53,6 +55,33 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
             f"such as 2026-03-01T12:00:00Z"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _checked(as_of: object) -> int | datetime | None:
+    """Return a position or a time that can be looked for.
+
+    Raises
+    ------
+    SpecError
+        It is neither.
+    """
+    if isinstance(as_of, str):
+        return parse_as_of(as_of)
+    if isinstance(as_of, datetime):
+        if as_of.tzinfo is None:
+            raise SpecError(
+                f"as_of {as_of} has no time zone: give one, as in "
+                f"datetime(2026, 3, 1, 12, tzinfo=UTC)"
+            )
+        return as_of
+    if as_of is None:
+        return None
+    if isinstance(as_of, SupportsIndex) and not isinstance(as_of, bool):
+        return operator.index(as_of)  # numpy's numbers too
+    raise SpecError(
+        f"as_of {as_of!r} is neither a position nor a time: give a whole number, or a datetime "
+        f"with a time zone"
+    )
 
 
 class Reading:
@@ -74,13 +103,7 @@ class Reading:
     """
 
     def __init__(self, store: str | os.PathLike[str], as_of: AsOf = None) -> None:
-        if isinstance(as_of, str):
-            as_of = parse_as_of(as_of)
-        if isinstance(as_of, datetime) and as_of.tzinfo is None:
-            raise SpecError(
-                f"as_of {as_of} has no time zone: give one, as in "
-                f"datetime(2026, 3, 1, 12, tzinfo=UTC)"
-            )
+        as_of = _checked(as_of)
         self.store = os.path.abspath(store)
         self._folder = os.path.join(self.store, "log")
         try:
@@ -177,9 +200,10 @@ class Reading:
 
     def _position_at(self, time: datetime) -> int:
         """Return the last position written at a time or before it."""
-        ms = int(time.timestamp() * 1000)
-        if ms > max(self._at(self._parts[-1].last), datetime.now(UTC).timestamp() * 1000):
-            raise SpecError(f"{shown_time(ms)} is still to come: name a time that has passed")
+        ms = (time - EPOCH) // MILLISECOND
+        now_ms = (datetime.now(UTC) - EPOCH) // MILLISECOND
+        if ms > max(self._at(self._parts[-1].last), now_ms):
+            raise SpecError(f"{time.isoformat()} is still to come: name a time that has passed")
         for part in reversed(self._parts):
             rows = self._times(part)
             before = np.flatnonzero(rows["at_ms"].to_numpy() <= ms)
@@ -187,7 +211,7 @@ class Reading:
                 return int(rows["position"][int(before[-1])].as_py())
         begin = shown_time(self._at(self._parts[0].first))
         raise SpecError(
-            f"{shown_time(ms)} is before the first record of {self.store}, written at {begin}"
+            f"{time.isoformat()} is before the first record of {self.store}, written at {begin}"
         )
 
     def _at(self, position: int) -> int:

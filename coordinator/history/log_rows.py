@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from assignors import SpecError
 from coordinator.columns import SCHEMA
 from coordinator.history.log_reader import Reading
 from coordinator.log import CorruptLog
@@ -36,9 +37,16 @@ class LogRows:
         The log, and the position.
     group_id
         Only rows of this group, and those of topics; None for all groups.
+
+    Raises
+    ------
+    SpecError
+        The group id is no text that a log can have.
     """
 
     def __init__(self, reading: Reading, group_id: str | None = None) -> None:
+        if group_id is not None and not _is_text(group_id):
+            raise SpecError(f"group_id {group_id!r} is no text: give the id of a group")
         self.store = reading.store
         self.group_id = group_id
         self._reading = reading
@@ -99,6 +107,17 @@ class LogRows:
         except (OSError, pa.ArrowException) as error:
             raise CorruptLog(f"the log of {self.store} cannot be read: {error}") from None
         return rows.unify_dictionaries().combine_chunks()
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a text of Unicode; bytes of a command line may be none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _field(name: str) -> pa.Field:
