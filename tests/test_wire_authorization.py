@@ -90,6 +90,17 @@ def test_what_operators_ask_needs_the_cluster(api, version):
     assert int(getattr(allowed, "error_code", 0)) == 0
 
 
+def test_decisions_on_long_names_are_not_kept():
+    """4,096 of a megabyte each would be four gigabytes, of every connection."""
+    side = side_of("alice")
+    names = [f"{number}{'x' * 10_000}" for number in range(50)]
+    side.connection._request_bytes_max = 1 << 20
+    answer = side.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=names)
+    assert {int(one.error_code) for one in answer.coordinators} == {30}
+    _, decided = side.connection.session._decided
+    assert sum(len(of.name) for _, of in decided) < 10_000
+
+
 def test_an_api_without_a_rule_is_not_served_under_access_lists(monkeypatch):
     monkeypatch.delitem(RULES, Api.LIST_GROUPS)
     with pytest.raises(WireError, match="LIST_GROUPS has no rule"):

@@ -56,6 +56,13 @@ def test_client_ids_that_come_and_go_take_no_more_memory():
     assert len(quotas._requests._buckets) == CLIENTS_MAX
 
 
+def test_long_client_ids_take_no_more_memory():
+    quotas = Quotas(QuotasConfig(requests_per_s_max=10, bytes_per_s_max=10))
+    for number in range(100):
+        quotas.charge(f"{number}{'x' * 1_000_000}", 1, 0, 0.0)
+    assert sum(map(len, quotas._requests._buckets)) <= 100 * 255
+
+
 def test_who_asks_too_much_is_told_and_not_listened_to():
     with (
         served(requests_per_s={"test": 4}) as coordinator, coordinator.serve() as serving,

@@ -118,6 +118,15 @@ def test_who_lost_an_answer_with_its_connection_is_told_again(side):
     assert side.beat("m1", 2).assignment is None
 
 
+def test_a_conversation_of_very_many_members_remembers_some(side, monkeypatch):
+    """Those that ended without a word are not known to have ended."""
+    monkeypatch.setattr("coordinator.wire.heartbeats.TOLD_MAX", 3)
+    epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
+    assert len(side.connection._told) == 3
+    assert side.beat("m0", epochs["m0"]).assignment is not None
+    assert side.beat("m9", epochs["m9"]).assignment is None
+
+
 def test_who_was_told_to_let_go_of_everything_and_reports_nothing_has(side):
     side.join("m1", "clicks")
     assert held(side.beat("m1", 2, {CLICKS: [0, 1, 2, 3]}, subscribed_topic_names=[])) == (2, [])

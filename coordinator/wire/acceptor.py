@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from coordinator.acls import normal_host
 from coordinator.config import ServerConfig
 
 BACKLOG = 4096
@@ -113,12 +114,13 @@ class Acceptor:
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(PAUSE_S, self._resume)
             return
-        reason = self._full(sock.fileno(), peer[0])
+        address = normal_host(peer[0])
+        reason = self._full(sock.fileno(), address)
         if reason:
-            self._note_closed(peer[0], reason)
+            self._note_closed(address, reason)
             sock.close()
         else:
-            self._take(sock, Place(peer[0], self._released))
+            self._take(sock, Place(address, self._released))
 
     def _resume(self) -> None:
         self._loop.add_reader(self._socket, self._accept)

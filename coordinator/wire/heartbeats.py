@@ -30,6 +30,8 @@ from coordinator.wire.calls import Call, Cluster, id_of, uuid_of
 from coordinator.wire.codec import Request, Values
 
 MILLISECOND = timedelta(milliseconds=1)
+TOLD_MAX = 10_000
+"""Members of one conversation that are remembered; others are told their assignment again."""
 
 
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
@@ -51,6 +53,8 @@ def note_answer(request: Request, response: HeartbeatResponse) -> None:
         request.told.pop(key, None)
     else:
         request.told[key] = bool(response.assignment)
+        if len(request.told) > TOLD_MAX:
+            del request.told[next(iter(request.told))]
 
 
 def _in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001

@@ -18,6 +18,8 @@ THROTTLE_S_MAX = 10.0
 """Longer than that nobody has to wait: members have to beat."""
 CLIENTS_MAX = 10_000
 """Of so many clients it is known what they used; of more, those that asked last."""
+NAME_MAX = 255
+"""Clients whose names begin with the same so many characters count as one."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class _Kind:
         rate = self._of_one.get(client, self._of_all)
         if not rate:
             return 0.0
+        client = client[:NAME_MAX]
         bucket = self._buckets.get(client)
         if bucket is None:
             bucket = self._buckets[client] = Bucket(rate, rate * BURST_S, now_s)

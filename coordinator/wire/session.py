@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coordinator.acls import Acls, Operation, Resource, normal_host
+from coordinator.acls import Acls, Operation, Resource
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that shows neither a login nor a certificate."""
@@ -21,8 +21,9 @@ KEYWORDS = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-DECISIONS_MAX = 4_096
-"""Decisions that are kept for a connection; a client may ask for any number of names."""
+DECISIONS_MAX, DECIDED_NAME_MAX = 4_096, 255
+"""Decisions that are kept for a connection, and characters of a name in one of them; a client may
+ask for any number of names, of any length."""
 SOFTWARE = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 SOFTWARE_MAX = 100
 """Longer names than any client's are refused; Kafka has no bound."""
@@ -39,7 +40,7 @@ class Session:
         As Kafka names it: `User:` and the name that logged in; of a client certificate its subject.
         It never changes once requests are taken.
     host
-        The client's address, without a port.
+        The client's address, without a port; an IPv4 address as such, however it came.
     client_id
         As the client called itself last.
     software, software_version
@@ -69,8 +70,9 @@ class Session:
             self._decided = acls, decided
         found = decided.get((operation, of))
         if found is None:
-            found = acls.allows(self.principal, normal_host(self.host), operation, of)
-            decided[operation, of] = found
+            found = acls.allows(self.principal, self.host, operation, of)
+            if len(of.name) <= DECIDED_NAME_MAX:
+                decided[operation, of] = found
         return found
 
 
