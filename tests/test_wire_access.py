@@ -17,6 +17,7 @@ from wire_client import Client, request_frame
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.wire.access import Reread
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users, Verifier
 from coordinator.wire.serving import check, parse_address
@@ -326,3 +327,76 @@ def test_iterations(tmp_path):
         Users.read(str(file))
     with pytest.raises(ConfigError, match="scram_iterations is 4095: give 4096 to 1000000"):
         check(replace(SAFE, scram_iterations=4_095))
+
+
+def test_a_file_that_could_not_be_read_is_tried_again(tmp_path, caplog):
+    """Nothing tells of rights that come back, or of a disk that answers again."""
+    file, denied = tmp_path / "f.toml", [False]
+    file.write_text("1")
+
+    def read():
+        if denied[0]:
+            raise ConfigError(f"server.acls {file} cannot be read: Permission denied")
+        return file.read_text()
+
+    kept = Reread("server.acls", [str(file)], read)
+    file.write_text("12")
+    denied[0] = True
+    assert [kept.again(), kept.again()] == [False, False]
+    assert caplog.text.count("Permission denied") == 1
+    denied[0] = False
+    assert kept.again()
+    assert kept.value == "12"
+    assert not kept.again()
+
+
+def test_half_a_file_is_not_taken(tmp_path, caplog):
+    file, during = tmp_path / "f.toml", [lambda: None]
+    file.write_text("1")
+
+    def read():
+        found = file.read_text()
+        during.pop()()
+        return found
+
+    kept = Reread("server.acls", [str(file)], read)
+    file.write_text("")
+    assert not kept.again()
+    assert "is empty: it may not be written yet" in caplog.text
+    during = [lambda: None, lambda: file.write_text("12345")]
+    file.write_text("123")
+    assert not kept.again()
+    assert kept.value == "1"
+    assert kept.again()
+    assert kept.value == "12345"
+
+
+def test_a_file_behind_a_link_is_another_one_when_the_link_is(rereading, tmp_path):
+    """As Kubernetes replaces what it mounts: by links."""
+    _, address, _, acls = rereading
+    other = tmp_path / "other.toml"
+    other.write_text(acls.read_text().replace("User:ann", "User:bob"))
+    link = tmp_path / "link"
+    link.symlink_to(other)
+    with logged_in(address) as client:
+        assert may_join(client)
+        link.replace(acls)
+        until(lambda: not may_join(client))
+
+
+def test_an_ipv4_client_of_an_ipv6_socket_is_one_of_ipv4():
+    """Kafka, too, writes its address so, and lists of hosts and limits go by it."""
+    config = Config(
+        server=ServerConfig(
+            listen="[::]:0", advertised="127.0.0.1:0", insecure=True, connections_per_address_max=1
+        )
+    )
+    with Coordinator.open(None, topics={"clicks": 4}, config=config) as coordinator:
+        try:
+            serving = coordinator.serve()
+        except OSError:
+            pytest.skip("no IPv6 here")
+        with serving, Client(serving.address) as client:
+            client.join("g", "m1", "clicks")
+            (group,) = coordinator.consumer_group_describe("g")
+            assert group["members"][0]["client_host"] == "/127.0.0.1"

@@ -7,14 +7,25 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from coordinator.acls import Acls, parse_acls
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.wire.sasl import MECHANISMS, Login, Users, check_iterations
 
-T = TypeVar("T")
 logger = logging.getLogger("muster.wire")
+
+
+class Stamp(NamedTuple):
+    """What changes with a file."""
+
+    at_ns: int
+    size: int
+    inode: int
+
+
+T = TypeVar("T")
+Stamps: TypeAlias = list[Stamp | None]
 
 
 class Reread(Generic[T]):
@@ -31,23 +42,41 @@ class Reread(Generic[T]):
         self._paths = [path for path in paths if path]
         self._read = read
         self._stamp = self._look()
+        self._error = ""
         self.value = read()
 
     def again(self, *, always: bool = False) -> bool:
-        """Read what has changed, or in any case; returns whether there is a new value."""
+        """Read what has changed, or in any case; returns whether there is a new value.
+
+        What could not be read is tried each time: nothing says when a file may be read again.
+        """
         stamp = self._look()
-        if stamp == self._stamp and not always:
+        changed = stamp != self._stamp
+        if not (changed or always or self._error):
             return False
         self._stamp = stamp  # before it is read: what changes meanwhile is seen the next time
         try:
-            self.value = self._read()
+            value = self._whole(stamp)
         except ConfigError as error:
-            logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
+            if changed or always or self._error != str(error):
+                logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
+            self._error = str(error)
             return False
+        self.value, self._error = value, ""
         logger.info("%s was read again", self._setting)
         return True
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _whole(self, stamp: Stamps) -> T:
+        """Read files that nobody writes just now: of an empty one, the rest is still to come."""
+        for path, of_one in zip(self._paths, stamp, strict=True):
+            if of_one is not None and of_one.size == 0:
+                raise ConfigError(f"{self._setting} {path} is empty: it may not be written yet")
+        value = self._read()
+        if self._look() != stamp:
+            raise ConfigError(f"{self._setting} changed while it was read: it is read again soon")
+        return value
+
+    def _look(self) -> Stamps:
         """Return what changes with a file; a file that another one replaces is another one."""
         return [_stamp_of(path) for path in self._paths]
 
@@ -110,12 +139,12 @@ class Access:
         return Login(self.users, self._config.sasl_mechanisms)
 
 
-def _stamp_of(path: str) -> tuple[int, int, int] | None:
+def _stamp_of(path: str) -> Stamp | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _knows_clients(config: ServerConfig) -> bool:
