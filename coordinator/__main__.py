@@ -1,5 +1,17 @@
-"""`python -m coordinator` is the command `muster`."""
+"""The command `muster`, also as `python -m coordinator`."""
 
-from coordinator.cli import main
+from __future__ import annotations
 
-main()
+import os
+
+
+def main() -> None:
+    """Run the command, with delta-rs's logging off but for errors: we say ourselves what failed."""
+    os.environ.setdefault("RUST_LOG", "error")  # read when deltalake is imported
+    from coordinator import cli  # noqa: PLC0415 - as said
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

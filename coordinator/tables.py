@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from pyarrow import fs
 
 from assignors import SpecError
 from coordinator.failures import gist
+from coordinator.object_store import READING, check_url, is_url, look, unreachable
 
 RUN_VERSION = 1
 """A run id is a Delta application id; all of a run is its transaction number 1."""
@@ -49,7 +51,7 @@ class TableRef:
     Attributes
     ----------
     path
-        Of a Delta table's folder, or of a Parquet file or folder.
+        Of a Delta table's folder, or of a Parquet file or folder; or a Delta table's URL.
     version
         None for the newest.
     delta
@@ -67,8 +69,10 @@ class TableRef:
         Raises
         ------
         SpecError
-            Nothing is there, it is no table, or the version is none.
+            Nothing is there or can be reached, it is no table, or the version is none.
         """
+        if is_url(name):
+            return cls._of_url(name, what)
         path, version = name, None
         head, at, tail = name.rpartition("@")
         if at and not os.path.exists(name):
@@ -85,9 +89,20 @@ class TableRef:
             raise SpecError(f"{what} {path!r} is neither a Delta table nor Parquet")
         return cls(path, None, delta=False)
 
+    @classmethod
+    def _of_url(cls, name: str, what: str) -> TableRef:
+        url, at, tail = name.rpartition("@")  # before another @ is a container or an account
+        url, version = (url, int(tail)) if at and tail.isdigit() else (name, None)
+        check_url(url, what)
+        if url.startswith("file:"):
+            path = unquote(urlsplit(url).path)
+            return cls.of(path if version is None else f"{path}@{version}", what)
+        look(url, version, what)
+        return cls(url, version, delta=True)
+
     def pinned(self) -> TableRef:
         """Return the same table at the version it has now."""
-        return TableRef(self.path, self._opened().version(), delta=True) if self.delta else self
+        return TableRef(self.path, self.opened().version(), delta=True) if self.delta else self
 
     def read(self, what: str) -> pa.Table:
         """Read the table into memory.
@@ -100,16 +115,31 @@ class TableRef:
         try:
             if not self.delta:
                 return pq.read_table(self.path)
-            return read_delta(self._opened())
+            return read_delta(self.opened())
         except UnreadableTableError as error:
             raise SpecError(f"{what} {self}: {error}: use --engine spark") from None
         except (DeltaError, pa.ArrowException, OSError) as error:
+            if is_url(self.path):
+                raise unreachable(self.path, what, error) from None
             raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
 
-    def _opened(self) -> DeltaTable:
+    def opened(self) -> DeltaTable:
+        """Open the Delta table at its version.
+
+        Raises
+        ------
+        SpecError
+            It does not have it, or cannot be read.
+        """
+        remote = is_url(self.path)
+        options = READING if remote else None
         try:
-            return DeltaTable(self.path, version=self.version)
-        except DeltaError:
+            return DeltaTable(self.path, version=self.version, storage_options=options)
+        except (DeltaError, OSError) as error:
+            if remote:
+                raise unreachable(self.path, "table", error) from None
+            if isinstance(error, OSError):
+                raise
             newest = DeltaTable(self.path).version()
             raise SpecError(
                 f"{self.path!r} has no version {self.version}: its newest is {newest}"
@@ -118,7 +148,7 @@ class TableRef:
     def rows(self) -> int:
         """Count rows without reading them."""
         if self.delta:
-            return self._opened().count()
+            return self.opened().count()
         return sum(pq.read_metadata(file).num_rows for file in parquet_files(Path(self.path)))
 
     def __str__(self) -> str:
@@ -145,12 +175,19 @@ def read_delta(table: DeltaTable) -> pa.Table:
             raise UnreadableTableError(
                 f"uses {', '.join(unknown)}, which cannot be read without Spark"
             )
-        found = QueryBuilder().register("it", table).execute("SELECT * FROM it")
-        return pa.table(found.read_all())
+        return _read_by_delta_rs(table)
     folder = table.table_uri.removeprefix("file://")
     if not os.path.isdir(folder):
-        return table.to_pyarrow_table()
+        return _read_by_delta_rs(table)
     return table.to_pyarrow_table(filesystem=fs.SubTreeFileSystem(folder, fs.LocalFileSystem()))
+
+
+def _read_by_delta_rs(table: DeltaTable) -> pa.Table:
+    try:
+        found = QueryBuilder().register("it", table).execute("SELECT * FROM it")
+        return pa.table(found.read_all())
+    except Exception as error:  # noqa: BLE001 - delta-rs raises no other of these
+        raise OSError(str(error)) from None
 
 
 def _is_parquet(path: Path) -> bool:

@@ -15,6 +15,7 @@ def main() -> None:
     """Run `muster assign` under spark-submit."""
     # A script's own folder comes first on the path, and ours has names of other modules.
     here = str(Path(__file__).resolve().parent)
+    os.environ.setdefault("RUST_LOG", "error")  # as `muster` does
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(here)]
     try:
         import typer  # noqa: PLC0415

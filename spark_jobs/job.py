@@ -26,6 +26,7 @@ from assignors.quality import Report
 from coordinator import progress
 from coordinator.config import Config
 from coordinator.costs import Size, choose
+from coordinator.object_store import is_url
 from coordinator.tables import (
     RUN_VERSION,
     TableRef,
@@ -374,7 +375,9 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
 
 
 def _frame(spark: Any, table: TableRef) -> DataFrame:  # noqa: ANN401
-    path = os.path.abspath(table.path)  # the JVM may be at work in another folder
+    path = table.path
+    if not is_url(path):
+        path = os.path.abspath(path)  # the JVM may be at work in another folder
     if not table.delta:
         frame: DataFrame = spark.read.parquet(path)
         return frame

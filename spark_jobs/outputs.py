@@ -6,13 +6,13 @@ Everything here is refused before a lock is taken or an input read, so a refusal
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from assignors import SpecError
+from coordinator.object_store import is_url
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
@@ -23,7 +23,6 @@ OTHER_FORMATS = (
     ".xlsx", ".yaml", ".yml",
 )  # fmt: skip
 """Endings by which users mean a file of that format, which a Delta table would not be."""
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def is_delta_output(path: str) -> bool:
@@ -47,7 +46,7 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
         The output is on object storage, of another format, one of the inputs or within one, or
         holds something that is no assignment's table.
     """
-    if _SCHEME.match(output):
+    if is_url(output):
         raise SpecError(
             f"--output {output!r} is a URL: an output is a local folder, as nothing would keep "
             "two runs apart there; write to a folder and copy it"
@@ -111,6 +110,8 @@ def _same(one: str, other: str) -> bool:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Tell whether one path is the other, or lies within it."""
+    """Tell whether a path is the other, or one lies within the other."""
+    if is_url(other):
+        return False
     paths = [os.path.realpath(one), os.path.realpath(other)]
     return os.path.commonpath(paths) in paths

@@ -95,7 +95,7 @@ def identify(table: TableRef | None) -> dict[str, Any] | None:
     if table is None:
         return None
     if table.delta:
-        pinned = DeltaTable(table.path, version=table.version)
+        pinned = table.opened()
         return {"path": table.path, "id": pinned.metadata().id, "version": pinned.version()}
     digest = hashlib.sha256()
     for file in parquet_files(Path(table.path)):
