@@ -9,6 +9,7 @@ import ssl
 import struct
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from test_wire_access import certificates, tls_of
@@ -16,10 +17,11 @@ from test_wire_server import count, loop, served, until
 from wire_client import Client, read_response, request_frame, take_frame
 
 from coordinator import Coordinator
-from coordinator.config import ConfigError, ServerConfig
+from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.events import Describe
 from coordinator.wire import acceptor
 from coordinator.wire.codec import READ_AT_ONCE, Api
+from coordinator.wire.sasl import Verifier
 from coordinator.wire.serving import check
 
 __all__ = ["certificates", "loop"]
@@ -206,3 +208,79 @@ def test_a_batch_about_very_many_groups_is_decided_in_pieces():
         assert [answer.response["group_id"] for answer in answers] == [
             f"g{n}" for n in range(3_000)
         ]
+
+
+# Logins ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """Settings of a server with one user, whose password takes a second to hash."""
+    users, acls = tmp_path / "users.toml", tmp_path / "acls.toml"
+    users.write_text(f'[users]\nann = "{Verifier.of("SCRAM-SHA-256", "secret")}"\n')
+    acls.write_text('super_users = ["User:ann"]')
+    return {"sasl_mechanisms": ("PLAIN",), "sasl_users": str(users), "acls": str(acls)}
+
+
+def begin_login(client, password):
+    client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    words = f"\0ann\0{password}".encode()
+    client.socket.sendall(request_frame(Api.SASL_AUTHENTICATE, 2, 2, auth_bytes=words))
+
+
+def login_code(client):
+    return int(read_response(take_frame(client.socket), Api.SASL_AUTHENTICATE, 2)[1].error_code)
+
+
+@pytest.mark.usefixtures("loop")
+def test_members_do_not_wait_while_passwords_are_hashed(guarded, monkeypatch):
+    """A guess costs some milliseconds, with many iterations half a second; nobody waits for it."""
+    let, real = threading.Event(), Verifier.matches
+
+    def matches(self, password):
+        assert password != "guess" or let.wait(30)
+        return real(self, password)
+
+    with (
+        served(**guarded) as (coordinator, address), Client(address) as member,
+        Client(address) as guesser, Client(address) as gone, Client(address) as other,
+    ):  # fmt: skip
+        begin_login(member, "secret")
+        assert login_code(member) == 0
+        epoch = member.join("g", "m1", "clicks").member_epoch
+        monkeypatch.setattr(Verifier, "matches", matches)
+        begin_login(guesser, "guess")
+        begin_login(gone, "guess")
+        gone.socket.close()
+        assert member.beat("g", "m1", epoch).member_epoch == epoch
+        begin_login(other, "secret")
+        assert login_code(other) == 0, "a password that was right before is right at once"
+        until(lambda: count(coordinator, "wire_connections") == 3)
+        assert select.select([guesser.socket], [], [], 0)[0] == []
+        guesser.socket.sendall(request_frame(Api.LIST_GROUPS, 4, 3))
+        let.set()
+        assert login_code(guesser) == 58
+        assert guesser.is_closed(), "what came behind a wrong password is not looked at"
+
+
+def test_who_is_removed_during_the_login_does_not_get_in(guarded, monkeypatch):
+    hashing, let, real = threading.Event(), threading.Event(), Verifier.matches
+
+    def matches(self, password):
+        hashing.set()
+        assert let.wait(30)
+        return real(self, password)
+
+    monkeypatch.setattr(Verifier, "matches", matches)
+    config = Config(server=ServerConfig(listen="127.0.0.1:0", reread_ms=0, **guarded))
+    with (
+        Coordinator.open(None, config=config) as coordinator, coordinator.serve() as serving,
+        Client(serving.address) as client,
+    ):  # fmt: skip
+        begin_login(client, "secret")
+        assert hashing.wait(30)
+        Path(guarded["sasl_users"]).write_text('[users]\nbob = "other"\n')
+        serving.reread()
+        let.set()
+        assert login_code(client) == 58
+        assert client.is_closed()

@@ -32,11 +32,13 @@ class Side:
     """A client that logs in, then asks something."""
 
     def __init__(self, users, mechanisms=MECHANISMS):
-        self.connection = Connection("/h", 10_000, 10, Login(users, mechanisms))
+        self.connection = Connection("/h", 10_000, 10, Login(lambda: users, mechanisms))
 
     def ask(self, api, version, **fields):
         self.connection.receive(request_frame(api, version, 1, **fields))
         asked = self.connection.next_request()
+        if asked is not None and asked.check is not None:
+            self.connection.log_in(asked, asked.check())
         data = self.connection.answers()
         return asked if not data else read_response(data, api, version)[1]
 

@@ -135,8 +135,11 @@ class Access:
         return self._users.again(always=always)
 
     def _login(self) -> Login:
+        return Login(self._users_now, self._config.sasl_mechanisms)
+
+    def _users_now(self) -> Users:
         assert self.users is not None
-        return Login(self.users, self._config.sasl_mechanisms)
+        return self.users
 
 
 def _stamp_of(path: str) -> Stamp | None:

@@ -8,6 +8,7 @@ one incomplete request of a bounded size, and so many requests that wait for the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
@@ -33,12 +34,15 @@ class Asked:
         How many bytes it came in.
     long
         Whether it takes so long that it is read, or its answer is written, beside everything else.
+    check
+        Of a login: what takes long before `Connection.log_in` can answer it.
     """
 
     request: Request
     frame: bytes | None = None
     size: int = 0
     long: bool = False
+    check: Callable[[], bool] | None = None
 
 
 class Connection:
@@ -144,12 +148,19 @@ class Connection:
                 if request.unread:
                     raise WireError(f"{request.api.name} of {len(frame)} bytes before a login")
                 if request.api is not Api.API_VERSIONS:
-                    asked.frame = encode(request, self._login.answer(request))
-                    if self.known:
-                        self.session.principal = principal_of(self._login.name)
-                    continue
+                    asked.check = self._login.check_of(request)
+                    if asked.check is None:
+                        self.log_in(asked)
+                        continue
             return asked
         return None
+
+    def log_in(self, asked: Asked, right: bool | None = None) -> None:  # noqa: FBT001
+        """Answer a request of the login, with what its check found."""
+        assert self._login is not None
+        asked.frame = encode(asked.request, self._login.answer(asked.request, right))
+        if self.known:
+            self.session.principal = principal_of(self._login.name)
 
     def answers(self) -> bytes:
         """Return what may be sent now: the answers up to the first that is not ready."""

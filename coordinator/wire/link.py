@@ -39,6 +39,7 @@ class Link(asyncio.Protocol):
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
         self._muted: asyncio.TimerHandle | None = None
+        self._checking: asyncio.Future[bool] | None = None
 
     # From the event loop -------------------------------------------------------------------------
 
@@ -67,9 +68,9 @@ class Link(asyncio.Protocol):
         """Forget it."""
         self._transport = None
         self._parked.clear()
-        for timer in (self._wake, self._muted):
-            if timer is not None:
-                timer.cancel()
+        for waiting in (self._wake, self._muted, self._checking):
+            if waiting is not None:
+                waiting.cancel()
         self._hold(0)
         self._server.links.discard(self)
         self._place.release()
@@ -192,6 +193,23 @@ class Link(asyncio.Protocol):
             return
         asked.frame = found.result()
         self._server.charge_answer(asked.request, asked.frame)
+        self.go_on()
+
+    def check(self, asked: Asked, found: asyncio.Future[bool]) -> None:
+        """Wait for a password to be hashed; nobody else waits for it."""
+        self.busy = True
+        self._checking = found
+        found.add_done_callback(lambda done: self._checked(asked, done))
+
+    def _checked(self, asked: Asked, done: asyncio.Future[bool]) -> None:
+        self.busy, self._checking = False, None
+        if done.cancelled():  # the client has gone, or the server ends
+            return
+        if done.exception() is not None:
+            logger.error("no login", exc_info=done.exception())
+            self.drop("failed")
+            return
+        self.connection.log_in(asked, done.result())
         self.go_on()
 
     def mute(self, throttle_ms: int) -> None:

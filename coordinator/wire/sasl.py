@@ -176,16 +176,20 @@ class Users:
         salt = digest[:SALT_BYTES]
         return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
 
+    def is_known(self, name: str, password: str) -> bool:
+        """Whether a user's password was found right before; else it takes long to tell."""
+        seen = hmac.digest(SECRET, password.encode(), "sha256")
+        return hmac.compare_digest(self._right.get(name, b""), seen)
+
     def is_right(self, name: str, password: str) -> bool:
         """Whether a user has this password; found right once, it is right at once."""
-        seen = hmac.digest(SECRET, password.encode(), "sha256")
-        if hmac.compare_digest(self._right.get(name, b""), seen):
+        if self.is_known(name, password):
             return True
         known = self._verifiers.get(name)
         verifier = next(iter(known.values())) if known else self.verifier(name, "SCRAM-SHA-256")
         if not verifier.matches(password):
             return False
-        self._right[name] = seen
+        self._right[name] = hmac.digest(SECRET, password.encode(), "sha256")
         return True
 
 
@@ -206,24 +210,45 @@ class Login:
 
     Attributes
     ----------
+    users
+        Those there are now: one that is removed meanwhile does not get in.
     done, failed
         Neither while it is under way.
     name
         Who the client says it is; true once `done`.
     """
 
-    users: Users
+    users: Callable[[], Users]
     mechanisms: Sequence[str]
     done: bool = False
     failed: bool = False
     name: str = ""
+    _right: bool | None = None
     _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
     """What is to be called with the client's next messages."""
 
-    def answer(self, request: Request) -> Values:
-        """Answer a SaslHandshake or a SaslAuthenticate."""
+    def check_of(self, request: Request) -> Callable[[], bool] | None:
+        """Return what takes long before an answer: a password is hashed. None: nothing does."""
+        if request.api is Api.SASL_HANDSHAKE or self._steps != [self._plain]:
+            return None
+        try:
+            name, password = _name_and_password(request.body.auth_bytes)
+        except (LoginError, UnicodeDecodeError):
+            return None
+        users = self.users()
+        return None if users.is_known(name, password) else partial(users.is_right, name, password)
+
+    def answer(self, request: Request, right: bool | None = None) -> Values:  # noqa: FBT001
+        """Answer a SaslHandshake or a SaslAuthenticate.
+
+        Parameters
+        ----------
+        right
+            What `check_of` found; None where it had nothing to do.
+        """
         if request.api is Api.SASL_HANDSHAKE:
             return self._handshake(request.body.mechanism)
+        self._right = right
         step = self._steps.pop(0) if self._steps else _too_early
         try:
             said = step(request.body.auth_bytes)
@@ -244,8 +269,8 @@ class Login:
         if mechanism == PLAIN:
             self._steps = [self._plain]
         elif served:
-            scram = Scram(self.users, mechanism)
-            self._steps = [partial(self._scram_first, scram), scram.final]
+            scram = Scram(self.users(), mechanism)
+            self._steps = [partial(self._scram_first, scram), partial(self._scram_final, scram)]
         code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
         return {"error_code": code, "mechanisms": self.mechanisms}
 
@@ -254,15 +279,33 @@ class Login:
         self.name = scram.name
         return said
 
+    def _scram_final(self, scram: Scram, message: bytes) -> bytes:
+        said = scram.final(message)
+        self._refuse_removed()
+        return said
+
     def _plain(self, message: bytes) -> bytes:
-        parts = message.decode().split("\0")
-        if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password (RFC 4616)
-            raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
-        acts_as, name, password = parts
-        self.name = name
-        if acts_as not in {"", name} or not self.users.is_right(name, password):
+        self.name, password = _name_and_password(message)
+        right = self._right
+        if right is None:
+            right = self.users().is_right(self.name, password)
+        if not right:
             raise LoginError("wrong name or password")
+        self._refuse_removed()
         return b""
+
+    def _refuse_removed(self) -> None:
+        if self.name not in self.users():
+            raise LoginError("wrong name or password")
+
+
+def _name_and_password(message: bytes) -> tuple[str, str]:
+    """Read PLAIN's message (RFC 4616); the name is "" where somebody acts as somebody else."""
+    parts = message.decode().split("\0")
+    if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password
+        raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
+    acts_as, name, password = parts
+    return name if acts_as in {"", name} else "", password
 
 
 def _too_early(_message: bytes) -> bytes:

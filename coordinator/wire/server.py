@@ -87,6 +87,7 @@ class Server:
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
+        self._hashers = ThreadPoolExecutor(1, "muster-wire-login")
         self._patrol = self.loop.create_task(self._watch())
 
     def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
@@ -110,12 +111,16 @@ class Server:
         for link in list(self.links):
             link.close("server", "the server ends")
         self._write_refusals()
-        self._writers.shutdown(cancel_futures=True)
+        for pool in (self._writers, self._hashers):
+            pool.shutdown(cancel_futures=True)
         await asyncio.sleep(0)
 
     def ask(self, link: Link, asked: Asked) -> None:
         """Have a request answered: at once, after its wait, or by the coordinator."""
         request = asked.request
+        if asked.check is not None:
+            link.check(asked, self.loop.run_in_executor(self._hashers, asked.check))
+            return
         if self._quotas.any:
             request.throttle_ms = self._charge(request, 1, asked.size)
             if request.throttle_ms:
