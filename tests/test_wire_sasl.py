@@ -10,7 +10,7 @@ import pytest
 from wire_client import read_response, request_frame
 
 from coordinator.config import ConfigError
-from coordinator.wire.codec import Api
+from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
 from coordinator.wire.reading import WireError
 from coordinator.wire.sasl import HASHES, MECHANISMS, Login, Scram, Users, Verifier
@@ -234,3 +234,17 @@ def test_a_certificate_names_a_principal_as_rfc_2253_writes_it(subject, name):
     connection = Connection("/1.2.3.4", 10_000, 10, subject=name)
     assert connection.session.principal == (f"User:{name}" if name else "User:ANONYMOUS")
     assert connection.session.host == "1.2.3.4"
+
+
+def test_a_handshake_of_version_0_is_offered_and_refused(users):
+    """librdkafka 2.0 does not log in where there is none, and then asks for version 1.
+
+    Who asks for version 0 would go on with bytes that are in no request.
+    """
+    assert VERSIONS[Api.SASL_HANDSHAKE] == (0, 1)
+    side = Side(users)
+    answer = side.ask(Api.SASL_HANDSHAKE, 0, mechanism="PLAIN")
+    assert (int(answer.error_code), answer.mechanisms) == (35, MECHANISMS)
+    side.connection.receive(b"\0\0\0\x0b\0ann\0secret")
+    assert side.connection.next_request() is None
+    assert side.connection.refused

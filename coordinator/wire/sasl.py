@@ -247,6 +247,10 @@ class Login:
             What `check_of` found; None where it had nothing to do.
         """
         if request.api is Api.SASL_HANDSHAKE:
+            if request.version == 0:  # behind it come bytes without any frame
+                self.failed = True
+                code = ErrorCode.unsupported_version
+                return {"error_code": code, "mechanisms": self.mechanisms}
             return self._handshake(request.body.mechanism)
         self._right = right
         step = self._steps.pop(0) if self._steps else _too_early
