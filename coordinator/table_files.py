@@ -199,7 +199,7 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
         table.version = max(checkpoints)
         for name in checkpoints[table.version]:
             path = os.path.join(log_folder(folder), name)
-            table.apply(_of_checkpoint(path), path)
+            table.apply(read_checkpoint(path), path)
         if max(versions, default=-1) < table.version:
             # Readers do without it, but nobody can write after it.
             missing = commit_file(folder, table.version)
@@ -212,14 +212,23 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
             raise CorruptLog(f"{missing} is missing: {RESTORE}")
         path = commit_file(folder, version)
         newest = version == versions[-1]
-        table.apply(_of_commit(path, newest=newest), path)
+        table.apply(read_commit(path, newest=newest), path)
         table.version = version
     if not table.protocol or not table.metadata:
         raise CorruptLog(f"{log_folder(folder)} says nothing of the table itself: {RESTORE}")
     return table
 
 
-def _of_commit(path: str, *, newest: bool) -> Iterator[Action]:
+def read_commit(path: str, *, newest: bool) -> Iterator[Action]:
+    """Return the actions of a commit.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    CorruptLog
+        It is not whole.
+    """
     with open(path, "rb") as file:
         content = file.read()
     remedy = f"a coordinator with log.fsync on sets it aside, else {RESTORE}" if newest else RESTORE
@@ -234,7 +243,16 @@ def _of_commit(path: str, *, newest: bool) -> Iterator[Action]:
     return iter(actions)
 
 
-def _of_checkpoint(path: str) -> Iterator[Action]:
+def read_checkpoint(path: str) -> Iterator[Action]:
+    """Yield the actions of a checkpoint, or of one file of it.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    CorruptLog
+        It cannot be read.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             names = set(file.schema_arrow.names)

@@ -155,6 +155,67 @@ def test_a_commit_with_another_size_or_number_of_rows_is_refused(store):
             verify(store)
 
 
+def first_of(pattern):
+    return lambda store: files(store, pattern)[0]
+
+
+OLD = {
+    "an old commit": first_of("log/_delta_log/*.json"),
+    "an old checkpoint": first_of("log/_delta_log/*.checkpoint.parquet"),
+    "an old commit of snapshots": first_of("snapshots/_delta_log/*.json"),
+    "which checkpoint is the newest": first_of("log/_delta_log/_last_checkpoint"),
+}
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_what_nobody_reads_any_more_is_checked_too(store, old):
+    path = OLD[old](store)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CorruptLog, match="is damaged") as error:
+        verify(store)
+    assert str(path) in str(error.value)
+
+
+def test_the_newest_checkpoint_is_there(store):
+    last = store / "log" / "_delta_log" / "_last_checkpoint"
+    said = json.loads(last.read_text())
+    last.write_text(json.dumps(said | {"version": said["version"] + 1}))
+    with pytest.raises(CorruptLog, match=r"_last_checkpoint names checkpoint .* not there"):
+        verify(store)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('\\"group_id\\": \\"g\\"', '\\"group_id\\": \\"h\\"'),
+        ('\\"at_ms\\": ', '\\"at_ms\\": 1'),
+        ('\\"at\\": \\"1970', '\\"at\\": \\"1971'),
+    ],
+)
+def test_statistics_of_a_commit_by_which_readers_skip_rows_are_compared(store, old, new):
+    newest = files(store, "log/_delta_log/*.json")[-1]
+    text = newest.read_text()
+    assert old in text
+    newest.write_text(text.replace(old, new))
+    with pytest.raises(CorruptLog, match=r"statistics that the commits have of .* are not"):
+        verify(store)
+
+
+def test_statistics_of_a_file_by_which_readers_skip_rows_are_compared(tmp_path):
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    log.append([GroupMetadata("groupname", 1, 1)], 3)
+    verify(tmp_path)
+    path = max(
+        (tmp_path / "log").glob("*.parquet"), key=lambda file: b"groupname" in file.read_bytes()
+    )
+    content = path.read_bytes()
+    at = content.rfind(b"groupname")  # what the footer says is at the end
+    path.write_bytes(content[:at] + b"h" + content[at + 1 :])
+    with pytest.raises(CorruptLog, match="its statistics are not of its rows, which have group_id"):
+        verify(tmp_path)
+
+
 # What no coordinator writes ----------------------------------------------------------------------
 
 

@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 from coordinator.log import CorruptLog
 from coordinator.repair import RESTORE
 from coordinator.table_files import DataFile, TableFiles
-
-SIGNIFICANT = ("coordinator_epoch", "position", "at_ms")
-"""The columns that have statistics in the commits."""
+from coordinator.verify.statistics import Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
     FileNotFoundError
         It is not there; whoever asked knows whether it may be gone.
     CorruptLog
-        It is not as large as its commit says, or it cannot be read.
+        It is not as large as its commit says, it cannot be read, or its statistics or those in its
+        commit are not of its rows.
     """
     size = os.stat(path).st_size
     if size != file.bytes:
@@ -79,33 +78,16 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
             f"{path} is damaged: it has {size} bytes, its commit says {file.bytes}; {RESTORE}"
         )
     try:
+        summaries = Summaries()
         with pq.ParquetFile(path, page_checksum_verification=True) as opened:
             for group in range(opened.num_row_groups):
                 rows = opened.read_row_group(group)
                 rows.validate(full=True)
-                _compare(opened, group, rows, path)
+                summaries.add(opened.metadata.row_group(group), rows, path)
                 yield rows
+        summaries.compare(file, path)
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException, ValueError) as error:
         first = str(error).partition("\n")[0]
         raise CorruptLog(f"{path} is damaged: {first}; {RESTORE}") from None
-
-
-def _compare(opened: pq.ParquetFile, group: int, rows: pa.Table, path: str) -> None:
-    """Compare the statistics in the file, by which readers skip rows, with the rows."""
-    described = opened.metadata.row_group(group)
-    for at in range(described.num_columns):
-        column = described.column(at)
-        said = column.statistics
-        name = column.path_in_schema
-        if name not in SIGNIFICANT or name not in rows.column_names:
-            continue
-        if said is None or not said.has_min_max:
-            continue
-        values = rows.column(name).to_numpy()
-        if (said.min, said.max) != (values.min(), values.max()):
-            raise CorruptLog(
-                f"{path} is damaged: its statistics of {name} are {said.min} to "
-                f"{said.max}, its rows have {values.min()} to {values.max()}; {RESTORE}"
-            )

@@ -27,6 +27,7 @@ from coordinator.state import State
 from coordinator.store_marks import refuse_incomplete
 from coordinator.table_files import TableFiles, read_table_files
 from coordinator.verify.backup_sums import check_sums
+from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import Numbered, in_order, read_pieces
 from coordinator.verify.decoding import records
 from coordinator.verify.invariants import Contradiction, Invariants
@@ -111,6 +112,8 @@ def verify_tables(root: str) -> Verified:
     walk.run()
     check_lease(lease, walk.epoch, wall_ms())
     targets = check_targets(root, walk.installed, walk.state)
+    for name in ("snapshots", "targets"):
+        check_commit_files(os.path.join(root, name))
     groups = walk.state.groups.values()
     return Verified(
         position=walk.last,
@@ -131,6 +134,7 @@ def _read_log(root: str) -> TableFiles:
         raise NoLog(f"there is no store of a coordinator in {root}: {NAME_ONE}") from None
     _check_format(log)
     _check_schema(log)
+    check_commit_files(log.folder)
     _compare_with_delta(log)
     return log
 

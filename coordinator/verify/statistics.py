@@ -1,0 +1,118 @@
+"""statistics: whether what a data file and its commit say of columns is so: readers skip by it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from coordinator.log import CorruptLog
+from coordinator.repair import RESTORE
+from coordinator.table_files import DataFile
+
+
+class Summary(NamedTuple):
+    """The least and the greatest value of a column, None without any, and its number of nulls."""
+
+    least: Any
+    greatest: Any
+    nulls: int
+
+
+class Summaries:
+    """Columns of one data file, piece by piece."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Summary] = {}
+
+    def add(self, group: pq.RowGroupMetaData, rows: pa.Table, path: str) -> None:
+        """Count a row group in, and compare what the file says of it.
+
+        Raises
+        ------
+        CorruptLog
+            The file says something else of a column.
+        """
+        found = {name: summary for name in rows.column_names if (summary := _summary(rows[name]))}
+        for at in range(group.num_columns):
+            column = group.column(at)
+            name, said = column.path_in_schema, column.statistics
+            if name not in found or said is None:
+                continue
+            extremes = (said.min, said.max) if said.has_min_max else None
+            nulls = said.null_count if said.has_null_count else None
+            if not _holds(extremes, nulls, found[name]):
+                raise CorruptLog(
+                    f"{path} is damaged: its statistics are not of its rows, which have "
+                    f"{_told(name, found[name])}; {RESTORE}"
+                )
+        for name, summary in found.items():
+            self._found[name] = _both(self._found.get(name), summary)
+
+    def compare(self, file: DataFile, path: str) -> None:
+        """Compare what the commit says of the whole file.
+
+        Raises
+        ------
+        CorruptLog
+            It says something else of a column.
+        """
+        said = file.statistics
+        least, greatest, nulls = (
+            found if isinstance(found := said.get(name), dict) else {}
+            for name in ("minValues", "maxValues", "nullCount")
+        )
+        for name, found in self._found.items():
+            extremes = None
+            if name in least or name in greatest:
+                extremes = (least.get(name), greatest.get(name))
+                if isinstance(found.least, datetime):
+                    extremes = (_time(extremes[0]), _time(extremes[1]))
+            if not _holds(extremes, nulls.get(name), found):
+                raise CorruptLog(
+                    f"the statistics that the commits have of {path} are not of its rows, which "
+                    f"have {_told(name, found)}: {RESTORE}"
+                )
+
+
+def _summary(column: pa.ChunkedArray) -> Summary | None:
+    """Return the summary of a column; None of a type that has no statistics here."""
+    kind = column.type
+    known = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_timestamp)
+    if not any(of_kind(kind) for of_kind in known):
+        return None
+    found = pc.min_max(column).as_py()
+    return Summary(found["min"], found["max"], column.null_count)
+
+
+def _both(one: Summary | None, other: Summary) -> Summary:
+    if one is None:
+        return other
+    least = [value for value in (one.least, other.least) if value is not None]
+    greatest = [value for value in (one.greatest, other.greatest) if value is not None]
+    return Summary(min(least, default=None), max(greatest, default=None), one.nulls + other.nulls)
+
+
+def _holds(extremes: tuple[Any, Any] | None, nulls: int | None, found: Summary) -> bool:
+    """Whether statistics are those of a column; bounds of texts may be cut, and then wider."""
+    if nulls is not None and nulls != found.nulls:
+        return False
+    if extremes is None:
+        return True
+    if isinstance(found.least, str) and all(isinstance(text, str) for text in extremes):
+        return bool(extremes[0] <= found.least and found.greatest <= extremes[1])
+    return extremes == (found.least, found.greatest)
+
+
+def _time(text: object) -> object:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return text
+
+
+def _told(name: str, found: Summary) -> str:
+    return f"{name} from {found.least} to {found.greatest} and {found.nulls} nulls"
