@@ -25,6 +25,7 @@ from benchmarks import (
     report,
     soak,
     spark,
+    views,
     wire,
 )
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
@@ -45,6 +46,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "spark": spark.run,
     "costs": costs.run,
     "delegation": delegation.run,
+    "views": views.run,
 }
 """The sections, in the order of the document."""
 

@@ -11,10 +11,11 @@ from conftest import ROOT
 from typer.testing import CliRunner
 
 from assignors import GroupSpec, get_assignor, quality
+from coordinator.history import frame
 
 sys.path.append(str(ROOT))  # benchmarks are not installed
 from benchmarks import __main__ as command
-from benchmarks import costs, groups, report, wire
+from benchmarks import costs, groups, report, views, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
 
 SORT = Sort(default_ms=4 * REFERENCE_SORT_MS, plain_ms=2 * REFERENCE_SORT_MS)
@@ -157,3 +158,12 @@ def test_each_constant_of_the_costs_has_its_place_in_every_file():
     for path, form in costs.FILES.items():
         text = costs._replaced(path.read_text(encoding="utf-8"), form, dict.fromkeys(found, 1_234))
         assert text.count("1234") + text.count("1_234") == len(found)
+
+
+def test_the_log_that_views_are_asked_about_says_who_got_what(tmp_path):
+    views.write_log(tmp_path / "store", 40)
+    history = frame(tmp_path / "store", "assignment_history")
+    reasons = history["reason"].to_pylist()
+    assert reasons.count("member joined") == 40
+    assert len(reasons) == 60
+    assert frame(tmp_path / "store", "groups")["state"].to_pylist() == ["Stable"]
