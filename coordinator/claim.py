@@ -8,11 +8,12 @@ import uuid
 from pathlib import Path
 
 from coordinator.clock import Clock
-from coordinator.config import Config
+from coordinator.config import Config, folder_mode
 from coordinator.delta_log import DeltaLog, root_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.lease import Lease
 from coordinator.log import CommitFailed, Fenced, MemoryLog, RecordLog
+from coordinator.store_modes import disk_of, warn_of_others
 
 
 def claimed(
@@ -28,8 +29,13 @@ def claimed(
         memory = MemoryLog()
         memory.claim(owner, address, clock())
         return memory, None
-    root = root_of(store)
-    lease = Lease(root, owner, address, config.lease, clock)
+    root, mode = root_of(store), folder_mode(config.log)
+    try:
+        disk = disk_of(root, mode)
+        disk.make_folder(root)
+    except OSError as error:
+        raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+    lease = Lease(root, owner, address, config.lease, clock, disk=disk)
     while True:
         try:
             lease.wait(takeover)
@@ -45,4 +51,5 @@ def claimed(
             log.close()
             lease.release()
             raise
+        warn_of_others(root, mode)
         return log, lease

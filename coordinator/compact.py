@@ -30,6 +30,7 @@ from coordinator.parts import parts_of
 from coordinator.records import GroupMetadata, TargetMetadata
 from coordinator.source import every_group
 from coordinator.store_marks import refuse_copy
+from coordinator.store_modes import disk_of
 from coordinator.tables import BusyError
 from coordinator.target_table import alone, files_with_runs, path_of
 
@@ -139,6 +140,7 @@ def _drop_targets(store: str, config: Config, now_ms: int) -> tuple[int, int, in
             )
         except DeltaError as error:
             raise LogError(f"{path} was not compacted: {one_line(error)}") from None
+        disk_of(store).permit_all(path)  # delta-rs writes as the umask says
     return len(gone), len(runs) - len(gone), len(vacuumed)
 
 

@@ -13,7 +13,16 @@ import msgspec
 from assignors.plan import EXACT_EDGES
 from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
 
-__all__ = ["Config", "ConfigError", "KafkaConfig", "parse"]
+__all__ = ["Config", "ConfigError", "KafkaConfig", "folder_mode", "parse"]
+
+FOLDER_MODES = {
+    "0700": "its owner alone",
+    "0750": "its group reads",
+    "0770": "its group reads and writes",
+    "0755": "everybody reads",
+    "0775": "everybody reads, its group writes",
+}
+"""Modes that a store may have: nobody but its owner and its group ever writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class CostConfig:
 class LogConfig:
     """How the log is written and kept; its rows are kept for `retention_days` at least."""
 
+    folder_mode: str = "0700"
     fsync: bool = True
     linger_ms: int = -1
     batch_records_max: int = 50_000
@@ -182,9 +192,27 @@ def parse(text: str, where: str) -> Config:
             if (number and value < 0) or (named and min(value.values(), default=0) < 0):
                 raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
     try:
+        folder_mode(config.log)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    try:
         return replace(config, kafka=kafka_config(kafka))
     except ConfigError as error:
         raise ConfigError(f"{where}: [kafka] {error}") from None
+
+
+def folder_mode(config: LogConfig) -> int:
+    """Return the mode of a new store's folders; its files have the same, but execute nothing.
+
+    Raises
+    ------
+    ConfigError
+        It is none that a store may have.
+    """
+    if not isinstance(config.folder_mode, str) or config.folder_mode not in FOLDER_MODES:
+        known = ", ".join(f'"{mode}" ({who})' for mode, who in FOLDER_MODES.items())
+        raise ConfigError(f"log.folder_mode is {config.folder_mode!r}: give {known}")
+    return int(config.folder_mode, 8)
 
 
 def _refuse_unknown(tree: dict[str, Any], where: str) -> None:

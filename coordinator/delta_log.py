@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from coordinator import target_table
 from coordinator.columns import SCHEMA, encode, encode_claim
-from coordinator.config import ConfigError, LogConfig
+from coordinator.config import ConfigError, LogConfig, folder_mode
 from coordinator.delta_table import Lost, Table, Transact, load, transact
 from coordinator.disk import Disk
 from coordinator.housekeeping import Housekeeper
@@ -27,6 +27,7 @@ from coordinator.repair import damaged, log_folder, remains, set_aside_torn
 from coordinator.rows import Seen, batches
 from coordinator.snapshots import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
 from coordinator.store_marks import refuse_copy, refuse_incomplete
+from coordinator.store_modes import disk_of
 from coordinator.targets import WholeTarget
 
 TRIES = 20
@@ -61,7 +62,7 @@ class DeltaLog:
         self.config = config or LogConfig()
         self.epoch = 0
         self.position = 0
-        self._disk = disk or Disk()
+        self._disk = disk or disk_of(self.store, folder_mode(self.config))
         self._table = self._table_of("log", transact)
         self._snapshots = self._table_of("snapshots", transact)
         self._care = Housekeeper(self._table, self.config, self._disk)
@@ -89,7 +90,8 @@ class DeltaLog:
         table = self._table
         with table.lock:
             try:
-                os.makedirs(table.path, exist_ok=True)
+                self._disk.make_folder(self.store)
+                self._disk.make_folder(table.path)
                 table.open(SCHEMA, remains=self._remains())
                 if self.config.fsync:
                     set_aside_torn(self._disk, self._snapshots.path)
@@ -217,7 +219,7 @@ class DeltaLog:
     def _opened_snapshots(self) -> Table:
         with self._snapshots.lock:
             if self._snapshots.version < 0:
-                os.makedirs(self._snapshots.path, exist_ok=True)
+                self._disk.make_folder(self._snapshots.path)
                 self._snapshots.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
             elif self._snapshots.unsure:
                 self._snapshots.refresh()

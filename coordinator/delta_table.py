@@ -154,12 +154,15 @@ class Table:
                     ) from None
                 self._create(schema, partition_by)
                 self.refresh()
+                self._disk.permit(log_folder(self.path))
                 if self._sync:  # its folder too: a power cut must not leave data files without it
                     self._disk.sync(self.path)
                     self._disk.sync(os.path.dirname(self.path))
             # delta-rs reads an empty commit as one that did nothing.
             if reason := damaged(self._disk, self.path):
                 raise CorruptLog(reason)
+            # Its writer may have been killed before this.
+            self._disk.permit(commit_file(self.path, self.version))
 
     def _create(self, schema: pa.Schema, partition_by: str | None) -> None:
         try:
@@ -229,6 +232,7 @@ class Table:
                 if not self.unsure:
                     self.discard(actions)
                 raise
+            self._disk.permit(commit_file(self.path, version))
             self._persist(version)
             self._advance(version, epoch)
             return version

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 LOCK_POLL_S = 0.02
 ROW_GROUP = 65_536
 """Rows that are read at once: a load holds no more of a file in memory."""
+PRIVATE = 0o700
 
 
 class Disk:
@@ -27,7 +28,67 @@ class Disk:
 
     On a network file system that remembers which names do not exist (NFS), mount it with
     `lookupcache=none`: what another coordinator has committed must be seen at once.
+
+    Parameters
+    ----------
+    folder_mode
+        Of the folders that are made here, whatever the process's umask is, which stays as it is:
+        it is the whole program's. Files have the same mode, but for execute.
+    owner
+        User and group to whom root gives what it writes: a file of root's that only its owner may
+        read would lock them out of their store.
     """
+
+    folder_mode = PRIVATE
+    owner: tuple[int, int] | None = None
+
+    def __init__(self, folder_mode: int = PRIVATE, owner: tuple[int, int] | None = None) -> None:
+        self.folder_mode = folder_mode
+        self.owner = owner
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; one that is there stays as it is, those above have the umask's mode."""
+        above = os.path.dirname(path)
+        if not os.path.lexists(above):
+            os.makedirs(above, exist_ok=True)
+        try:
+            os.mkdir(path, self.folder_mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        else:
+            self.permit(path)
+
+    def permit(self, path: str) -> None:
+        """Give a file or a folder its mode, and as root its owner; a link is not followed.
+
+        Others write files as the umask says, and a umask may keep out whom the mode lets in. Where
+        it fails (another user's file, a file system without modes) nobody is let in by that: the
+        folder above keeps them out.
+        """
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                self._permit(handle)
+            finally:
+                os.close(handle)
+
+    def _permit(self, handle: int) -> None:
+        found = os.fstat(handle)
+        special, mode = found.st_mode & 0o7000, self.folder_mode
+        if not stat.S_ISDIR(found.st_mode):
+            mode &= 0o666
+        if self.owner is not None and os.geteuid() == 0 and found.st_uid != self.owner[0]:
+            os.fchown(handle, *self.owner)
+        if stat.S_IMODE(found.st_mode) != special | mode:
+            os.fchmod(handle, special | mode)
+
+    def permit_all(self, folder: str) -> None:
+        """Give a folder and all that is in it their modes."""
+        for at, _, names in os.walk(folder):
+            self.permit(at)
+            for name in names:
+                self.permit(os.path.join(at, name))
 
     def exists(self, path: str) -> bool:
         """Whether a file is there; an error is not an absence."""
@@ -77,6 +138,7 @@ class Disk:
             store_schema=False,
             row_group_size=ROW_GROUP,
         )
+        self.permit(path)
         return os.path.getsize(path)
 
     def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:
@@ -86,7 +148,9 @@ class Disk:
         """
         beside = f"{path}.{os.getpid()}"
         try:
-            with open(beside, "wb") as file:
+            with open(beside, "wb", opener=self._opener) as file:
+                with suppress(OSError):  # as `permit`
+                    self._permit(file.fileno())
                 file.write(content)
                 if sync:
                     file.flush()
@@ -102,7 +166,7 @@ class Disk:
 
     def move(self, path: str, to: str) -> None:
         """Rename a file, into a folder that is made if need be."""
-        os.makedirs(os.path.dirname(to), exist_ok=True)
+        self.make_folder(os.path.dirname(to))
         os.rename(path, to)
 
     def remove(self, path: str) -> None:
@@ -110,14 +174,18 @@ class Disk:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
+    def _opener(self, path: str, flags: int) -> int:
+        return os.open(path, flags, self.folder_mode & 0o666)
+
     @contextmanager
     def lock(self, path: str, patience_s: float) -> Iterator[bool]:
         """Hold a lock file while in here; False when somebody else held it all the time.
 
         The system frees it when its holder dies, but not while it is stopped.
         """
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.make_folder(os.path.dirname(path))
+        handle = self._opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        self.permit(path)
         try:
             yield _locked(handle, patience_s)
         finally:

@@ -86,6 +86,7 @@ class Housekeeper:
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]
         for name in [*names, LAST_CHECKPOINT]:
+            self._disk.permit(os.path.join(folder, name))
             self._disk.sync(os.path.join(folder, name))
         self._disk.sync(folder)
         self._checkpoints.append((time.monotonic(), table.version()))

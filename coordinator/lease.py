@@ -19,6 +19,7 @@ import msgspec
 
 from coordinator.config import LeaseConfig
 from coordinator.disk import Disk
+from coordinator.store_modes import disk_of
 from coordinator.tables import BusyError
 
 POLL_MS = 200
@@ -84,7 +85,7 @@ class Lease:
         self._owner, self._address = owner, address
         self._config = config
         self._clock, self._sleep = clock, sleep
-        self._disk = disk or Disk()
+        self._disk = disk or disk_of(store)
         self._token = uuid.uuid4().hex
         self._epoch = 0
         self._seen: Holder | None = None

@@ -10,7 +10,7 @@ import logging
 import os
 import uuid
 
-from coordinator.disk import Disk
+from coordinator.store_modes import disk_of
 
 BYTES_MAX = 1 << 16
 NAME_BYTES_KEPT = 150
@@ -35,11 +35,11 @@ class Mailbox:
         self._folder = os.path.join(os.path.abspath(store), folder)
         self._aside = os.path.join(os.path.abspath(store), "_set_aside")
         self._ending = ending
-        self._disk = Disk()
+        self._disk = disk_of(os.path.abspath(store))
 
     def put(self, name: str, content: bytes) -> None:
         """Leave a message; it is durable when this returns."""
-        os.makedirs(self._folder, exist_ok=True)
+        self._disk.make_folder(self._folder)
         self._disk.replace(self._path(name), content, sync=True)
 
     def waiting(self) -> list[str]:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli import load_config
-from coordinator.config import Config, ConfigError
+from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.disk import Disk
 from coordinator.tables import BusyError
 from coordinator.visible import VisibleFormatter
 
@@ -81,7 +82,7 @@ def serve(
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     check(server)  # before it takes the store from anybody
-    _check_store(store)
+    _check_store(store, settings)
     _serve(settings, store, _topics(topics, topic or []), takeover)
 
 
@@ -169,12 +170,12 @@ def _serve(
                 )
 
 
-def _check_store(store: str | None) -> None:
+def _check_store(store: str | None, config: Config) -> None:
     """Refuse a store that cannot be made, before anything waits for it."""
     if store is None:
         return
     try:
-        os.makedirs(store, exist_ok=True)
+        Disk(folder_mode(config.log)).make_folder(os.path.abspath(store))
     except OSError as error:
         raise ConfigError(
             f"--store {store} cannot be made: {error.strerror}: give a folder"

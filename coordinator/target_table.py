@@ -19,10 +19,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.digest import digest
-from coordinator.disk import Disk
 from coordinator.failures import one_line
 from coordinator.log import LostTarget
 from coordinator.records import TargetMetadata
+from coordinator.store_modes import disk_of
 from coordinator.tables import BusyError
 from coordinator.targets import WholeTarget
 
@@ -55,8 +55,8 @@ def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
         Others held it all the time.
     """
     path = path_of(store)
-    lock = os.path.join(os.path.dirname(path), "_locks", os.path.basename(path))
-    with Disk().lock(lock, patience_s) as ours:
+    root, name = os.path.split(path)
+    with disk_of(root).lock(os.path.join(root, "_locks", name), patience_s) as ours:
         if not ours:
             raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
         yield

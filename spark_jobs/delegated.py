@@ -28,7 +28,9 @@ from coordinator.log import LostTarget
 from coordinator.pinned import NAMES, REGEX, Pinned
 from coordinator.proposals import Proposal
 from coordinator.records import MemberMetadata, TargetMember
+from coordinator.repair import LAST_CHECKPOINT, log_folder
 from coordinator.source import BEFORE_THE_LOG
+from coordinator.store_modes import disk_of
 from coordinator.target_table import COLUMNS, alone, files_of, path_of
 from spark_jobs.frames import small
 from spark_jobs.job import TWINS, Options
@@ -258,7 +260,8 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
     """Commit the rows, and return the version that has them, once they are read from there."""
     path, pinned = path_of(work.store), work.pinned
     with alone(work.store, work.patience_s):
-        _make_table(path, work.config)
+        _make_table(work)
+        before = DeltaTable(path).version()
         named = rows.select(
             F.lit(pinned.group_id).alias("group_id"),
             F.lit(pinned.group_epoch).cast("int").alias("assignment_epoch"),
@@ -269,6 +272,7 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
         writer = writer.option("txnAppId", work.run_id).option("txnVersion", RUN_VERSION)
         writer.save(path)
         version = int(DeltaTable(path).version())
+        _permit(work, before, version)
         found = _written(spark, work, version)
     if found != (count, digest):
         raise RuntimeError(
@@ -278,14 +282,15 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
     return version
 
 
-def _make_table(path: str, config: Config) -> None:
+def _make_table(work: Work) -> None:
     """Make the table when it is not there, so that its history is kept as long as the log's."""
+    path, disk = path_of(work.store), disk_of(work.store)
     if DeltaTable.is_deltatable(path):
         return
     kinds = {"string": pa.string(), "int": pa.int32()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
-    kept = f"interval {config.log.retention_days} days"
-    os.makedirs(path, exist_ok=True)
+    kept = f"interval {work.config.log.retention_days} days"
+    disk.make_folder(path)
     DeltaTable.create(
         path,
         Schema.from_arrow(schema),
@@ -295,6 +300,20 @@ def _make_table(path: str, config: Config) -> None:
             "delta.deletedFileRetentionDuration": kept,
         },
     )
+    disk.permit_all(path)
+
+
+def _permit(work: Work, before: int, version: int) -> None:
+    """Give what Spark wrote the store's mode: its files are as Hadoop's settings say."""
+    path, pinned, disk = path_of(work.store), work.pinned, disk_of(work.store)
+    files = files_of(path, pinned.group_id, pinned.group_epoch, version)
+    for folder in sorted({os.path.dirname(file) for file in files}):
+        disk.permit(os.path.dirname(folder))
+        disk.permit_all(folder)
+    new = (LAST_CHECKPOINT, *(f"{n:020}" for n in range(before + 1, version + 1)))
+    for name in disk.names(log_folder(path)):
+        if any(text in name for text in new):
+            disk.permit(os.path.join(log_folder(path), name))
 
 
 def _written(spark: SparkSession, work: Work, version: int) -> tuple[int, int]:

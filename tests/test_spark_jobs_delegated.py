@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from members import AT_ONCE, Members, wait_for
 from table_engine import TableEngine
 from test_coordinator_delegated import records
+from test_coordinator_modes import wrong
 
 from coordinator import Coordinator, target
 from coordinator.config import Config, EngineConfig
@@ -84,7 +85,8 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
     from coordinator.topics import DictCatalog
 
     catalog = DictCatalog({"a": 7, "b": 12, "c": 5})
-    with opened(tmp_path, engine, catalog) as coordinator:
+    store = tmp_path / "store"
+    with opened(store, engine, catalog) as coordinator:
         members = Members(coordinator, 0.1)
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "local"})
         members.join("m1", topics=["a", "b"])
@@ -109,8 +111,10 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
     assert len(engine.pairs) >= 2
     for ours, numpys, _ in engine.pairs:
         assert ours == numpys
-    last = records(tmp_path, TargetMetadata)[-1]
+    last = records(store, TargetMetadata)[-1]
     assert last.members == 4
+    assert (store / "targets" / "group_id=g").is_dir()
+    assert wrong(store, 0o700) == {}
 
 
 def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):

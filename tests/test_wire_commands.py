@@ -13,6 +13,7 @@ import time
 import tomllib
 
 import pytest
+from test_coordinator_modes import umask, wrong
 from wire_client import Client
 
 from coordinator.wire.codec import Api
@@ -50,12 +51,14 @@ def served(folder, *words):
         ("--listen 0.0.0.0:9092", "or say --insecure"),
         ("--listen 0.0.0.0:9092 --insecure", "say with --advertised"),
         ("--config nowhere.toml", "nowhere.toml cannot be read"),
+        ("--config odd.toml", "log.folder_mode is '0777': give \"0700\" (its owner alone)"),
         ("--store file", "--store file cannot be made: File exists: give a folder"),
         ("--store file/below", "--store file/below cannot be made: Not a directory"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(muster_here, tmp_path, words, message):
     (tmp_path / "file").write_text("")
+    (tmp_path / "odd.toml").write_text('log.folder_mode = "0777"')
     done = muster_here("serve", *words.split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
     said = done.stderr.decode().splitlines()[-1]
@@ -121,10 +124,12 @@ def test_who_was_taken_over_says_so_and_ends(tmp_path):
     second = tmp_path / "second"
     second.mkdir()
     with (
+        umask(0o022),
         served(tmp_path, *store) as (zombie, _),
         served(second, *store, "--takeover", "force"),
     ):
         assert zombie.wait(PATIENCE_S) == 1
+        assert wrong(tmp_path / "store", 0o700) == {}
     assert "start again to stand by for it" in (tmp_path / "errors").read_text()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from coordinator.config import ConfigError
 from coordinator.disk import Disk
 from coordinator.log import CorruptLog
 from coordinator.store_marks import INCOMPLETE, FileSum
+from coordinator.store_modes import disk_of
 
 CHUNK = 1 << 20
 
@@ -24,7 +24,7 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     Parameters
     ----------
     source
-        The store that is copied: the modes of its folders and files are kept.
+        The store that is copied: the mode of its folders and files is kept.
     what
         What is being made, for those that find it half-way.
 
@@ -35,15 +35,14 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     """
     root = _checked(path, source)
     made = not os.path.isdir(root)
-    disk, mark = Disk(), os.path.join(root, INCOMPLETE)
-    mode = stat.S_IMODE(os.stat(source).st_mode)
-    os.makedirs(root, exist_ok=True)
-    os.chmod(root, mode)
+    disk, mark = disk_of(source), os.path.join(root, INCOMPLETE)
+    disk.make_folder(root)
+    disk.permit(root)  # whatever is made in it, nobody else gets there
     _mark(mark, what)
     disk.sync(root)
     try:
         yield root
-        _keep_modes(root, source)
+        disk.permit_all(root)
         _sync_all(root)
         disk.remove(mark)
         disk.sync(root)
@@ -77,7 +76,6 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
                 copy.write(chunk)
                 digest.update(chunk)
                 count += len(chunk)
-    shutil.copymode(source, to)
     found = FileSum(count, digest.hexdigest())
     if count != size:
         raise CorruptLog(
@@ -111,19 +109,6 @@ def _mark(path: str, what: str) -> None:
         file.write(f"{what} (process {os.getpid()})\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _keep_modes(root: str, source: str) -> None:
-    """Give folders and files the modes that they have in the source."""
-    folder = stat.S_IMODE(os.stat(os.path.join(source, "log")).st_mode)
-    log = os.path.join(source, "log", "_delta_log")
-    newest = max((name for name in os.listdir(log) if name.endswith(".json")), default=None)
-    file = stat.S_IMODE(os.stat(os.path.join(log, newest) if newest else source).st_mode) & 0o666
-    for at, _, names in os.walk(root):
-        if at != root:
-            os.chmod(at, folder)
-        for name in names:
-            os.chmod(os.path.join(at, name), file)
 
 
 def _sync_all(root: str) -> None:
