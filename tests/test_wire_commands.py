@@ -106,7 +106,7 @@ def test_a_hang_up_reads_the_access_lists_again(tmp_path):
     config.write_text(f"[server]\nacls = '{acls}'\nreread_ms = 0\n")
     with served(tmp_path, "--config", str(config)) as (process, address), Client(address) as client:
         assert int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69
-        acls.write_text("")
+        acls.write_text("super_users = []")
         process.send_signal(signal.SIGHUP)
         end = time.monotonic() + PATIENCE_S
         while int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69:
