@@ -104,10 +104,22 @@ class DescribeSimple:
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """ListGroups; an empty filter takes all, names in any case (G-129)."""
+    """ListGroups; an empty filter takes all, names in any case (G-129).
+
+    Attributes
+    ----------
+    group_ids
+        Only those of these that exist, in their order; None takes all.
+    """
 
     states: frozenset[Text] = frozenset()
     types: frozenset[Text] = frozenset()
+    group_ids: Sequence[Text] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupIds:
+    """The ids of all groups, in order: what ListGroups is cut into pieces by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +310,7 @@ Event: TypeAlias = (
     | Describe
     | DescribeSimple
     | ListGroups
+    | ListGroupIds
     | DeleteGroup
     | ConfigureGroup
     | AlterConfig

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator.config import Config, ConfigError
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.events import (
@@ -114,7 +116,8 @@ def listed(state: State, event: ListGroups) -> Result:
     """Return all groups, filtered by state and type in any case (G-129)."""
     states = {name.lower() for name in event.states}
     types = {name.lower() for name in event.types}
-    rows = [_row(group_id, state.groups.get(group_id)) for group_id in _all_ids(state)]
+    ids = all_ids(state) if event.group_ids is None else _existing(state, event.group_ids)
+    rows = [_row(group_id, state.groups.get(group_id)) for group_id in ids]
     return Result(
         response=[
             row
@@ -125,7 +128,12 @@ def listed(state: State, event: ListGroups) -> Result:
     )
 
 
-def _all_ids(state: State) -> list[str]:
+def _existing(state: State, group_ids: Sequence[str]) -> list[str]:
+    return [one for one in group_ids if one in state.groups or one in state.offsets]
+
+
+def all_ids(state: State) -> list[str]:
+    """Return the ids of all groups, those of nothing but offsets, too, in order."""
     return sorted(state.groups.keys() | state.offsets.keys())
 
 

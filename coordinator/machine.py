@@ -28,6 +28,7 @@ from coordinator.events import (
     HeartbeatResponse,
     Install,
     ListConfigured,
+    ListGroupIds,
     ListGroups,
     OffsetCommit,
     OffsetDelete,
@@ -90,6 +91,8 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return groups.described_simple(state, event)
         case ListGroups():
             return groups.listed(state, event)
+        case ListGroupIds():
+            return Result(response=groups.all_ids(state))
         case DeleteGroup():
             return groups.delete(state, event)
         case ConfigureGroup():

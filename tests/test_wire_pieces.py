@@ -6,12 +6,23 @@ import pytest
 from wire_client import request_frame
 from wire_side import Side
 
+from coordinator.acls import parse_acls
+from coordinator.events import OffsetCommit
+from coordinator.status import Status
 from coordinator.wire.authorization import call_of
 from coordinator.wire.codec import Api, decode, read_body
-from coordinator.wire.pieces import LISTS, PIECE, pieces_of
+from coordinator.wire.pieces import LISTED_PIECE, LISTS, PIECE, pieces_of
 from coordinator.wire.requests import frame_of
 
 COUNT = 2 * PIECE + 50
+SOME = """
+[[acls]]
+principal = "User:ANONYMOUS"
+operations = ["DESCRIBE"]
+resource_type = "GROUP"
+resource_name = "group-1"
+pattern_type = "PREFIXED"
+"""
 NAMES = [f"group-{number}" for number in range(COUNT)]
 ALTERED = [
     {"resource_type": 32 if number % 3 else 2, "resource_name": name, "configs": []}
@@ -76,3 +87,38 @@ def test_a_request_about_few_things_is_not_cut():
     assert pieces_of(few) is None
     every = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=[])[4:])
     assert pieces_of(every) is None
+
+
+@pytest.mark.parametrize("groups", [0, 1, LISTED_PIECE, 2 * LISTED_PIECE + 7])
+@pytest.mark.parametrize("who", ["anybody", "somebody"])
+def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
+    side = Side(clicks=4)
+    names = [f"group-{number}" for number in range(groups)]
+    side.runner.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
+    side.join("m1", "clicks")
+    if who == "somebody":
+        side.acls = parse_acls(SOME, "acls.toml")
+    asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
+    call = call_of(asked, side.cluster)
+    whole = frame_of(asked, call, side.runner.run(call.events))
+    pieces = pieces_of(asked)
+    pieces.begin(side.runner.run(pieces.before))
+    while (part := pieces.next()) is not None:
+        assert len(part.group_ids) <= LISTED_PIECE
+        call = call_of(part, side.cluster)
+        pieces.add(call, side.runner.run(call.events))
+    assert pieces.frame() == whole
+
+
+def test_a_list_of_groups_is_refused_as_a_whole():
+    side = Side(clicks=4)
+    side.runner.status = Status.FENCED
+    asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
+    call = call_of(asked, side.cluster)
+    whole = frame_of(asked, call, side.runner.run(call.events))
+    pieces = pieces_of(asked)
+    pieces.begin(side.runner.run(pieces.before))
+    call = call_of(pieces.next(), side.cluster)
+    pieces.add(call, side.runner.run(call.events))
+    assert pieces.next() is None
+    assert pieces.frame() == whole

@@ -138,6 +138,8 @@ class Request:
         The bytes of a long request that `read_body` has yet to read; none of others.
     allowed_by
         The access lists that allow the whole request; the same one, asked again, is not looked at.
+    group_ids
+        The groups that a piece of ListGroups is about; None: all.
     """
 
     api: Api
@@ -152,6 +154,7 @@ class Request:
     throttle_ms: int = 0
     unread: bytes = b""
     allowed_by: Acls | None = None
+    group_ids: Sequence[str] | None = None
 
     def again(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from coordinator.errors import GroupError
+from coordinator.events import Event, ListGroupIds
 from coordinator.runner import Answer
 from coordinator.wire.calls import Call
 from coordinator.wire.codec import Api, Request, Values, WrittenList, encode, write_parts
 
-PIECE = 100
-"""Elements that are answered in about two milliseconds."""
+PIECE, LISTED_PIECE = 100, 1_000
+"""Elements, and groups of a list, that are answered in about two milliseconds."""
 LISTS: dict[Api, tuple[str, str]] = {
     Api.OFFSET_FETCH: ("groups", "groups"),
     Api.FIND_COORDINATOR: ("coordinator_keys", "coordinators"),
@@ -30,15 +33,26 @@ LISTS: dict[Api, tuple[str, str]] = {
 
 
 class Pieces:
-    """A request, its pieces, and its answer as it grows."""
+    """A request, its pieces, and its answer as it grows.
+
+    Attributes
+    ----------
+    before
+        What has to be asked before the first piece, for `begin`.
+    """
+
+    before: Sequence[Event] = ()
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._asked, self._answered = LISTS[request.api]
-        self._items: Sequence[object] = getattr(request.body, self._asked)
+        self._asked, self._answered = LISTS.get(request.api, ("", "groups"))
+        self._items: Sequence[Any] = getattr(request.body, self._asked, ())
         self._at = 0
         self._values: Values = {}
         self._written = WrittenList()
+
+    def begin(self, answers: Sequence[Answer]) -> None:
+        """Take the answers to what was asked before."""
 
     def next(self) -> Request | None:
         """Return the next piece; None after the last."""
@@ -60,8 +74,31 @@ class Pieces:
         return encode(self.request, {**self._values, self._answered: self._written})
 
 
+class ListedGroups(Pieces):
+    """ListGroups: the coordinator says which groups there are, then looks at some at a time."""
+
+    before = (ListGroupIds(),)
+
+    def begin(self, answers: Sequence[Answer]) -> None:
+        """Take the ids of all groups; of an error, none: the one piece is refused as well."""
+        (answer,) = answers
+        if not isinstance(answer, GroupError):
+            found: Any = answer.response
+            self._items = found
+
+    def next(self) -> Request | None:
+        """Return the next piece, at least one."""
+        if self._at and self._at >= len(self._items):
+            return None
+        items = self._items[self._at : self._at + LISTED_PIECE]
+        self._at += LISTED_PIECE
+        return replace(self.request, group_ids=items)
+
+
 def pieces_of(request: Request) -> Pieces | None:
-    """Return the pieces of a request that has several."""
+    """Return the pieces of a request that has several, or may have."""
+    if request.api is Api.LIST_GROUPS:
+        return ListedGroups(request)
     if request.api not in LISTS:
         return None
     items = getattr(request.body, LISTS[request.api][0], None) or ()

@@ -131,7 +131,7 @@ def list_groups(request: Request, _cluster: Cluster) -> Call:
             return {"error_code": answer.code, "groups": ()}
         return {"error_code": Code.none, "groups": answer.response}
 
-    return Call(respond, [ListGroups(states, types)])
+    return Call(respond, [ListGroups(states, types, request.group_ids)])
 
 
 def delete_groups(request: Request, _cluster: Cluster) -> Call:

@@ -157,7 +157,7 @@ class Server:
         """Do what is to be done for a request."""
         if isinstance(todo, Pieces):
             link.busy = asked.long = True
-            self._next_piece(link, asked, todo)
+            self._begin_pieces(link, asked, todo)
             return
         call = todo
         if call.refused:
@@ -172,6 +172,19 @@ class Server:
         else:
             self.metrics.served({asked.request.api.name: 1})
             self.answer(link, asked, call, ())
+
+    def _begin_pieces(self, link: Link, asked: Asked, pieces: Pieces) -> None:
+        """Have a long request answered piece by piece, once it is known what they are."""
+        if not pieces.before:
+            self._next_piece(link, asked, pieces)
+            return
+
+        def answered(answers: Sequence[Answer]) -> None:
+            pieces.begin(answers)
+            if link.connected:
+                self._next_piece(link, asked, pieces)
+
+        self._ask_coordinator(pieces.before, answered)
 
     def _next_piece(self, link: Link, asked: Asked, pieces: Pieces) -> None:
         """Have the next piece of a long request answered, and at its end write the whole answer."""
