@@ -51,6 +51,12 @@ def is_url(name: str) -> bool:
     return _SCHEME.match(name) is not None
 
 
+def split_version(name: str) -> tuple[str, int | None]:
+    """Split URL@VERSION; before any other @ is a container or an account."""
+    url, at, tail = name.rpartition("@")
+    return (url, int(tail)) if at and tail.isdigit() else (name, None)
+
+
 def check_url(url: str, what: str) -> None:
     """Refuse a URL that carries a secret: what was read is told in answers and kept in commits.
 

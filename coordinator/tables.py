@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from assignors import SpecError
 from coordinator.failures import gist
-from coordinator.object_store import READING, check_url, is_url, look, unreachable
+from coordinator.object_store import READING, check_url, is_url, look, split_version, unreachable
 
 RUN_VERSION = 1
 """A run id is a Delta application id; all of a run is its transaction number 1."""
@@ -91,8 +91,7 @@ class TableRef:
 
     @classmethod
     def _of_url(cls, name: str, what: str) -> TableRef:
-        url, at, tail = name.rpartition("@")  # before another @ is a container or an account
-        url, version = (url, int(tail)) if at and tail.isdigit() else (name, None)
+        url, version = split_version(name)
         check_url(url, what)
         if url.startswith("file:"):
             path = unquote(urlsplit(url).path)

@@ -15,10 +15,11 @@ from assignors.parse import objects_of_json
 from coordinator import progress
 from coordinator.cli import load_config
 from coordinator.config import Config
-from coordinator.tables import TableRef, replace_text
+from coordinator.tables import replace_text
 from coordinator.terminal import Terminal
 from coordinator.visible import as_json
 from spark_jobs import job, show
+from spark_jobs.inputs import find_input
 from spark_jobs.outputs import check_spec_output
 from spark_jobs.safeguards import MAX_FORGOTTEN, Safeguards
 
@@ -135,7 +136,7 @@ def assign(
         return
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
-    inputs = _inputs(members=members, topics=topics, owned=owned, previous=previous)
+    inputs = _inputs(engine, members=members, topics=topics, owned=owned, previous=previous)
     work = job.Job(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
@@ -150,11 +151,14 @@ def _plot_path(plot: str | None, title: str | None) -> str | None:
     return show.plot_path(plot) if plot else None
 
 
-def _inputs(**named: str | None) -> dict[str, Any]:
+def _inputs(engine: Engine, **named: str | None) -> dict[str, Any]:
     """Return the tables that options name."""
     if named["owned"] and named["previous"]:
         raise SpecError("give either --owned or --previous: both say who owned what")
-    return {name: TableRef.of(text, f"--{name}") if text else None for name, text in named.items()}
+    return {
+        name: find_input(text, f"--{name}", engine) if text else None
+        for name, text in named.items()
+    }
 
 
 def _propose(

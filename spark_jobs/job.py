@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -36,12 +36,13 @@ from coordinator.tables import (
     replace_text,
     table_lock,
 )
+from spark_jobs.inputs import Input, SparkName, SparkTable, local, schema_of_name
 from spark_jobs.outputs import BESIDE, check_table_output, is_delta_output
 from spark_jobs.runs import KEY, Run, asked_of, find_run
 from spark_jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.expand import Assigned
 
@@ -99,15 +100,20 @@ class Job:
         What must be allowed to be done.
     """
 
-    members: TableRef
-    topics: TableRef
-    owned: TableRef | None
-    previous: TableRef | None
+    members: Input
+    topics: Input
+    owned: Input | None
+    previous: Input | None
     output: str | None
     options: Options
     engine: str
     run_id: str | None = None
     safeguards: Safeguards = field(default_factory=Safeguards)
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the tables by the fields that name them."""
+        fields = ("members", "topics", "owned", "previous")
+        return {field: getattr(self, field) for field in fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,32 @@ def run(job: Job, config: Config) -> Done:
     """
     get_assignor(job.options.assignor, **job.options.given(config))
     _check_output(job)
+    with _found(job) as job:  # noqa: PLR1704 - the same job, with what Spark found
+        return _run(job, config)
+
+
+@contextmanager
+def _found(job: Job) -> Iterator[Job]:
+    """Find the tables that only Spark finds, before anything is locked or written."""
+    names = any(isinstance(table, SparkName) for table in job.inputs().values())
+    schema = None
+    if job.engine == "spark" and job.output is not None:
+        schema = schema_of_name(job.output)
+    if not names and schema is None:
+        yield job
+        return
+    from spark_jobs.catalog import check_no_table, found  # noqa: PLC0415 - only Spark needs it
+
+    with _spark() as spark:
+        if schema is not None and job.output is not None:
+            check_no_table(spark, job.output, schema)
+        with found(spark, job.inputs()) as tables:
+            job = replace(job, **tables)
+            _check_output(job)
+            yield job
+
+
+def _run(job: Job, config: Config) -> Done:
     run_id = job.run_id or str(uuid.uuid4())
     with table_lock(job.output) if job.output is not None else nullcontext():
         job = _pinned(job)
@@ -183,27 +215,30 @@ def run(job: Job, config: Config) -> Done:
 def _check_output(job: Job) -> None:
     if job.output is None:
         return
-    read = {"--members": job.members, "--topics": job.topics, "--owned": job.owned}
-    paths = {option: table.path for option, table in read.items() if table is not None}
-    check_table_output(job.output, paths, job.previous.path if job.previous else None)
+    paths = {f"--{field}": _path(table) for field, table in job.inputs().items()}
+    previous = paths.pop("--previous")
+    read = {option: path for option, path in paths.items() if path is not None}
+    check_table_output(job.output, read, previous)
+
+
+def _path(table: Input | None) -> str | None:
+    """Return where a table is, as far as is known by now."""
+    return None if table is None or isinstance(table, SparkName) else table.path
 
 
 def _pinned(job: Job) -> Job:
     """Fix what is read. The output's own content is no input: it is what is replaced."""
+    tables: dict[str, Any] = job.inputs()
     previous = job.previous
-    if previous is not None and previous.version is None and job.output is not None:
+    if isinstance(previous, TableRef) and previous.version is None and job.output is not None:
         own = os.path.realpath(previous.path) == os.path.realpath(job.output)
-        previous = None if own else previous
-    return replace(
-        job,
-        members=job.members.pinned(),
-        topics=job.topics.pinned(),
-        owned=job.owned.pinned() if job.owned else None,
-        previous=previous.pinned() if previous else None,
-    )
+        tables["previous"] = None if own else previous
+    for name, table in tables.items():
+        tables[name] = table.pinned() if isinstance(table, TableRef) else table
+    return replace(job, **tables)
 
 
-def _previous(job: Job) -> TableRef | None:
+def _previous(job: Job) -> Input | None:
     """Return the previous assignment: the output's content, if no other is given."""
     if job.output is None or job.previous is not None or job.owned is not None:
         return job.previous
@@ -232,7 +267,8 @@ def _engine(job: Job, config: Config) -> str:
     if job.options.assignor not in TWINS:
         return "local"
     previous = job.owned or job.previous
-    size = Size(job.members.rows(), 1, previous.rows() if previous else 0)
+    rows = local(previous, "--previous").rows() if previous else 0
+    size = Size(local(job.members, "--members").rows(), 1, rows)
     return choose(config, "auto", size)
 
 
@@ -254,10 +290,10 @@ def _check_replaceable_here(output: str) -> None:
 def _run_local(job: Job, config: Config, run: Run) -> Done:
     if job.output is not None:
         _check_replaceable_here(job.output)
-    members, topics = job.members.read("members"), job.topics.read("topics")
-    owned, forgotten = job.owned.read("owned") if job.owned else None, 0
+    members, topics = _read(job.members, "members"), _read(job.topics, "topics")
+    owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
-        previous = job.previous.read("previous")
+        previous = _read(job.previous, "previous")
         owned, forgotten = forget(previous, topics)
         job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
     job.safeguards.check_members(len(members))
@@ -275,6 +311,10 @@ def _run_local(job: Job, config: Config, run: Run) -> Done:
         return replace(done, version=version)
     replace_file(job.output, ranges.to_arrow().replace_schema_metadata({KEY: kept}))
     return done
+
+
+def _read(table: Input, what: str) -> pa.Table:
+    return local(table, f"--{what}").read(what)
 
 
 def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
@@ -296,17 +336,25 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _run_spark(job: Job, config: Config, run: Run) -> Done:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this engine needs it
-
-    from spark_jobs.session import active_tasks, scratch_warehouse, spark_session  # noqa: PLC0415
+    from spark_jobs.session import active_tasks  # noqa: PLC0415 - only this engine needs it
 
     _refuse_to_replace_parquet(job.output)
+    with _spark() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
+        return _on_spark(spark, job, config, run)
+
+
+@contextmanager
+def _spark() -> Iterator[SparkSession]:
+    """Yield the running session, or one for the block."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    from spark_jobs.session import scratch_warehouse, spark_session  # noqa: PLC0415
+
     started = SparkSession.getActiveSession() is None
     with progress.task("starting Spark"):
         spark = spark_session(conf=scratch_warehouse())
     try:
-        with progress.task("tasks of Spark's stages", poll=active_tasks):
-            return _on_spark(spark, job, config, run)
+        yield spark
     finally:
         if started:
             spark.stop()
@@ -374,14 +422,17 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
     return replace(ranges, verdict=assigned.verdict)
 
 
-def _frame(spark: Any, table: TableRef) -> DataFrame:  # noqa: ANN401
-    path = table.path
-    if not is_url(path):
-        path = os.path.abspath(path)  # the JVM may be at work in another folder
-    if not table.delta:
-        frame: DataFrame = spark.read.parquet(path)
-        return frame
-    frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
+def _frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
+    if isinstance(table, SparkTable):
+        return table.frame
+    ref = local(table, "the table")
+    # the JVM may be at work in another folder
+    path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)
+    frame: DataFrame
+    if not ref.delta:
+        frame = spark.read.parquet(path)
+    else:
+        frame = spark.read.format("delta").option("versionAsOf", ref.version).load(path)
     return frame
 
 

@@ -19,6 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
 from coordinator.tables import TableRef, parquet_files
+from spark_jobs.inputs import Input, SparkTable
 from spark_jobs.outputs import BESIDE, is_delta_output
 
 if TYPE_CHECKING:
@@ -90,9 +91,14 @@ def asked_of(job: Job) -> dict[str, Any]:
     return asked | {name: identify(table) for name, table in tables.items()}
 
 
-def identify(table: TableRef | None) -> dict[str, Any] | None:
-    """Return what a table is: its Delta id and version, or a digest of its Parquet footers."""
-    if table is None:
+def identify(table: Input | None) -> dict[str, Any] | None:
+    """Return what a table is: its Delta id and version, or a digest of its Parquet footers.
+
+    Of what Spark found and has no version it is a digest of the rows.
+    """
+    if isinstance(table, SparkTable):
+        return table.identity
+    if not isinstance(table, TableRef):
         return None
     if table.delta:
         pinned = table.opened()

@@ -1,0 +1,183 @@
+"""Tables that Spark finds: by names of its catalog, or URLs that its file systems know.
+
+A Delta table is fixed at a version. Whatever else there is (views, Parquet, other formats) has
+none: it is read once and kept until the job ends, and known by a digest of its rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from assignors import SpecError
+from coordinator.failures import gist
+from coordinator.object_store import is_url
+from coordinator.tables import TableRef
+from spark_jobs.inputs import SparkName, SparkTable
+from spark_jobs.scratch import Scratch
+
+_VIEW = "EXPECT_TABLE_NOT_VIEW"
+_NOTHING = (
+    "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE",
+    "DELTA_PARSING_ILLEGAL_TABLE_NAME",
+)  # fmt: skip
+"""What Spark says of a table, a schema and a catalog that are not there."""
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache")
+_HADOOP = "org.apache.hadoop:hadoop-{}:{}"
+_PACKAGES = (
+    dict.fromkeys(("s3", "s3a"), "aws")
+    | dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure")
+    | {"gs": "gcp"}
+)
+"""Hadoop's packages of file systems, by scheme."""
+
+
+@contextmanager
+def found(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Find those of the tables that wait for Spark; what is read once is kept for the block.
+
+    Raises
+    ------
+    SpecError
+        One is not there, or cannot be read.
+    """
+    scratch = Scratch(spark)
+    try:
+        yield {
+            field: _find(spark, scratch, table)
+            for field, table in tables.items()
+            if isinstance(table, SparkName)
+        }
+    finally:
+        scratch.release()
+
+
+def check_no_table(spark: SparkSession, output: str, schema: str) -> None:
+    """Refuse an output that is written like a table of a schema that is there.
+
+    Raises
+    ------
+    SpecError
+        It is.
+    """
+    if spark.catalog.databaseExists(schema):
+        raise SpecError(
+            f"--output {output!r} is a table of Spark's catalog, but an output is a folder: give "
+            f"the table's location, or ./{output} for a folder of that name"
+        )
+
+
+def _find(spark: SparkSession, scratch: Scratch, asked: SparkName) -> TableRef | SparkTable:
+    name = asked.name
+    if is_url(name):
+        name = f"delta.`{name.replace('`', '``')}`"
+    try:
+        detail = _detail(spark, asked, name)
+        if detail is not None and detail["format"] == "delta":
+            return _fixed(spark, asked, name, detail)
+        return _read_once(spark, scratch, asked, detail)
+    except SpecError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a catalog or a file system raises
+        raise SpecError(_why_not(spark, asked, error)) from None
+
+
+def _detail(spark: SparkSession, asked: SparkName, name: str) -> Row | None:
+    """Return what Delta knows of a table; None when it is something else that is there."""
+    try:
+        return spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+    except Exception as error:
+        condition = _condition(error)
+        other = condition.startswith((_VIEW, "DELTA_MISSING_DELTA_TABLE"))
+        if other or (
+            condition not in _NOTHING and not is_url(asked.name) and _is_there(spark, name)
+        ):
+            return None
+        raise
+
+
+def _is_there(spark: SparkSession, name: str) -> bool:
+    return bool(spark.catalog.tableExists(name))
+
+
+def _fixed(spark: SparkSession, asked: SparkName, name: str, detail: Row) -> TableRef | SparkTable:
+    """Return a Delta table at a version: as its path if that is here, so it is held to the same."""
+    version = asked.version
+    if version is None:
+        version = int(spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"])
+    frame = spark.read.option("versionAsOf", version).table(name)
+    path = _path(detail["location"])
+    if not is_url(path) and DeltaTable.is_deltatable(path):
+        return TableRef(path, version, delta=True)
+    identity = {"path": asked.name, "id": detail["id"], "version": version}
+    return SparkTable(path, version, identity, frame)
+
+
+def _read_once(
+    spark: SparkSession, scratch: Scratch, asked: SparkName, detail: Row | None
+) -> SparkTable:
+    if asked.version is not None:
+        raise SpecError(
+            f"{asked.option} {asked.name!r} is no Delta table, so it has no version {asked.version}"
+        )
+    if is_url(asked.name):
+        frame = scratch.keep(spark.read.parquet(asked.name))
+    else:
+        spark.catalog.refreshTable(asked.name)  # a session keeps lists of files that others replace
+        frame = scratch.keep(spark.table(asked.name))
+    identity = {"path": asked.name, "digest": _digest(frame)}
+    path = _path(detail["location"]) if detail is not None and detail["location"] else None
+    return SparkTable(path, None, identity, frame)
+
+
+def _digest(frame: DataFrame) -> str:
+    """Return a digest of a frame's columns and rows, whatever their order."""
+    rows = F.sum(F.xxhash64(*frame.columns).cast("decimal(38,0)"))
+    found: Any = frame.agg(F.count("*"), rows).collect()[0]
+    text = f"{frame.schema.simpleString()} {found[0]} {found[1]}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _path(location: str) -> str:
+    return unquote(urlsplit(location).path) if location.startswith("file:") else location
+
+
+def _condition(error: Exception) -> str:
+    """Return Spark's name of an error."""
+    condition = getattr(error, "getCondition", lambda: None)()
+    if condition is None and (said := re.search(r"\b[A-Z]+(?:_[A-Z]+){2,}\b", str(error))):
+        condition = said[0]
+    return str(condition or "")
+
+
+def _why_not(spark: SparkSession, asked: SparkName, error: Exception) -> str:
+    what = f"{asked.option} {asked.name!r}"
+    if not is_url(asked.name) and _condition(error) in _NOTHING:
+        current = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}"
+        return (
+            f"{what} is not there, neither as a path nor in Spark's catalog (its current schema is "
+            f"{current}): give a path, or [CATALOG.]SCHEMA.TABLE"
+        )
+    if _NO_FILE_SYSTEM.search(str(error)):
+        return f"{what} cannot be read: {_add_file_system(spark, urlsplit(asked.name).scheme)}"
+    return f"{what} cannot be read: {gist(error)}"
+
+
+def _add_file_system(spark: SparkSession, scheme: str) -> str:
+    jvm: Any = spark._jvm  # noqa: SLF001 - the one way to Hadoop's version
+    package = _PACKAGES.get(scheme)
+    if package is None:
+        return f"this Spark has no file system for {scheme}:// URLs"
+    added = _HADOOP.format(package, jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+    also = ", and name it s3a://" if scheme == "s3" else ""
+    return (
+        f"this Spark has no file system for {scheme}:// URLs: submit with --packages {added}{also}"
+    )

@@ -1,0 +1,119 @@
+"""What a job reads: paths, and what only Spark can find: names of its catalog, and URLs.
+
+A path is looked at when it is named. A name or a URL waits for the session: `catalog` finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from assignors import SpecError
+from coordinator.object_store import check_url, is_url, split_version
+from coordinator.tables import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
+_NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
+_FILES = (".parquet", ".json", ".csv")
+"""Endings of files: without Spark a user learns sooner that one is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkName:
+    """A table as named on the command line that Spark has to find.
+
+    Attributes
+    ----------
+    option
+        Which named it.
+    name
+        `table`, `schema.table` or `catalog.schema.table`, parts in backquotes where Spark needs
+        them; or a URL.
+    version
+        None for the newest.
+    """
+
+    option: str
+    name: str
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkTable:
+    """A table that Spark found, at one version, or read once.
+
+    Attributes
+    ----------
+    path
+        Where it is; None for a view.
+    version
+        Of a Delta table.
+    identity
+        What tells it from others: `runs.identify`.
+    frame
+        Its rows.
+    """
+
+    path: str | None
+    version: int | None
+    identity: dict[str, Any]
+    frame: DataFrame
+
+
+Input: TypeAlias = TableRef | SparkName | SparkTable
+
+
+def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
+    """Look at what an option names; a path that is there wins over a name of the catalog.
+
+    Raises
+    ------
+    SpecError
+        Nothing that the engine can read is there.
+    """
+    if engine == "spark" and is_url(text) and not text.startswith("file:"):
+        url, version = split_version(text)
+        check_url(url, option)
+        return SparkName(option, url, version)
+    if (named := _NAME.fullmatch(text)) is None or _is_path(text, named[1]):
+        return TableRef.of(text, option)
+    if engine == "spark":
+        return SparkName(option, named[1], int(named[2]) if named[2] else None)
+    if "." in named[1] or "`" in named[1]:
+        raise SpecError(
+            f"{option} {named[1]!r} is not there: give a Delta table or Parquet; a table of "
+            "Spark's catalog is found with --engine spark"
+        )
+    return TableRef.of(text, option)
+
+
+def schema_of_name(output: str) -> str | None:
+    """Return the schema when an output is written like a name of a catalog, and is no path yet."""
+    named = _NAME.fullmatch(output)
+    parts = re.findall(_PART, output)
+    if named is None or named[2] or len(parts) == 1 or os.path.exists(output):
+        return None
+    return ".".join(parts[:-1])
+
+
+def local(table: Input, what: str) -> TableRef:
+    """Return a table that can be read without Spark.
+
+    Raises
+    ------
+    SpecError
+        It is one that only Spark finds.
+    """
+    if not isinstance(table, TableRef):
+        raise SpecError(f"{what} is a table that only Spark finds: use --engine spark")
+    return table
+
+
+def _is_path(text: str, without_version: str) -> bool:
+    there = os.path.exists(text) or os.path.exists(without_version)
+    return there or without_version.lower().endswith(_FILES)
