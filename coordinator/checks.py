@@ -41,6 +41,8 @@ REQUESTS = (
     DescribeSimple,
     Prepare,
 )
+NAMES_MAX = 100_000
+"""Names that a member may subscribe to: others wait while they are looked at and written."""
 
 
 def check_types(event: Event) -> None:
@@ -53,6 +55,8 @@ def check_types(event: Event) -> None:
     """
     try:
         if isinstance(event, REQUESTS):
+            if isinstance(event, Heartbeat):
+                _refuse_many(event)
             fields = {field: getattr(event, field) for field in event.__dataclass_fields__}
             msgspec.convert(fields, type(event))
             msgspec.json.encode(event)
@@ -69,6 +73,16 @@ def check_types(event: Event) -> None:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"The request is refused: it cannot be written: {error}."
         ) from None
+
+
+def _refuse_many(event: Heartbeat) -> None:
+    names = event.subscribed_topic_names
+    if names is not None and len(names) > NAMES_MAX:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"subscribed_topic_names has {len(names)} names, at most {NAMES_MAX} are taken: "
+            "subscribe by subscribed_topic_regex.",
+        )
 
 
 def _check_install(event: Install) -> None:

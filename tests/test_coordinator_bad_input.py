@@ -98,6 +98,15 @@ def test_a_heartbeat_that_cannot_be(coordinator, fields):
         assert coordinator.consumer_group_heartbeat(**steady | fields).error in refused
 
 
+@pytest.mark.usefixtures("unharmed")
+def test_a_subscription_to_too_many_names(coordinator):
+    """A million held everybody else's heartbeats for ten seconds; the wire has its own bound."""
+    many = [f"t{number}" for number in range(100_001)]
+    answer = coordinator.consumer_group_heartbeat(**JOINING | {"subscribed_topic_names": many})
+    assert answer.error == "INVALID_REQUEST"
+    assert "100001 names, at most 100000 are taken: subscribe by" in answer.error_message
+
+
 def test_what_is_written_wrongly_in_well_made_requests(coordinator, unharmed):
     assert heartbeat(coordinator, subscribed_topic_regex="(") == "INVALID_REGULAR_EXPRESSION"
     assert heartbeat(coordinator, server_assignor="dice") == "UNSUPPORTED_ASSIGNOR"
