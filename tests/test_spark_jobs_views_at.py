@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -255,3 +256,18 @@ def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
     stored(billing().batches, tmp_path)
     with pytest.raises(SpecError, match="position 0 is not in the log"):
         register(spark, tmp_path, 0)
+
+
+def test_a_predicate_on_the_group_reaches_every_scan_of_the_log(spark, tmp_path):
+    """But for topics, which are of no group."""
+    from spark_jobs.views import register
+
+    stored(billing().batches, tmp_path)
+    register(spark, tmp_path, only=["assignment_history", "epochs", "groups", "partition_owners"])
+    for view in ("assignment_history", "epochs", "groups", "partition_owners"):
+        frame = spark.table(view).where("group_id = 'billing'")
+        plan = frame._jdf.queryExecution().optimizedPlan().toString().splitlines()
+        scans = [above for above, line in pairwise(plan) if "Relation [" in line]
+        assert len(scans) > 1
+        for scan in scans:
+            assert "= billing)" in scan or "= topic)" in scan, (view, scan)

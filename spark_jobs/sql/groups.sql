@@ -34,15 +34,31 @@ counted AS (
     LEFT JOIN sizes ON alive.group_id = sizes.group_id
     GROUP BY alive.group_id, group_epoch, assignment_epoch, assignor, partial
 ),
-with_offsets AS (
-    SELECT DISTINCT group_id
+known AS (
+    SELECT group_id, true AS consumer, group_epoch, assignment_epoch, assignor, partial, members,
+        arrived
+    FROM counted
+    UNION ALL
+    SELECT DISTINCT group_id, false, NULL, NULL, NULL, NULL, NULL, NULL
     FROM $offsets
+),
+once AS (
+    SELECT group_id,
+        max(consumer) AS consumer,
+        max(group_epoch) AS group_epoch,
+        max(assignment_epoch) AS assignment_epoch,
+        max(assignor) AS assignor,
+        max(partial) AS partial,
+        coalesce(max(members), 0) AS members,
+        max(arrived) AS arrived
+    FROM known
+    GROUP BY group_id
 )
 SELECT
-    coalesce(counted.group_id, with_offsets.group_id) AS group_id,
-    IF(counted.group_id IS NULL, 'classic', 'consumer') AS group_type,
+    group_id,
+    IF(consumer, 'consumer', 'classic') AS group_type,
     CASE
-        WHEN coalesce(members, 0) = 0 THEN 'Empty'
+        WHEN members = 0 THEN 'Empty'
         WHEN group_epoch > coalesce(assignment_epoch, -1) THEN 'Assigning'
         WHEN arrived < members THEN 'Reconciling'
         ELSE 'Stable'
@@ -51,6 +67,5 @@ SELECT
     assignment_epoch,
     assignor,
     partial,
-    coalesce(members, 0) AS members
-FROM counted
-FULL OUTER JOIN with_offsets ON counted.group_id = with_offsets.group_id
+    members
+FROM once

@@ -26,15 +26,22 @@ held AS (
     FROM told
     WHERE kind = 'current_member_assignment'
 ),
-explained AS (
+-- Every join names the group of the same side: only so does a predicate on it reach them all.
+placed AS (
     SELECT held.*,
-        in_force.newest,
-        struct(in_force.target.assignment_epoch AS epoch, causes.reason, causes.member_id) AS target
+        coalesce(here.newest, before.newest) AS newest,
+        coalesce(here.target, before.target) AS in_force
     FROM held
-    JOIN $in_force AS in_force
-        ON held.group_id = in_force.group_id AND held.position = in_force.position
+    JOIN $in_force AS here ON held.group_id = here.group_id AND held.position = here.position
+    JOIN $in_force_before AS before
+        ON held.group_id = before.group_id AND here.block = before.block
+),
+explained AS (
+    SELECT placed.*,
+        struct(in_force.assignment_epoch AS epoch, causes.reason, causes.member_id) AS target
+    FROM placed
     LEFT JOIN $causes AS causes
-        ON held.group_id = causes.group_id AND in_force.target.position = causes.target_position
+        ON placed.group_id = causes.group_id AND in_force.position = causes.target_position
 )
 SELECT
     group_id,

@@ -1,0 +1,8 @@
+-- A step of `assignment_history`: group epochs, targets, and where something is to be asked of them,
+-- in blocks of positions, so that a huge group is not one task.
+SELECT group_id, kind, position,
+    position DIV 1000000 AS block,
+    IF(kind = 'group_metadata', struct(position, epoch, reason, member_id), NULL) AS newest,
+    IF(kind = 'target_assignment_metadata', struct(position, assignment_epoch), NULL) AS target
+FROM $log
+WHERE kind IN ('group_metadata', 'target_assignment_metadata', 'current_member_assignment')
