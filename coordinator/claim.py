@@ -7,6 +7,7 @@ import socket
 import uuid
 from pathlib import Path
 
+from coordinator import progress
 from coordinator.clock import Clock
 from coordinator.config import Config, folder_mode
 from coordinator.delta_log import DeltaLog, root_of
@@ -38,7 +39,8 @@ def claimed(
     lease = Lease(root, owner, address, config.lease, clock, disk=disk)
     while True:
         try:
-            lease.wait(takeover)
+            with progress.task("waiting until no other coordinator has the store"):
+                lease.wait(takeover)
         except OSError as error:
             raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
         log = DeltaLog.open(root, config.log)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator import progress
 from coordinator.cli import load_config
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.disk import Disk
@@ -143,11 +144,12 @@ def _serve(
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             opening.set_exception(error)
 
-    # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
-    threading.Thread(target=open_store, daemon=True).start()
-    while not opening.done():
-        if stop.wait(LOOK_S):
-            return
+    with progress.shown("opening the store"):
+        # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
+        threading.Thread(target=open_store, daemon=True).start()
+        while not opening.done():
+            if stop.wait(LOOK_S):
+                return
     with ExitStack() as open_now:
         coordinator = open_now.enter_context(opening.result())
         gc.collect()

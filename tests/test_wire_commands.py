@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -11,15 +12,21 @@ import sys
 import threading
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from test_coordinator_modes import umask, wrong
+from test_coordinator_progress import terminal
 from wire_client import Client
 
+from coordinator import Coordinator, progress, serve_command
+from coordinator.config import Config, ServerConfig
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 
+__all__ = ["terminal"]
 PATIENCE_S = 60
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 long = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
 
 
@@ -131,6 +138,39 @@ def test_who_was_taken_over_says_so_and_ends(tmp_path):
         assert zombie.wait(PATIENCE_S) == 1
         assert wrong(tmp_path / "store", 0o700) == {}
     assert "start again to stand by for it" in (tmp_path / "errors").read_text()
+
+
+def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
+    config = Config(server=ServerConfig(listen="127.0.0.1:0"))
+    said, store = [], str(tmp_path / "store")
+
+    def served(line):
+        said.append((line, progress._display))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(serve_command.typer, "echo", served)
+    switch, handlers = sys.getswitchinterval(), {n: signal.getsignal(n) for n in SIGNALS}
+    holder = Coordinator.open(store)
+    with terminal() as seen, ThreadPoolExecutor(1) as pool:
+
+        def watch():
+            try:
+                seen("opening the store")
+                seen("waiting until no other coordinator has the store")
+            finally:
+                holder.close()
+
+        watched = pool.submit(watch)
+        try:
+            serve_command._serve(config, store, None, "wait")
+        finally:
+            sys.setswitchinterval(switch)
+            gc.unfreeze()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        watched.result()
+    ((line, display),) = said
+    assert (line.startswith("muster serves groups at"), display) == (True, None)
 
 
 @long
