@@ -18,7 +18,7 @@ import typer
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
 from coordinator.failures import gist
-from coordinator.log import CorruptLog, NewerLog, NoLog
+from coordinator.log import CorruptLog, LogError, NewerLog, NoLog
 from coordinator.tables import BusyError
 from coordinator.visible import visible
 
@@ -68,7 +68,7 @@ def guarded(run: typer.Typer) -> None:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILURE) from None
-    except (BusyError, OSError) as error:
+    except (BusyError, LogError, OSError) as error:
         stop(str(error), FAILURE)
     except Exception as error:  # noqa: BLE001 - the outermost loop
         if os.environ.get("MUSTER_DEBUG"):

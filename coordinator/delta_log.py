@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
@@ -36,6 +37,9 @@ CLAIM_TRIES = 200
 """The same for a claim, which races with every commit of a coordinator that is alive."""
 SNAPSHOT_FILES_KEPT_MS = 300_000
 """Only a load reads them, and it is through with them by then."""
+
+ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
+"""What delta-rs decodes in a path, or refuses."""
 
 logger = logging.getLogger("muster.coordinator")
 
@@ -269,6 +273,11 @@ def folder_of(store: str | os.PathLike[str]) -> str:
         raise ConfigError(f"the store is {store!r}: {remedy}")
     if "://" in text:
         raise ConfigError(f"the store {text} is no folder: {remedy}; a mounted one will do")
+    if odd := ELSEWHERE.search(os.path.abspath(text)):
+        raise ConfigError(
+            f"the store {text} has {odd[0]!r} in its path, and Delta would look for it at another "
+            f"one: {remedy}"
+        )
     if os.path.exists(text) and not os.path.isdir(text):
         raise ConfigError(f"the store {text} is a file: {remedy}")
     if os.path.exists(log_folder(text)):

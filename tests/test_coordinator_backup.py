@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import stat
 import sys
@@ -328,6 +329,27 @@ def test_a_damaged_store_is_not_backed_up(lived, tmp_path, muster_here):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize("name", ["new", "empty"])
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(lived, tmp_path, name, muster_here):
+    """A limit of 4 KiB a file stands in for it."""
+    (tmp_path / "empty").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for words in (
+        ("backup", "--store", str(lived), "--into", str(tmp_path / name)),
+        ("restore", "--from", str(lived), "--store", str(tmp_path / name)),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            done = muster_here(*words)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        said = done.stderr.decode()
+        assert (done.returncode, done.stdout, said.count("\n")) == (1, b"", 1)
+        for part in (str(lived), f"was not made in {tmp_path / name}", "File too large", "room"):
+            assert part in said
+        assert files_of(tmp_path) == []
+
+
 # Bad input ---------------------------------------------------------------------------------------
 
 
@@ -344,6 +366,9 @@ def test_destinations_that_cannot_be_taken_are_refused_and_stay(lived, copy, tmp
             backup(lived, inside)
     with pytest.raises(ConfigError, match="is no folder"):
         backup(lived, "s3://bucket/backup")
+    for odd in ("a%41b", "new\nline"):
+        with pytest.raises(ConfigError, match="in its path, and Delta would look for it at"):
+            backup(lived, tmp_path / odd)
     assert files_of(tmp_path / "full") == ["mine"]
     (tmp_path / "empty").mkdir()
     restore(copy, tmp_path / "empty")

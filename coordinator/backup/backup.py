@@ -57,7 +57,8 @@ def backup(
     CorruptLog
         The store is damaged; nothing is left behind.
     CommitFailed
-        Its files were replaced faster than they could be copied.
+        Its files were replaced faster than they could be copied, or the disk is full, read-only or
+        broken; nothing is left behind.
     """
     source = open_store(store)
     refuse_copy(source)

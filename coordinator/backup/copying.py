@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from coordinator.backup.destination import copy_file
 from coordinator.columns import SCHEMA
 from coordinator.delta_table import APP, Table, transact
 from coordinator.disk import Disk
+from coordinator.failures import one_line
 from coordinator.log import CommitFailed, CorruptLog, NoLog
 from coordinator.parts import SNAPSHOT, write_part
 from coordinator.progress import task
@@ -185,16 +187,18 @@ class Copy:
         folder = os.path.join(self.to, "targets")
         os.makedirs(folder, exist_ok=True)
         # One commit: a record names a version, and an early one must not be there without its rows.
-        create_table_with_add_actions(
-            folder,
-            Schema.from_json(str(table.metadata["schemaString"])),
-            [_add(file) for file in files],
-            mode="error",
-            partition_by=list(table.metadata.get("partitionColumns") or []),
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(app, n) for app, n in sorted(table.writers.items())]
-            ),
-        )
+        writers = [Transaction(app, n) for app, n in sorted(table.writers.items())]
+        try:
+            create_table_with_add_actions(
+                folder,
+                Schema.from_json(str(table.metadata["schemaString"])),
+                [_add(file) for file in files],
+                mode="error",
+                partition_by=list(table.metadata.get("partitionColumns") or []),
+                commit_properties=CommitProperties(app_transactions=writers),
+            )
+        except DeltaError as error:
+            raise CommitFailed(f"{folder} was not made: {one_line(error)}") from None
 
     def _opened(self, name: str) -> TableFiles | None:
         try:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.config import ConfigError
+from coordinator.delta_log import folder_of
 from coordinator.disk import Disk
-from coordinator.log import CorruptLog
+from coordinator.log import CommitFailed, CorruptLog
 from coordinator.store_marks import INCOMPLETE, FileSum
 from coordinator.store_modes import disk_of
 
@@ -32,22 +33,29 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     ------
     ConfigError
         The destination is no folder, not empty, or inside the source.
+    CommitFailed
+        The disk is full, read-only or broken.
     """
     root = _checked(path, source)
     made = not os.path.isdir(root)
     disk, mark = disk_of(source), os.path.join(root, INCOMPLETE)
-    disk.make_folder(root)
-    disk.permit(root)  # whatever is made in it, nobody else gets there
-    _mark(mark, what)
-    disk.sync(root)
     try:
+        disk.make_folder(root)
+        disk.permit(root)  # whatever is made in it, nobody else gets there
+        _mark(mark, what)  # another one may be at work here: nothing of its is removed
+    except OSError as error:
+        raise _not_made(what, root, error) from None
+    try:
+        disk.sync(root)
         yield root
         disk.permit_all(root)
         _sync_all(root)
         disk.remove(mark)
         disk.sync(root)
-    except BaseException:
+    except BaseException as error:
         _empty(root, mark, remove=made)
+        if isinstance(error, OSError):
+            raise _not_made(what, root, error) from None
         raise
 
 
@@ -92,7 +100,7 @@ def _checked(path: str, source: str) -> str:
     text = str(path)
     if not text or "\0" in text or "://" in text:
         raise ConfigError(f"the destination {text!r} is no folder: name one, or a mounted one")
-    root, inside = os.path.realpath(text), os.path.realpath(source)
+    root, inside = os.path.realpath(folder_of(text)), os.path.realpath(source)
     if root == inside or root.startswith(inside + os.sep):
         raise ConfigError(f"the destination {text} is inside {source}: name a folder elsewhere")
     if os.path.lexists(root) and not os.path.isdir(root):
@@ -104,8 +112,15 @@ def _checked(path: str, source: str) -> str:
     return root
 
 
+def _not_made(what: str, root: str, error: OSError) -> CommitFailed:
+    """Return what a user is told when the disk is full, read-only or broken."""
+    return CommitFailed(
+        f"{what} was not made in {root}: {error}; see that there is room and it can be written"
+    )
+
+
 def _mark(path: str, what: str) -> None:
-    with open(path, "x", encoding="utf-8") as file:  # another one may be at work here
+    with open(path, "x", encoding="utf-8") as file:
         file.write(f"{what} (process {os.getpid()})\n")
         file.flush()
         os.fsync(file.fileno())

@@ -69,6 +69,8 @@ def restore(
         There is no such backup or position, or the folder cannot be taken; nothing was changed.
     CorruptLog
         The source is damaged; nothing is left behind.
+    CommitFailed
+        The disk is full, read-only or broken; nothing is left behind.
     """
     to = parse_as_of(to, "--to") if isinstance(to, str) else to
     root = open_store(source)
