@@ -9,9 +9,9 @@ This room knows no epoch, no record, no clock, no disk and no Spark.
 """
 
 from assignors.errors import SpecError
-from assignors.ranges import PartitionRanges, Verdict
+from assignors.group_spec import GroupSpec
+from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.registry import Assignor, assignor_names, get_assignor
-from assignors.spec import GroupSpec
 
 __all__ = [
     "Assignor",

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from assignors.arrays import PARTITIONS_MAX, Bools, Longs, offsets_of, total_by
-from assignors.flow import Network, cheapest
-from assignors.levels import Histogram, drops_needed
-from assignors.problem import Cells, Leaves, Problem, exact_leaves, leaves
+from assignors.compressed_problem import Cells, Leaves, Problem, exact_leaves, leaves
+from assignors.network_flow import Network, cheapest
+from assignors.water_level import Histogram, drops_needed
 
 EXACT_EDGES = 4_000_000
 """Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, counts, offsets_of, total_by
-from assignors.claims import CAUSES, Eligible
-from assignors.ranges import PartitionRanges, cut_at
-from assignors.spec import GroupSpec
+from assignors.group_spec import GroupSpec
+from assignors.partition_ranges import PartitionRanges, cut_at
+from assignors.prior_ownership import CAUSES, Eligible
 
 OVER_SHARE = "owner above its share"
 EXCHANGED = "exchanged for another topic"

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from assignors.arrays import Longs, floor_div, offsets_of, runs_to_index
-from assignors.problem import Problem
-from assignors.ranges import PartitionRanges
-from assignors.spec import GroupSpec
+from assignors.compressed_problem import Problem
+from assignors.group_spec import GroupSpec
+from assignors.partition_ranges import PartitionRanges
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from importlib.metadata import entry_points
 from typing import NoReturn, Protocol, runtime_checkable
 
 from assignors.errors import SpecError
+from assignors.group_spec import GroupSpec
+from assignors.partition_ranges import PartitionRanges
 from assignors.range import RangeAssignor
-from assignors.ranges import PartitionRanges
-from assignors.spec import GroupSpec
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor
 

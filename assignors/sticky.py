@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import ClassVar
 
 from assignors.arrays import PARTITIONS_MAX
+from assignors.compressed_problem import Problem
 from assignors.errors import SpecError
-from assignors.expand import expand
-from assignors.holdings import Asked
+from assignors.group_spec import GroupSpec
+from assignors.materialize import expand
+from assignors.ownership import Asked
+from assignors.partition_ranges import PartitionRanges
 from assignors.plan import EXACT_EDGES, sticky_plan
-from assignors.problem import Problem
-from assignors.ranges import PartitionRanges
-from assignors.spec import GroupSpec
 
 _PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assignors.expand import expand
-from assignors.holdings import Asked
+from assignors.compressed_problem import Problem
+from assignors.group_spec import GroupSpec
+from assignors.materialize import expand
+from assignors.ownership import Asked
+from assignors.partition_ranges import PartitionRanges
 from assignors.plan import EXACT_EDGES, solve, uniform_cells
-from assignors.problem import Problem
-from assignors.ranges import PartitionRanges
-from assignors.spec import GroupSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges
 from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, rank_in_runs
-from assignors.ranges import canonical, overlay
+from assignors.partition_ranges import canonical, overlay
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from pyspark.sql import DataFrame, SparkSession
 
+from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, sticky_plan
-from assignors.ranges import ARROW_SCHEMA
 from spark_jobs.claims import check_previous, settle
 from spark_jobs.expand import Assigned, expand
 from spark_jobs.group import FrameGroup

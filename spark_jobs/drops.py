@@ -1,4 +1,4 @@
-"""Drops as DataFrames: who gives up how much of which topic class. Twin of `assignors.drops`."""
+"""Drops as DataFrames: who gives up how much of which topic class. Twin of `assignors.relinquish`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, segment_sums, total_by
-from assignors.levels import Histogram, Level, drops_needed, lower
 from assignors.plan import Flows, Held, Plan
+from assignors.water_level import Histogram, Level, drops_needed, lower
 from spark_jobs.frames import small
 from spark_jobs.group import ORDER
 from spark_jobs.owned import FrameOwned, View, histogram, total
@@ -196,7 +196,7 @@ def _from_last(rows: DataFrame, offer: str) -> DataFrame:
 def _lumped(view: View, plan: Plan, flows: Flows) -> tuple[DataFrame | None, Longs]:
     """Carry out drops of classes that were planned without types (`exact` is then False).
 
-    The steps are those of `assignors.drops`. A window here spans the members of one pair: this path
+    The steps are those of `assignors.relinquish`. A window here spans the members of one pair: this path
     is taken only for groups with millions of different owned vectors.
     """
     held, pairs = flows.held, len(plan.cells.problem.pair_class)

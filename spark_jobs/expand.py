@@ -1,4 +1,4 @@
-"""From plan to ranges as DataFrames. Twin of `assignors.expand`: the same steps, the same rows.
+"""From plan to ranges as DataFrames. Twin of `assignors.materialize`: the same steps, the same rows.
 
 1. Drops come down to members (`drops.py`), wants follow from the loads that are left.
 2. Members that lose or get something are *touched*; everybody else's ranges pass through.
@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, segment_sums, total_by
-from assignors.levels import Histogram, Level, fill
+from assignors.partition_ranges import Verdict
 from assignors.plan import Plan
-from assignors.ranges import Verdict
+from assignors.water_level import Histogram, Level, fill
 from spark_jobs.claims import touching_merged
 from spark_jobs.drops import drops_of
 from spark_jobs.frames import select_assignment, small

@@ -1,6 +1,6 @@
 """A group as DataFrames: members with their class, subscriptions compressed.
 
-The twin of `assignors.spec`: what fits the driver (classes, topics) is there as arrays and goes
+The twin of `assignors.group_spec`: what fits the driver (classes, topics) is there as arrays and goes
 through the same code; members and ranges stay distributed. Bad input is refused whole, before
 anything is computed.
 """
@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
-from assignors.expand import Line
+from assignors.compressed_problem import Problem
+from assignors.materialize import Line
 from assignors.parse_tables import topics_of_arrow
-from assignors.problem import Problem
 from spark_jobs.frames import select_members, select_topics, small
 from spark_jobs.prefix import BUCKET_ROWS
 from spark_jobs.scratch import Scratch

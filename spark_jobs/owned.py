@@ -1,4 +1,4 @@
-"""Who owns what, as DataFrames; answers what the plan asks. Twin of `assignors.holdings`."""
+"""Who owns what, as DataFrames; answers what the plan asks. Twin of `assignors.ownership`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, total_by
-from assignors.holdings import Lumps, held_of
-from assignors.levels import Histogram
+from assignors.compressed_problem import Cells
+from assignors.ownership import Lumps, held_of
 from assignors.plan import Held, Owned
-from assignors.problem import Cells
+from assignors.water_level import Histogram
 from spark_jobs.claims import Settled
 from spark_jobs.frames import small
 from spark_jobs.group import MEMBERS, ORDER, FrameGroup
@@ -53,7 +53,7 @@ class View:
     def topics(self) -> DataFrame:
         """topic_index, topic_class, topic_cell, line_start: to be broadcast.
 
-        The line is that of `assignors.expand`, with one place left free after each topic, so that
+        The line is that of `assignors.materialize`, with one place left free after each topic, so that
         what touches on it belongs to the same topic.
         """
         problem = self.cells.problem

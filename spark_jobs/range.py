@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, total_by
-from assignors.ranges import Verdict
+from assignors.partition_ranges import Verdict
 from spark_jobs.claims import Settled, check_previous, settle
 from spark_jobs.expand import Assigned, loads_of, named
 from spark_jobs.frames import small

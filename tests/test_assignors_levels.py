@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignors.levels import Histogram, drops_needed, fill, lower
+from assignors.water_level import Histogram, drops_needed, fill, lower
 
 groups = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=7), min_size=1, max_size=4)
 

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import label_lists, offsets_of, rank_in_runs, sorted_lists
-from assignors.ranges import complement, cut_at, first_claims, merge_touching, overlay, subtract
+from assignors.partition_ranges import (
+    complement,
+    cut_at,
+    first_claims,
+    merge_touching,
+    overlay,
+    subtract,
+)
 
 LINE = 40
 spans = st.lists(st.tuples(st.integers(0, LINE - 1), st.integers(1, 12)), max_size=12)

@@ -97,7 +97,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     assert done.returncode == 0, done.stdout
     for file, line in (
         ("assignors/range.py", "import random"),
-        ("assignors/flow.py", "from assignors.plan import Plan"),
+        ("assignors/network_flow.py", "from assignors.plan import Plan"),
         ("coordinator/tables.py", "import spark_jobs.job"),
     ):
         with (tmp_path / file).open("a") as planted:
@@ -106,7 +106,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     assert done.returncode == 1
     for broken in (
         "assignors.range -> random",
-        "assignors.flow -> assignors.plan",
+        "assignors.network_flow -> assignors.plan",
         "coordinator.tables -> spark_jobs.job",
     ):
         assert broken in done.stdout

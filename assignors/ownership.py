@@ -19,12 +19,12 @@ from assignors.arrays import (
     segment_sums,
     total_by,
 )
-from assignors.levels import Histogram
+from assignors.compressed_problem import Cells
 from assignors.plan import Held, Owned
-from assignors.problem import Cells
+from assignors.water_level import Histogram
 
 if TYPE_CHECKING:
-    from assignors.spec import GroupSpec
+    from assignors.group_spec import GroupSpec
 
 
 @dataclass

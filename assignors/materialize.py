@@ -12,12 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, runs_to_index, total_by
-from assignors.drops import Drops, drops_of, first_of_class
-from assignors.holdings import Asked, Holdings
-from assignors.levels import fill
+from assignors.group_spec import GroupSpec
+from assignors.ownership import Asked, Holdings
+from assignors.partition_ranges import (
+    PartitionRanges,
+    Verdict,
+    complement,
+    cut_at,
+    merge_touching,
+    overlay,
+)
 from assignors.plan import Plan
-from assignors.ranges import PartitionRanges, Verdict, complement, cut_at, merge_touching, overlay
-from assignors.spec import GroupSpec
+from assignors.relinquish import Drops, drops_of, first_of_class
+from assignors.water_level import fill
 
 
 def expand(

@@ -25,10 +25,10 @@ from assignors.arrays import (
     take_lists,
     total_by,
 )
-from assignors.flow import Network, maximum, reached, reaching
+from assignors.network_flow import Network, maximum, reached, reaching
 
 if TYPE_CHECKING:
-    from assignors.spec import GroupSpec
+    from assignors.group_spec import GroupSpec
 
 
 @dataclass(frozen=True, slots=True)

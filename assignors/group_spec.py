@@ -26,9 +26,9 @@ from assignors.arrays import (
     sorted_lists,
     take_lists,
 )
-from assignors.claims import Claims, Eligible, Released, settle
 from assignors.errors import SpecError
-from assignors.ranges import PartitionRanges
+from assignors.partition_ranges import PartitionRanges
+from assignors.prior_ownership import Claims, Eligible, Released, settle
 
 
 @dataclass(frozen=True, slots=True, eq=False)

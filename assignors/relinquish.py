@@ -18,9 +18,9 @@ from assignors.arrays import (
     segment_sums,
     total_by,
 )
-from assignors.holdings import Asked, Holdings, Typed
-from assignors.levels import Level, drops_needed, lower
+from assignors.ownership import Asked, Holdings, Typed
 from assignors.plan import Flows, Plan
+from assignors.water_level import Level, drops_needed, lower
 
 
 @dataclass(frozen=True, slots=True)

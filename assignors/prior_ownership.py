@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Ints, Longs
 from assignors.errors import SpecError
-from assignors.ranges import first_claims, merge_touching, overlaps, subtract
+from assignors.partition_ranges import first_claims, merge_touching, overlaps, subtract
 
 LEFT, UNSUBSCRIBED, CONTESTED = 0, 1, 2
 """Why a claim of the previous assignment is not honoured: `Released.cause`."""
