@@ -16,9 +16,9 @@ from benchmarks.store import epoch_records, temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.delta_log import DeltaLog
-from coordinator.events import Heartbeat
-from coordinator.records import OffsetCommitted
+from coordinator.core.events import Heartbeat
+from coordinator.core.records import OffsetCommitted
+from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "The coordinator"
 TEXT = """\

@@ -17,17 +17,17 @@ from benchmarks.measure import Bench, Figure, ranges_a_member, resident_mib
 from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
-from coordinator import target
 from coordinator.clock import wall_ms
+from coordinator.compute.engine import Job, compute
+from coordinator.compute.proposal import written
 from coordinator.config import Config
-from coordinator.delta_log import DeltaLog
-from coordinator.engine import Job, compute
-from coordinator.events import ComputeTarget
-from coordinator.loading import replayed
-from coordinator.pinned import Pinned
-from coordinator.proposals import written
-from coordinator.source import Source
-from coordinator.target import Roster
+from coordinator.core import target_builder
+from coordinator.core.events import ComputeTarget
+from coordinator.core.target_builder import Roster
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.log_scan import Source
+from coordinator.storage.state_loader import replayed
 
 TITLE = "What a target costs"
 TEXT = """\
@@ -136,7 +136,7 @@ def _local(shape: Shape) -> tuple[float, float]:
         state, _, _ = replayed(log)
         log.close()
     gone = frozenset(shape.ids()[::100])
-    roster = target.roster(state, state.groups[GROUP], target.Change(removed=gone))
+    roster = target_builder.roster(state, state.groups[GROUP], target_builder.Change(removed=gone))
     compute(_job(roster, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()

@@ -12,9 +12,7 @@ from pathlib import Path
 from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.delta_log import DeltaLog
-from coordinator.loading import write_snapshot
-from coordinator.records import (
+from coordinator.core.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
@@ -24,8 +22,10 @@ from coordinator.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.state import Topic
-from coordinator.topics import topic_id_of
+from coordinator.core.state import Topic
+from coordinator.runtime.topic_catalog import topic_id_of
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.state_loader import write_snapshot
 
 BATCH = 50_000
 

@@ -14,9 +14,7 @@ from benchmarks.shape import GROUP, member_id, small_group_id
 from benchmarks.store import BATCH, temporary_store, write_small_groups
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.delta_log import DeltaLog
-from coordinator.history import frame
-from coordinator.records import (
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -25,8 +23,10 @@ from coordinator.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.state import Topic
-from coordinator.topics import topic_id_of
+from coordinator.core.state import Topic
+from coordinator.history import frame
+from coordinator.runtime.topic_catalog import topic_id_of
+from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "What a store says: 100,000 members"
 TEXT = """\

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coordinator.runtime import Coordinator
+    from coordinator.runtime.coordinator import Coordinator
 
 __all__ = ["Coordinator"]
 
@@ -21,7 +21,7 @@ __all__ = ["Coordinator"]
 def __getattr__(name: str) -> object:
     """Import `Coordinator` when it is asked for: `muster --help` needs none of it."""
     if name == "Coordinator":
-        from coordinator.runtime import Coordinator  # noqa: PLC0415
+        from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
         return Coordinator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

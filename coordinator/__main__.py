@@ -8,9 +8,9 @@ import os
 def main() -> None:
     """Run the command, with delta-rs's logging off but for errors: we say ourselves what failed."""
     os.environ.setdefault("RUST_LOG", "error")  # read when deltalake is imported
-    from coordinator import cli  # noqa: PLC0415 - as said
+    from coordinator.cli import main  # noqa: PLC0415 - as said
 
-    cli.main()
+    main.main()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from coordinator.reconcile import ALLOWED_MOVES
-from coordinator.state import GROUP_MOVES
+from coordinator.core.reconcile import ALLOWED_MOVES
+from coordinator.core.state import GROUP_MOVES
 
 PAGE = Path(__file__).resolve().parent / "coordinator.md"
 

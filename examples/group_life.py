@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from coordinator import Coordinator
-from coordinator.topics import DictCatalog
+from coordinator.runtime.topic_catalog import DictCatalog
 from spark_jobs import views
 from spark_jobs.session import spark_session
 

@@ -20,7 +20,7 @@ def main() -> None:
     try:
         import typer  # noqa: PLC0415
 
-        from coordinator.cli import guarded  # noqa: PLC0415
+        from coordinator.cli.main import guarded  # noqa: PLC0415
         from spark_jobs.command import assign  # noqa: PLC0415
     except ImportError as error:
         _in_own_environment(str(error))

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.failures import gist
-from coordinator.object_store import is_url
-from coordinator.tables import TableRef
+from coordinator.error_text import gist
+from coordinator.storage.object_store import is_url
+from coordinator.storage.table_io import TableRef
 from spark_jobs.inputs import SparkName, SparkTable
 from spark_jobs.scratch import Scratch
 

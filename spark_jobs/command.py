@@ -13,11 +13,11 @@ import typer
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse import objects_of_json
 from coordinator import progress
-from coordinator.cli import load_config
+from coordinator.cli.main import load_config
+from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
-from coordinator.tables import replace_text
-from coordinator.terminal import Terminal
-from coordinator.visible import as_json
+from coordinator.printable import as_json
+from coordinator.storage.table_io import replace_text
 from spark_jobs import job, show
 from spark_jobs.inputs import find_input
 from spark_jobs.outputs import check_spec_output

@@ -21,17 +21,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
-from coordinator.digest import of_halves
-from coordinator.failures import one_line
-from coordinator.log import LostTarget
-from coordinator.pinned import NAMES, REGEX, Pinned
-from coordinator.proposals import Proposal
-from coordinator.records import MemberMetadata, TargetMember
-from coordinator.repair import LAST_CHECKPOINT, log_folder
-from coordinator.source import BEFORE_THE_LOG
-from coordinator.store_modes import disk_of
-from coordinator.target_table import COLUMNS, alone, files_of, path_of
+from coordinator.core.records import MemberMetadata, TargetMember
+from coordinator.error_text import one_line
+from coordinator.history.group_snapshot import NAMES, REGEX, Pinned
+from coordinator.storage.log_scan import BEFORE_THE_LOG
+from coordinator.storage.record_log import LostTarget
+from coordinator.storage.recovery import LAST_CHECKPOINT, log_folder
+from coordinator.storage.store_modes import disk_of
+from coordinator.storage.target_digest import of_halves
+from coordinator.storage.target_table import COLUMNS, alone, files_of, path_of
 from spark_jobs.frames import small
 from spark_jobs.job import TWINS, Options
 from spark_jobs.scratch import Scratch
@@ -247,7 +247,7 @@ def _on_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
 
 
 def counted(rows: DataFrame) -> tuple[int, int]:
-    """Return the number of rows and their digest (coordinator/digest.py)."""
+    """Return the number of rows and their digest (coordinator/storage/target_digest.py)."""
     hashes = rows.select(
         F.xxhash64("member_id", "topic_id", "first_partition", "partition_count").alias("hash")
     )

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coordinator import progress
-from coordinator.cli import FAILURE
+from coordinator.cli.main import FAILURE
 from coordinator.config import parse
 from spark_jobs import demo_kafka, job, show
 from spark_jobs.demo_crowd import Crowd
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from coordinator import Coordinator
-    from coordinator.topics import DictCatalog
+    from coordinator.runtime.topic_catalog import DictCatalog
 
 SMALL, LARGE = "billing", "archive"
 CLICKS = "clicks"
@@ -112,7 +112,7 @@ def _stage(
     console: Console, folder: Path, cases: list[dict[str, Any]], members: int, partitions: int
 ) -> Iterator[Stage]:
     """Start Spark, and a coordinator in this driver that also listens to Kafka clients."""
-    from coordinator.topics import DictCatalog  # noqa: PLC0415 - the command's help needs none
+    from coordinator.runtime.topic_catalog import DictCatalog  # noqa: PLC0415 - the command's help needs none
     from spark_jobs import embed  # noqa: PLC0415 - the same
     from spark_jobs.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
 
@@ -344,8 +344,8 @@ def _wait_for(found: Callable[[], bool]) -> bool:
 
 def _runs(stage: Stage) -> list[tuple[str, int]]:
     """Return the run and the number of ranges of each whole target of the large group, in order."""
-    from coordinator.delta_log import read  # noqa: PLC0415 - the command's help needs none
-    from coordinator.records import TargetMetadata  # noqa: PLC0415 - the same
+    from coordinator.core.records import TargetMetadata  # noqa: PLC0415 - the same
+    from coordinator.storage.delta_log import read  # noqa: PLC0415 - the command's help needs none
 
     return [
         (record.computation_id, record.ranges or 0)

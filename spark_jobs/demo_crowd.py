@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from coordinator import Coordinator
-from coordinator.api import HeartbeatAnswer
-from coordinator.events import JOIN, LEAVE, Heartbeat
+from coordinator.core.events import JOIN, LEAVE, Heartbeat
+from coordinator.runtime.responses import HeartbeatAnswer
 
 BATCH = 10_000
 BEAT_S = 10.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
-from coordinator.topics import TopicCatalog
+from coordinator.runtime.topic_catalog import TopicCatalog
 from spark_jobs.engine import SparkEngine
 from spark_jobs.session import DELTA_CONF, check_in_driver
 

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coordinator.compute.engine import Job
+from coordinator.compute.proposal import Proposal, written
 from coordinator.config import Config
-from coordinator.engine import Job
+from coordinator.core.events import TargetComputed
+from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import TargetComputed
-from coordinator.failures import gist
-from coordinator.pinned import Pinned
-from coordinator.proposals import Proposal, written
-from coordinator.source import Source, position_of
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.log_scan import Source, position_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,10 @@ from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quali
 from assignors.parse_tables import owned_of_arrow, topics_of_arrow
 from assignors.quality import Report
 from coordinator import progress
+from coordinator.compute.cost_model import Size, choose
 from coordinator.config import Config
-from coordinator.costs import Size, choose
-from coordinator.object_store import is_url
-from coordinator.tables import (
+from coordinator.storage.object_store import is_url
+from coordinator.storage.table_io import (
     RUN_VERSION,
     TableRef,
     check_replaceable,

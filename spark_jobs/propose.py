@@ -18,16 +18,17 @@ from typing import Any
 import msgspec
 
 from assignors import SpecError
-from coordinator import Coordinator, inbox, progress
+from coordinator import Coordinator, progress
 from coordinator.clock import wall_ms
+from coordinator.compute import proposal_inbox
+from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
+from coordinator.core.records import ACCEPTED, ProposalJudged
 from coordinator.errors import GroupError
-from coordinator.lease import Lease
-from coordinator.pinned import Pinned
-from coordinator.proposals import Proposal
-from coordinator.records import ACCEPTED, ProposalJudged
-from coordinator.source import Source
-from coordinator.tables import BusyError
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.lease import Lease
+from coordinator.storage.log_scan import Source
+from coordinator.storage.table_io import BusyError
 from spark_jobs.delegated import Work, compute
 from spark_jobs.job import Options
 from spark_jobs.session import active_tasks, scratch_warehouse, spark_session
@@ -86,7 +87,7 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
         proposal = compute(spark, work, _say)
-    inbox.put(store, proposal)
+    proposal_inbox.put(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
         verdict = _verdict(store, proposal, config)
     return _outcome(verdict, msgspec.structs.asdict(proposal))
@@ -102,7 +103,7 @@ def _options(wanted: Wanted, pinned: Pinned, config: Config) -> Options:
 
 def _before(store: str, run_id: str | None) -> ProposalJudged | None:
     """Return what became of an earlier run of this name."""
-    return None if run_id is None else inbox.verdict(store, run_id, after=0)[0]
+    return None if run_id is None else proposal_inbox.verdict(store, run_id, after=0)[0]
 
 
 def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
@@ -111,14 +112,14 @@ def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
     after = proposal.position
     until = time.monotonic() + config.engine.timeout_ms / 1000
     while time.monotonic() < until:
-        found, after = inbox.verdict(store, proposal.run_id, after)
+        found, after = proposal_inbox.verdict(store, proposal.run_id, after)
         if found is not None:
             return found
         if lease.holder() is None:
             _judge(store, proposal, config)
         else:
             time.sleep(LOOK_S)
-    inbox.take_away(store, proposal.run_id)
+    proposal_inbox.take_away(store, proposal.run_id)
     raise BusyError(
         f"the coordinator of {store} did not judge run {proposal.run_id} within "
         f"{config.engine.timeout_ms / 1000:g} s (engine.timeout_ms): look at it, and try again"
@@ -132,7 +133,7 @@ def _judge(store: str, proposal: Proposal, config: Config) -> None:
     except BusyError:
         return
     with coordinator:
-        while coordinator.status == "active" and proposal.run_id in inbox.waiting(store):
+        while coordinator.status == "active" and proposal.run_id in proposal_inbox.waiting(store):
             time.sleep(LOOK_S)
 
 

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
-from coordinator.tables import TableRef, parquet_files
+from coordinator.storage.table_io import TableRef, parquet_files
 from spark_jobs.inputs import Input, SparkTable
 from spark_jobs.outputs import BESIDE, is_delta_output
 

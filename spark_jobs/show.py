@@ -14,7 +14,7 @@ from rich.table import Table
 
 from assignors import SpecError
 from assignors.quality import UNOWNED, Report
-from coordinator.visible import visible
+from coordinator.printable import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

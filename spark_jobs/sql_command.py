@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from coordinator import progress
+from coordinator.cli.render import ROWS_SHOWN, print_rows
+from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import Reading
-from coordinator.reading_tables import ROWS_SHOWN, print_rows
-from coordinator.terminal import Terminal
-from coordinator.visible import as_json, visible_values
+from coordinator.printable import as_json, visible_values
 from spark_jobs.session import active_tasks
 
 

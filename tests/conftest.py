@@ -117,18 +117,18 @@ def muster():
 @pytest.fixture
 def muster_here(monkeypatch):
     """Run the command in this process: for what a process of its own would add nothing to."""
-    from coordinator import cli
+    from coordinator.cli import main
 
     def run(*words: str, stdin: str | bytes = "", cwd: Path | None = None):
         given = stdin.encode() if isinstance(stdin, str) else stdin
         streams = [io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (given, b"", b"")]
-        cli.app.registered_commands.clear()  # `main` adds them, once in a process
+        main.app.registered_commands.clear()  # `main` adds them, once in a process
         with monkeypatch.context() as patch, contextlib.chdir(cwd or "."):
             patch.setattr(sys, "argv", ["muster", *map(str, words)])
             for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
                 patch.setattr(sys, name, stream)
             with pytest.raises(SystemExit) as end:
-                cli.main()
+                main.main()
         for stream in streams[1:]:
             stream.flush()
         said = [stream.buffer.getvalue() for stream in streams[1:]]

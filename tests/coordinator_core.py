@@ -14,8 +14,7 @@ import invariants
 import pytest
 
 from coordinator.config import Config
-from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import (
+from coordinator.core.events import (
     REBALANCE,
     SESSION,
     Describe,
@@ -28,11 +27,12 @@ from coordinator.events import (
     TimerFired,
     TopicsSeen,
 )
+from coordinator.core.records import MemberState
+from coordinator.core.replay import replay
+from coordinator.core.state import State, fingerprint
+from coordinator.core.state_machine import steady_heartbeat, step
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
-from coordinator.machine import steady_heartbeat, step
-from coordinator.records import MemberState
-from coordinator.replay import replay
-from coordinator.state import State, fingerprint
 
 INTERVAL = "group.consumer.assignment.interval.ms"
 SESSION_MS = 45_000

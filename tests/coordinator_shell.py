@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from coordinator.config import Config, EngineConfig
+from coordinator.core.events import Heartbeat
 from coordinator.errors import GroupError
-from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog, Storage
-from coordinator.runner import Runner
-from coordinator.topics import DictCatalog
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog, Storage
 
 
 class Shell:

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import NamedTuple
 
-from coordinator.events import JOIN
-from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_TOLD
-from coordinator.history.log_reader import shown_time
-from coordinator.history.ownership_view import STATIC_RETURN
-from coordinator.records import (
+from coordinator.core.events import JOIN
+from coordinator.core.partition_spans import Holding, TopicKey, minus, plain, split, stamped, union
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -25,7 +23,9 @@ from coordinator.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.spans import Holding, TopicKey, minus, plain, split, stamped, union
+from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_TOLD
+from coordinator.history.log_reader import shown_time
+from coordinator.history.ownership_view import STATIC_RETURN
 
 
 class Cause(NamedTuple):

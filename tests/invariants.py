@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from coordinator import owners as ownership
-from coordinator import snapshot
-from coordinator.replay import replay, replay_all
-from coordinator.state import FREE, HASH_BITS, Computation, State, fingerprint
+from coordinator.core import partition_owners as ownership
+from coordinator.core import state_records
+from coordinator.core.replay import replay, replay_all
+from coordinator.core.state import FREE, HASH_BITS, Computation, State, fingerprint
 
 
 def check(state):
@@ -113,7 +113,7 @@ def check_rising(before, after):
 def check_replays(state, records):
     """All records from zero, and a snapshot, both make the same state again."""
     assert fingerprint(replayed(records)) == fingerprint(state)
-    restored = replayed(snapshot.records_of(state))
+    restored = replayed(state_records.records_of(state))
     assert fingerprint(restored) == as_kept(state)
 
 

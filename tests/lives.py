@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.delta_log import DeltaLog, read
-from coordinator.records import (
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -11,7 +11,7 @@ from coordinator.records import (
     TargetMember,
     TargetMetadata,
 )
-from coordinator.spans import TopicKey
+from coordinator.storage.delta_log import DeltaLog, read
 
 FOO = TopicKey("foo", "id-foo")
 

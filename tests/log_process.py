@@ -12,8 +12,8 @@ import time
 
 from lives import life
 
-from coordinator.delta_log import DeltaLog
-from coordinator.log import Fenced
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import Fenced
 
 
 def tell(**what):

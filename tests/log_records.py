@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from coordinator.columns import NAME_COLUMN
-from coordinator.records import (
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
     KINDS,
     PARTITION_METADATA,
     Audited,
@@ -24,7 +24,7 @@ from coordinator.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.spans import TopicKey
+from coordinator.storage.record_encoder import NAME_COLUMN
 
 texts = st.text(max_size=6)
 some_text = st.text(min_size=1, max_size=6)

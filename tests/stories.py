@@ -14,14 +14,14 @@ import msgspec
 import pyarrow as pa
 from conftest import GOLDEN
 
-from coordinator.audit import DENIED, LOGIN_FAILED, done
-from coordinator.columns import SCHEMA, encode, encode_claim
-from coordinator.delta_table import Table, transact
-from coordinator.disk import Disk
-from coordinator.events import Audit, Caller, ConfigureGroup, OffsetCommit, OffsetDelete
-from coordinator.log import MemoryLog
-from coordinator.parts import write_part
-from coordinator.trace import Trace
+from coordinator.core.audit import DENIED, LOGIN_FAILED, done
+from coordinator.core.events import Audit, Caller, ConfigureGroup, OffsetCommit, OffsetDelete
+from coordinator.storage.data_files import write_part
+from coordinator.storage.fenced_table import Table, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_encoder import SCHEMA, encode, encode_claim
+from coordinator.storage.record_log import MemoryLog
+from coordinator.trace.player import Trace
 
 NOON = 1_772_366_400_000
 """2026-03-01T12:00:00Z"""

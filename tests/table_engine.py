@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from coordinator import target
-from coordinator.digest import digest
-from coordinator.events import TargetComputed
-from coordinator.proposals import Proposal, written
-from coordinator.target_table import path_of
+from coordinator.compute.proposal import Proposal, written
+from coordinator.core import target_builder
+from coordinator.core.events import TargetComputed
+from coordinator.storage.target_digest import digest
+from coordinator.storage.target_table import path_of
 
 
 def write_rows(store, group_id, epoch, run_id, rows):
@@ -66,7 +66,7 @@ class TableEngine:
         self.let.wait()
         roster, task = job.roster, job.task
         spec = roster.spec()
-        ranges = target.assign(spec, job.assignor, job.settings)
+        ranges = target_builder.assign(spec, job.assignor, job.settings)
         rows = self.spoil(rows_of(ranges, roster.topics))
         run_id = task.computation_id
         version = write_rows(job.store, task.group_id, task.group_epoch, run_id, rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from conftest import ROOT
 
-from coordinator.acls import CLUSTER, OPERATIONS, Operation, Resource, ResourceType, parse_acls
 from coordinator.kafka_config import ConfigError
+from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource, ResourceType, parse_acls
 
 READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
 

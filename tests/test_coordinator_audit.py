@@ -7,9 +7,9 @@ from test_wire_authorization import side_of
 from test_wire_server import served, until
 
 from coordinator import Coordinator
-from coordinator.acls import CLUSTER, Operation, Resource, ResourceType
-from coordinator.log import MemoryLog
-from coordinator.records import Audited
+from coordinator.core.records import Audited
+from coordinator.storage.record_log import MemoryLog
+from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
 from coordinator.wire.refusals import DIFFERENT_MAX, Refusals
 from coordinator.wire.session import Session

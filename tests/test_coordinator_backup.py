@@ -20,19 +20,20 @@ from members import AT_ONCE, Members
 from table_engine import write_rows
 
 from assignors import SpecError
-from coordinator import Coordinator, housekeeping
+from coordinator import Coordinator
 from coordinator.backup import backup, copying, restore
-from coordinator.compact import compact
 from coordinator.config import Config, ConfigError, EngineConfig, LogConfig
-from coordinator.delta_log import read
-from coordinator.digest import digest
+from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata
+from coordinator.core.state import fingerprint
 from coordinator.history.log_reader import Reading, shown_time
-from coordinator.lease import Lease
-from coordinator.log import CommitFailed, Fenced
-from coordinator.records import GroupMetadata, MemberMetadata, TargetMetadata
-from coordinator.state import fingerprint
-from coordinator.store_marks import BACKUP, INCOMPLETE
-from coordinator.table_files import read_table_files
+from coordinator.storage import maintenance
+from coordinator.storage.commit_reader import read_table_files
+from coordinator.storage.compaction import compact
+from coordinator.storage.delta_log import read
+from coordinator.storage.lease import Lease
+from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.store_marks import BACKUP, INCOMPLETE
+from coordinator.storage.target_digest import digest
 from coordinator.verify import verify
 
 sys.path.insert(0, str(ROOT))
@@ -225,7 +226,7 @@ class Packing:
     """Has the log packed, and what was packed removed, before so many copies of files."""
 
     def __init__(self, monkeypatch, store, times):
-        monkeypatch.setattr(housekeeping, "to_pack", list)  # all of it, every time
+        monkeypatch.setattr(maintenance, "to_pack", list)  # all of it, every time
         self.log = claimed(store, config=LogConfig(files_kept_ms=0, pack_commits=2))
         self.times, self.real = times, copying.copy_file
         self.epoch = 0

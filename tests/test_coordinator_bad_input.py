@@ -13,10 +13,10 @@ from stories import stored
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError
+from coordinator.core.events import Heartbeat
+from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Heartbeat
-from coordinator.log import Batch, CommitFailed, CorruptLog, NewerLog
-from coordinator.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
+from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
 
 JOINING = {
     "group_id": "g",

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import Coordinator
-from coordinator.api import heartbeat_answer
-from coordinator.beats import run_beats
 from coordinator.config import Config
-from coordinator.events import Heartbeat
+from coordinator.core.events import Heartbeat
+from coordinator.core.records import MembersAdvanced
+from coordinator.core.state import fingerprint
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog, Storage
-from coordinator.records import MembersAdvanced
-from coordinator.runner import Runner, Steady
-from coordinator.state import fingerprint
-from coordinator.topics import DictCatalog
+from coordinator.runtime.batch_heartbeats import run_beats
+from coordinator.runtime.event_processor import Runner, Steady
+from coordinator.runtime.responses import heartbeat_answer
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog, Storage
 
 IDS = [f"m{number}" for number in range(5)]
 beats = st.lists(st.tuples(st.sampled_from([*IDS, "nobody"]), st.integers(-2, 9)), max_size=12)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config import Config
+from coordinator.core.events import AlterConfig, DescribeConfig, Heartbeat
+from coordinator.core.partition_spans import kafka_id
+from coordinator.core.records import MemberState
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import AlterConfig, DescribeConfig, Heartbeat
-from coordinator.log import MemoryLog
-from coordinator.records import MemberState
-from coordinator.runner import Runner
-from coordinator.spans import kafka_id
-from coordinator.topics import DictCatalog, topic_id_of
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
+from coordinator.storage.record_log import MemoryLog
 
 LATER_MS = 5_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.events import (
+from coordinator.core.events import (
     ConfigureGroup,
     Heartbeat,
     OffsetCommit,
@@ -18,9 +18,9 @@ from coordinator.events import (
     ResolveRegexes,
 )
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog, Storage
-from coordinator.runner import Runner
-from coordinator.topics import DictCatalog
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog, Storage
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS

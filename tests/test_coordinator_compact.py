@@ -12,13 +12,14 @@ from deltalake import DeltaTable
 from members import AT_ONCE, Members, wait_for
 from table_engine import write_rows
 
-from coordinator import Coordinator, compact, requests
+from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
-from coordinator.delta_log import read
-from coordinator.records import TargetMetadata
-from coordinator.source import data_files
-from coordinator.tables import BusyError
-from coordinator.target_table import path_of
+from coordinator.core.records import TargetMetadata
+from coordinator.storage import admin_requests, compaction
+from coordinator.storage.delta_log import read
+from coordinator.storage.log_scan import data_files
+from coordinator.storage.table_io import BusyError
+from coordinator.storage.target_table import path_of
 
 CONFIG = Config(
     kafka=AT_ONCE,
@@ -63,7 +64,7 @@ def lived(tmp_path, engine):
 
 def test_within_the_retention_nothing_is_dropped(tmp_path, lived):
     before, rows = runs(tmp_path), list(read(tmp_path))
-    done = compact.compact(tmp_path, CONFIG, now())
+    done = compaction.compact(tmp_path, CONFIG, now())
     assert (done.by, done.runs_dropped, done.runs_kept) == ("us", 0, len(before))
     assert done.log_files_after < done.log_files_before
     assert runs(tmp_path) == before
@@ -74,13 +75,13 @@ def test_within_the_retention_nothing_is_dropped(tmp_path, lived):
 def test_past_the_retention_what_is_in_force_stays(tmp_path, lived, engine):
     *superseded, last = installed(tmp_path)
     assert superseded
-    done = compact.compact(tmp_path, AT_ONCE_GONE, now() + 10)
+    done = compaction.compact(tmp_path, AT_ONCE_GONE, now() + 10)
     assert done.runs_dropped == len(superseded) + 1  # and the orphan
     assert runs(tmp_path) == {last}
     with opened(tmp_path, engine) as coordinator:
         lived.coordinator = coordinator
         assert sorted(map(len, lived.settle().values())) == [2, 2, 2]
-    later = compact.compact(tmp_path, AT_ONCE_GONE, now() + 20)
+    later = compaction.compact(tmp_path, AT_ONCE_GONE, now() + 20)
     assert later.runs_dropped == 0
 
 
@@ -95,9 +96,9 @@ def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived
                 ended["open"] = record.computation_id
     last = ended.pop("open")
     for run, at_ms in ended.items():
-        assert run in compact.runs_needed(str(tmp_path), at_ms)
-        assert run not in compact.runs_needed(str(tmp_path), at_ms + 1)
-    assert last in compact.runs_needed(str(tmp_path), 2**60)
+        assert run in compaction.runs_needed(str(tmp_path), at_ms)
+        assert run not in compaction.runs_needed(str(tmp_path), at_ms + 1)
+    assert last in compaction.runs_needed(str(tmp_path), 2**60)
 
 
 def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
@@ -106,7 +107,7 @@ def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
         for member in list(lived.epochs):
             lived.leave(member)
         assert coordinator.delete_groups("g")[0]["error_code"] == 0
-    assert compact.runs_needed(str(tmp_path), 2**60) == set()
+    assert compaction.runs_needed(str(tmp_path), 2**60) == set()
 
 
 def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
@@ -114,32 +115,32 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
         for number in range(12):
             coordinator.offset_commit(group_id="simple", topics={"a": {0: number}})
         epoch = coordinator._runner.log.epoch
-        done = compact.compact(tmp_path, CONFIG, now())
+        done = compaction.compact(tmp_path, CONFIG, now())
         assert done.by == "coordinator"
         assert done.log_files_after < done.log_files_before
         assert coordinator._runner.log.epoch == epoch
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
         assert len(data_files(tmp_path)) == done.log_files_after
-    assert requests.waiting(tmp_path, requests.COMPACT) == []
+    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == []
 
 
 def test_a_request_that_is_being_written_is_none_yet(tmp_path):
     """Whoever took it away would leave its writer with nothing to rename."""
-    name = requests.put(tmp_path, requests.COMPACT)
+    name = admin_requests.put(tmp_path, admin_requests.COMPACT)
     folder = tmp_path / "requests"
     (folder / f"{name}.request.123").touch()
-    assert requests.waiting(tmp_path, requests.COMPACT) == [name]
+    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == [name]
 
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr("coordinator.compact.PATIENCE_S", 0.2)
+    monkeypatch.setattr("coordinator.storage.compaction.PATIENCE_S", 0.2)
     with opened(tmp_path, engine) as coordinator:
-        monkeypatch.setattr("coordinator.requests.waiting", lambda *_: ["compact-x"])
-        monkeypatch.setattr("coordinator.requests.put", lambda *_: "compact-x")
+        monkeypatch.setattr("coordinator.storage.admin_requests.waiting", lambda *_: ["compact-x"])
+        monkeypatch.setattr("coordinator.storage.admin_requests.put", lambda *_: "compact-x")
         monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
         with pytest.raises(BusyError, match=r"did not pack the log within 0.2 s: look at it"):
-            compact.compact(tmp_path, CONFIG, now())
+            compaction.compact(tmp_path, CONFIG, now())
 
 
 def test_the_command(tmp_path, lived, muster_here):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import ROOT
 
-from coordinator.cli import load_config
+from coordinator.cli.main import load_config
 from coordinator.config import Config, ConfigError, parse
 
 

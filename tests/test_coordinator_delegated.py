@@ -13,16 +13,16 @@ from table_engine import TableEngine
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.delta_log import read
-from coordinator.records import TargetMember, TargetMetadata
-from coordinator.target_table import path_of
+from coordinator.core.records import TargetMember, TargetMetadata
+from coordinator.storage.delta_log import read
+from coordinator.storage.target_table import path_of
 
 SPARK = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
 
 
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch):
-    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
 
 
 def opened(store, engine, config=SPARK, partitions=6):

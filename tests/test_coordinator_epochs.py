@@ -6,10 +6,10 @@ import pytest
 from coordinator_core import STABLE, Code, kinds, lists
 
 from assignors import SpecError
-from coordinator import target
-from coordinator.events import ConfigureGroup
-from coordinator.records import CurrentMember, TargetMember, TargetMetadata
-from coordinator.state import GroupState
+from coordinator.core import target_builder
+from coordinator.core.events import ConfigureGroup
+from coordinator.core.records import CurrentMember, TargetMember, TargetMetadata
+from coordinator.core.state import GroupState
 
 # The target, when it is due ----------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def test_when_the_assignor_fails_nothing_is_written_and_the_next_heartbeat_tries
         raise SpecError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(target, "assign", fails)
+        patch.setattr(target_builder, "assign", fails)
         assert group.refused(group.joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
     assert (group.group.epoch, group.group.assignment_epoch) == epochs
     assert set(group.group.members) == {"m1"}

@@ -7,10 +7,10 @@ import pytest
 from coordinator_core import STABLE, Code, lists
 
 from assignors import GroupSpec, get_assignor
-from coordinator import snapshot
+from coordinator.compute.engine import compute
 from coordinator.config import Config, EngineConfig
-from coordinator.engine import compute
-from coordinator.events import (
+from coordinator.core import state_records
+from coordinator.core.events import (
     ComputeTarget,
     ConfigureGroup,
     Heartbeat,
@@ -19,13 +19,13 @@ from coordinator.events import (
     TargetComputed,
     TargetFailed,
 )
+from coordinator.core.records import ComputationPrepared, GroupMetadata, Tombstone
+from coordinator.core.replay import replay
+from coordinator.core.state import GroupState, State
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog
-from coordinator.records import ComputationPrepared, GroupMetadata, Tombstone
-from coordinator.replay import replay
-from coordinator.runner import Runner
-from coordinator.state import GroupState, State
-from coordinator.topics import DictCatalog
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog
 
 RANGES = ("member_id", "topic", "first_partition", "partition_count")
 HOUR_MS = 3_600_000
@@ -219,7 +219,7 @@ def test_after_a_load_from_a_snapshot_it_is_installed_if_its_input_is_the_same(o
     prepared = prepare(outside)
     if changed:
         outside.join("m3", "a")
-    outside.state, outside.records = State(), list(snapshot.records_of(outside.state))
+    outside.state, outside.records = State(), list(state_records.records_of(outside.state))
     for record in outside.records:
         replay(outside.state, record)
     event = Install("g", "job-1", prepared["group_epoch"], answer(prepared))
@@ -352,7 +352,7 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
 @pytest.mark.behaviour("K-47", "G-159")
 def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkeypatch):
     from assignors import SpecError
-    from coordinator import target
+    from coordinator.core import target_builder
 
     engine.join("m1")
     (task,) = engine.runner.take_tasks()
@@ -360,7 +360,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
-    monkeypatch.setattr(target, "assign", lambda *_: one_less)
+    monkeypatch.setattr(target_builder, "assign", lambda *_: one_less)
     with pytest.raises(SpecError, match="made no assignment"):
         compute(job)
 

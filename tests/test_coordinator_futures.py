@@ -12,7 +12,7 @@ from members import wait_for
 
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
-from coordinator.events import Describe, ListGroups
+from coordinator.core.events import Describe, ListGroups
 
 
 def held(coordinator):

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from coordinator import Coordinator
 from coordinator.config import Config, MetricsConfig
-from coordinator.group_series import OTHERS
+from coordinator.runtime.group_series import OTHERS
 
 CONFIG = Config(kafka=AT_ONCE, metrics=MetricsConfig(groups_max=2))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coordinator_core import Code
 
-from coordinator.events import (
+from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
     DeleteGroup,
@@ -13,8 +13,8 @@ from coordinator.events import (
     ListGroups,
     OffsetCommit,
 )
-from coordinator.kafka_config import ConfigError, KafkaConfig, group_value, kafka_config
-from coordinator.records import (
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -22,7 +22,7 @@ from coordinator.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.spans import TopicKey
+from coordinator.kafka_config import ConfigError, KafkaConfig, group_value, kafka_config
 
 SESSION_NAME = "consumer.session.timeout.ms"
 HEARTBEAT_NAME = "consumer.heartbeat.interval.ms"
@@ -316,8 +316,8 @@ def test_what_a_join_writes(group):
 
 @pytest.mark.behaviour("G-149", "S-40")
 def test_ends_of_what_is_not_there_are_ignored(group):
-    from coordinator.records import KINDS
-    from coordinator.replay import replay
+    from coordinator.core.records import KINDS
+    from coordinator.core.replay import replay
 
     for kind in KINDS:
         replay(group.state, Tombstone(kind, "none", "m", "x", 0))

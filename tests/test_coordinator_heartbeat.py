@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from coordinator_core import REBALANCE, SESSION, SESSION_MS, Code, kinds, lists
 
-from coordinator.errors import GroupError
-from coordinator.events import HeartbeatResponse
-from coordinator.records import (
+from coordinator.core.events import HeartbeatResponse
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -15,6 +14,7 @@ from coordinator.records import (
     TargetMember,
     Tombstone,
 )
+from coordinator.errors import GroupError
 
 
 def bumps(result):
@@ -112,7 +112,7 @@ def test_only_a_join_creates_a_group(group, epoch):
 
 @pytest.mark.behaviour("G-22")
 def test_a_group_that_only_has_offsets_can_be_joined(group):
-    from coordinator.events import OffsetCommit
+    from coordinator.core.events import OffsetCommit
 
     group.run(OffsetCommit("g", "", -1, {"a": {0: (5, "")}}))
     assert group.join("m1", "a").member_epoch > 0

@@ -14,14 +14,14 @@ from stories import NOON, Story, all_stories, played, stored
 
 from assignors import SpecError
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.view_rows import as_json, explained, rows_of
-from coordinator.loading import write_snapshot
-from coordinator.log import LogError, LostTarget
-from coordinator.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
-from coordinator.spans import TopicKey
+from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.record_log import LogError, LostTarget
+from coordinator.storage.state_loader import write_snapshot
 
 WALKS = [f"walk-{number:02}" for number in range(2, 31, 4)]
 TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
@@ -278,10 +278,10 @@ def test_history_names_clients_and_hosts(named):
 @pytest.mark.parametrize("command", ["history", "explain"])
 def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypatch, command):
     """However narrow it is: what does not fit goes on in the next line."""
-    from coordinator import reading_command
+    from coordinator.cli import inspect
 
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(reading_command, "_for_machines", lambda _: False)
+    monkeypatch.setattr(inspect, "_for_machines", lambda _: False)
     done = muster_here(command, "billing", "--store", named)
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()

@@ -12,23 +12,26 @@ import pytest
 from members import AT_ONCE, Members, wait_for
 from table_engine import rows_of, write_rows
 
-from coordinator import Coordinator, inbox, requests, target
+from coordinator import Coordinator
+from coordinator.compute import proposal_inbox
+from coordinator.compute.proposal import Proposal
 from coordinator.config import Config, EngineConfig
-from coordinator.delta_log import read
-from coordinator.digest import digest
-from coordinator.events import Propose
-from coordinator.pinned import Pinned
-from coordinator.proposals import Proposal
-from coordinator.records import ProposalJudged, TargetMember, TargetMetadata
-from coordinator.source import Source
+from coordinator.core import target_builder
+from coordinator.core.events import Propose
+from coordinator.core.records import ProposalJudged, TargetMember, TargetMetadata
+from coordinator.history.group_snapshot import Pinned
 from coordinator.status import our_fault
+from coordinator.storage import admin_requests
+from coordinator.storage.delta_log import read
+from coordinator.storage.log_scan import Source
+from coordinator.storage.target_digest import digest
 
 CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr("coordinator.keeper.PROPOSALS_S", 0.02)
+    monkeypatch.setattr("coordinator.runtime.background_tasks.PROPOSALS_S", 0.02)
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def computed(store, run_id, spoil=lambda rows: rows):
     """Do as a job does: compute from the store, write the rows, say where they are."""
     pinned = Pinned(Source.of(store), "g")
     spec = pinned.spec()
-    rows = rows_of(target.assign(spec, "uniform", {}), pinned.topics)
+    rows = rows_of(target_builder.assign(spec, "uniform", {}), pinned.topics)
     version = write_rows(store, "g", pinned.group_epoch, run_id, spoil(rows))
     return Proposal(
         "g", pinned.group_epoch, pinned.source.position, run_id, "uniform", version,
@@ -68,8 +71,8 @@ def computed(store, run_id, spoil=lambda rows: rows):
 
 
 def verdict(store, run_id):
-    found = wait_for(lambda: inbox.verdict(store, run_id, 0)[0])
-    wait_for(lambda: run_id not in inbox.waiting(store))
+    found = wait_for(lambda: proposal_inbox.verdict(store, run_id, 0)[0])
+    wait_for(lambda: run_id not in proposal_inbox.waiting(store))
     return found.reason
 
 
@@ -79,7 +82,7 @@ def records(store, *kinds):
 
 @pytest.mark.behaviour("K-48")
 def test_a_proposed_target_is_installed_and_served(tmp_path, opened, members, engine):
-    inbox.put(tmp_path, computed(tmp_path, "run-1"))
+    proposal_inbox.put(tmp_path, computed(tmp_path, "run-1"))
     assert verdict(tmp_path, "run-1") == "accepted"
     assert opened.group_epochs("g") == [(4, 4)]
     owned = members.settle()
@@ -100,7 +103,7 @@ def test_one_for_an_older_group_epoch_is_installed_and_the_next_computed(
     members.leave("m1")
     members.join("m4")
     before = len(engine.jobs)
-    inbox.put(tmp_path, proposal)
+    proposal_inbox.put(tmp_path, proposal)
     assert verdict(tmp_path, "run-1") == "accepted"
     assert opened.group_epochs("g") == [(6, 4)]
     members.beat()
@@ -116,7 +119,7 @@ def test_one_that_comes_too_late_is_refused(tmp_path, opened, members, engine):
     engine.let.set()
     members.settle()
     installed = records(tmp_path, TargetMetadata)
-    inbox.put(tmp_path, late)
+    proposal_inbox.put(tmp_path, late)
     assert verdict(tmp_path, "late").startswith("STALE_MEMBER_EPOCH: ")
     assert records(tmp_path, TargetMetadata) == installed
 
@@ -154,10 +157,10 @@ WRONG = {
 def test_a_wrong_one_is_refused_and_nothing_changes(tmp_path, opened, members, spoil, other, code):
     before = opened.group_epochs("g")
     wrong = computed(tmp_path, "wrong", spoil or (lambda rows: rows))
-    inbox.put(tmp_path, msgspec.structs.replace(wrong, **other))
+    proposal_inbox.put(tmp_path, msgspec.structs.replace(wrong, **other))
     assert verdict(tmp_path, "wrong").startswith(f"{code}: ")
     assert opened.group_epochs("g") == before
-    inbox.put(tmp_path, computed(tmp_path, "right"))
+    proposal_inbox.put(tmp_path, computed(tmp_path, "right"))
     assert verdict(tmp_path, "right") == "accepted"
 
 
@@ -170,7 +173,7 @@ def test_equal_ranges_that_were_swapped_after_the_digest_are_seen(tmp_path, open
 
     right, wrong = computed(tmp_path, "run"), computed(tmp_path, "swap", swapped)
     proposal = msgspec.structs.replace(wrong, digest=right.digest)
-    inbox.put(tmp_path, proposal)
+    proposal_inbox.put(tmp_path, proposal)
     assert "the digest of its rows is" in verdict(tmp_path, "swap")
 
 
@@ -179,7 +182,7 @@ def test_equal_ranges_that_were_swapped_after_the_digest_are_seen(tmp_path, open
     [(b"{", "cannot be read"), (b"[]", "cannot be read"), (b'{"group_id": "g"}', "missing")],
 )
 def test_what_is_no_proposal_is_answered_too(tmp_path, opened, content, said):
-    folder = tmp_path / inbox.FOLDER
+    folder = tmp_path / proposal_inbox.FOLDER
     folder.mkdir()
     (folder / "noise.json").write_bytes(content)
     answer = verdict(tmp_path, "noise")
@@ -190,9 +193,9 @@ def test_what_is_no_proposal_is_answered_too(tmp_path, opened, content, said):
 def test_one_whose_file_stayed_is_judged_again_to_the_same_end(tmp_path, opened, members):
     """The coordinator died between the verdict and the file."""
     proposal = computed(tmp_path, "run-1")
-    inbox.put(tmp_path, proposal)
+    proposal_inbox.put(tmp_path, proposal)
     assert verdict(tmp_path, "run-1") == "accepted"
-    inbox.put(tmp_path, proposal)
+    proposal_inbox.put(tmp_path, proposal)
     wait_for(lambda: len(records(tmp_path, ProposalJudged)) == 2)
     assert {r.reason for r in records(tmp_path, ProposalJudged)} == {"accepted"}
     assert [r.computation_id for r in records(tmp_path, TargetMetadata)].count("run-1") == 1
@@ -202,7 +205,7 @@ def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as first:
         members = Members(first)
         members.join("m1", "m2")
-    inbox.put(tmp_path, computed(tmp_path, "run-1"))
+    proposal_inbox.put(tmp_path, computed(tmp_path, "run-1"))
     patient = replace(CONFIG, engine=EngineConfig(engine="local"))
     with Coordinator.open(tmp_path, topics={"a": 6}, config=patient) as coordinator:
         assert verdict(tmp_path, "run-1") == "accepted"
@@ -215,7 +218,7 @@ def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
 
 
 def put_raw(store, name, content):
-    folder = store / inbox.FOLDER
+    folder = store / proposal_inbox.FOLDER
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
 
@@ -240,14 +243,14 @@ POISON = {
     "a digest beyond 64 bits": lambda store: put_spoilt(store, "a", digest=2**64),
     "nested without end": lambda store: put_raw(store, "a.json", b"[" * 60_000),
     "a huge file": lambda store: put_raw(store, "a.json", b" " * (1 << 20)),
-    "a folder": lambda store: (store / inbox.FOLDER / "a.json").mkdir(parents=True),
+    "a folder": lambda store: (store / proposal_inbox.FOLDER / "a.json").mkdir(parents=True),
     "a pipe": lambda store: (
-        (store / inbox.FOLDER).mkdir(),
-        os.mkfifo(store / inbox.FOLDER / "a.json"),
+        (store / proposal_inbox.FOLDER).mkdir(),
+        os.mkfifo(store / proposal_inbox.FOLDER / "a.json"),
     ),
     "a link to nowhere": lambda store: (
-        (store / inbox.FOLDER).mkdir(),
-        (store / inbox.FOLDER / "a.json").symlink_to("/nowhere"),
+        (store / proposal_inbox.FOLDER).mkdir(),
+        (store / proposal_inbox.FOLDER / "a.json").symlink_to("/nowhere"),
     ),
     "a name that is no text": lambda store: put_raw(store, os.fsdecode(b"a\xff.json"), b"{}"),
     "a name with an escape": lambda store: put_raw(store, "a\x1b[2J.json", b"{}"),
@@ -259,9 +262,9 @@ def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
     tmp_path, opened, members, poison, caplog
 ):
     POISON[poison](tmp_path)
-    inbox.put(tmp_path, computed(tmp_path, "right"))
+    proposal_inbox.put(tmp_path, computed(tmp_path, "right"))
     assert verdict(tmp_path, "right") == "accepted"
-    wait_for(lambda: not list((tmp_path / inbox.FOLDER).iterdir()))
+    wait_for(lambda: not list((tmp_path / proposal_inbox.FOLDER).iterdir()))
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*.reason")
     assert reason.read_text().strip()
     assert reason.with_suffix("").exists() or reason.with_suffix("").is_symlink()
@@ -272,14 +275,14 @@ def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
 def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, monkeypatch):
     """Whatever it is that nobody thought of."""
     proposal = computed(tmp_path, "right")
-    checked = inbox._checked
+    checked = proposal_inbox._checked
 
     def breaks(store, proposal):
         return 1 / 0 if proposal.run_id == "bad" else checked(store, proposal)
 
-    monkeypatch.setattr(inbox, "_checked", breaks)
-    inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
-    inbox.put(tmp_path, proposal)
+    monkeypatch.setattr(proposal_inbox, "_checked", breaks)
+    proposal_inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    proposal_inbox.put(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
     assert "division by zero" in reason.read_text()
@@ -295,17 +298,17 @@ def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, memb
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
 
     monkeypatch.setattr(opened._runner, "run", refuses)
-    inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
-    inbox.put(tmp_path, proposal)
+    proposal_inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    proposal_inbox.put(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"
-    wait_for(lambda: "bad" not in inbox.waiting(tmp_path))
+    wait_for(lambda: "bad" not in proposal_inbox.waiting(tmp_path))
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
     assert reason.read_text().startswith("UNKNOWN_SERVER_ERROR: ")
 
 
 def test_a_folder_among_the_requests_blocks_none(tmp_path, opened):
     (tmp_path / "requests" / "compact-0.request").mkdir(parents=True)
-    request = requests.put(tmp_path, requests.COMPACT)
-    wait_for(lambda: request not in requests.waiting(tmp_path, requests.COMPACT))
+    request = admin_requests.put(tmp_path, admin_requests.COMPACT)
+    wait_for(lambda: request not in admin_requests.waiting(tmp_path, admin_requests.COMPACT))
     (reason,) = (tmp_path / "_set_aside").glob("requests-*.reason")
     assert "no file" in reason.read_text()

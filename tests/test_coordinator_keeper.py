@@ -7,8 +7,9 @@ import time
 import pytest
 from members import wait_for
 
-from coordinator import Coordinator, keeper
+from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
+from coordinator.runtime import background_tasks
 
 BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
 
@@ -16,7 +17,7 @@ BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
 @pytest.fixture(autouse=True)
 def _seldom(monkeypatch):
     """Nobody would look by itself before the test is over."""
-    monkeypatch.setattr(keeper, "CARE_S", 60.0)
+    monkeypatch.setattr(background_tasks, "CARE_S", 60.0)
 
 
 def commit(coordinator, times):
@@ -37,9 +38,11 @@ def test_a_busy_log_is_cared_for_at_once(tmp_path):
 def test_who_lost_the_log_does_not_care_for_it(tmp_path, monkeypatch):
     """It sees another one's commits come, and is asked and asked."""
     cared = []
-    care = keeper.Keeper._care
+    care = background_tasks.Keeper._care
     monkeypatch.setattr(
-        keeper.Keeper, "_care", lambda self: cared.append(self._loop.runner.status) or care(self)
+        background_tasks.Keeper,
+        "_care",
+        lambda self: cared.append(self._loop.runner.status) or care(self),
     )
     with (
         Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as first,

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from coordinator.config import LeaseConfig
-from coordinator.lease import Lease
-from coordinator.tables import BusyError
+from coordinator.storage.lease import Lease
+from coordinator.storage.table_io import BusyError
 
 TTL_MS = 10_000
 

@@ -10,13 +10,21 @@ from hypothesis import given, settings
 from lives import life, replayed
 from log_records import RECORDS, anything
 
-from coordinator.columns import SCHEMA, encode
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read, table
-from coordinator.log import Batch, Fenced, MemoryLog, NewerLog, NoLog, Storage, merged
-from coordinator.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
-from coordinator.rows import Seen, batches, decode
-from coordinator.tables import read_delta
+from coordinator.core.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.record_decoder import Seen, batches, decode
+from coordinator.storage.record_encoder import SCHEMA, encode
+from coordinator.storage.record_log import (
+    Batch,
+    Fenced,
+    MemoryLog,
+    NewerLog,
+    NoLog,
+    Storage,
+    merged,
+)
+from coordinator.storage.table_io import read_delta
 
 
 @pytest.fixture(params=["memory", "delta"])

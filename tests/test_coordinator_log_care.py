@@ -12,17 +12,17 @@ import time
 import pytest
 from lives import FOO, life
 
-from coordinator import delta_log, housekeeping, snapshots
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read, table
-from coordinator.disk import Disk
-from coordinator.housekeeping import PACKED_BYTES_MAX, to_pack
-from coordinator.log import CommitFailed, Fenced
-from coordinator.parts import Part, parts_of
-from coordinator.records import CurrentMember, MemberMetadata, TopicChanged
-from coordinator.replay import replay
-from coordinator.snapshot import records_of
-from coordinator.state import State, fingerprint
+from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
+from coordinator.core.replay import replay
+from coordinator.core.state import State, fingerprint
+from coordinator.core.state_records import records_of
+from coordinator.storage import delta_log, maintenance, snapshot_table
+from coordinator.storage.data_files import Part, parts_of
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.maintenance import PACKED_BYTES_MAX, to_pack
+from coordinator.storage.record_log import CommitFailed, Fenced
 
 
 def claimed(store, **settings):
@@ -113,7 +113,7 @@ def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
         if log.housekeeping_due():
             log.housekeep()
     assert len(commits(tmp_path)) == 26  # readers may still be at them
-    monkeypatch.setattr(housekeeping, "COMMITS_KEPT_S", 0.0)
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
     for epoch in range(25, 33):
         log.append(life(epoch, members=1), epoch + 1)
         if log.housekeeping_due():
@@ -126,7 +126,7 @@ def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
 
 def test_appends_go_on_while_the_log_is_cared_for(tmp_path, monkeypatch):
     """Five hundred commits; the last ones are about as fast as the first."""
-    monkeypatch.setattr(housekeeping, "COMMITS_KEPT_S", 0.5)
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.5)
     log = claimed(tmp_path, reopen_commits=20, pack_commits=50, files_kept_ms=500)
     done, took = threading.Event(), []
 
@@ -233,7 +233,7 @@ def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monkeypatch):
-    monkeypatch.setattr(snapshots, "PART_ROWS", 4)
+    monkeypatch.setattr(snapshot_table, "PART_ROWS", 4)
     disk, rows = lived._disk, []
 
     def fail(path, table):

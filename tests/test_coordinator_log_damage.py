@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from lives import claimed, life, replayed, rows_of
 
 from coordinator.config import LogConfig
-from coordinator.delta_log import read
-from coordinator.log import CommitFailed, CorruptLog, LogError, NewerLog
-from coordinator.repair import commit_file
+from coordinator.storage.delta_log import read
+from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog
+from coordinator.storage.recovery import commit_file
 
 
 def written(store, **more):

@@ -12,15 +12,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from lives import claimed, life, replayed, rows_of
 
-from coordinator import delta_table, housekeeping
-from coordinator.columns import encode
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read, table
-from coordinator.delta_table import transact
-from coordinator.disk import Disk
-from coordinator.log import CommitFailed, CorruptLog, Fenced
-from coordinator.parts import write_part
-from coordinator.repair import commit_file
+from coordinator.storage import fenced_table, maintenance
+from coordinator.storage.data_files import write_part
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.fenced_table import transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_encoder import encode
+from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
+from coordinator.storage.recovery import commit_file
 
 # Commits ------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeyp
         raise CorruptLog("the disk is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta_table, "load", unreadable)
+        patch.setattr(fenced_table, "load", unreadable)
         with pytest.raises(
             CommitFailed, match="whether it landed cannot be seen: the disk is away"
         ):
@@ -168,7 +168,7 @@ def test_a_commit_takes_the_next_version_or_none(tmp_path):
 @pytest.mark.parametrize("asked", ["look", "append"])
 def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, monkeypatch, asked):
     """The file that would tell it of its successor is long gone."""
-    monkeypatch.setattr(housekeeping, "COMMITS_KEPT_S", 0.0)
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
     zombie = claimed(tmp_path)
     zombie.append(life(1), 2)
     config = LogConfig(reopen_commits=5, pack_commits=10_000)

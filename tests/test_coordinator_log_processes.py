@@ -15,9 +15,9 @@ import pytest
 from conftest import ROOT
 from lives import claimed, life
 
-from coordinator.delta_log import DeltaLog, read, table
-from coordinator.log import CLAIM
-from coordinator.tables import read_delta
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.record_log import CLAIM
+from coordinator.storage.table_io import read_delta
 
 AT_THE_END = """
 import atexit, sys

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from lives import life
 
-from coordinator import housekeeping
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog
+from coordinator.storage import maintenance
+from coordinator.storage.delta_log import DeltaLog
 
 pytestmark = pytest.mark.spark
 
 
 def test_spark_reads_the_log_and_the_snapshots(tmp_path, monkeypatch, spark):
-    monkeypatch.setattr(housekeeping, "COMMITS_KEPT_S", 0.0)
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
     log = DeltaLog(tmp_path, LogConfig(reopen_commits=3, pack_commits=4, files_kept_ms=0))
     log.claim("me", "here:1", 1)
     for epoch in range(1, 11):

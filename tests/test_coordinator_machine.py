@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from assignors import GroupSpec, get_assignor
-from coordinator import snapshot
-from coordinator.engine import compute
-from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import (
+from coordinator.compute.engine import compute
+from coordinator.core import state_records
+from coordinator.core.events import (
     ConfigureGroup,
     DeleteGroup,
     ExpireOffsets,
@@ -28,9 +27,10 @@ from coordinator.events import (
     Prepare,
     ResolveRegexes,
 )
-from coordinator.machine import steady_heartbeat, step
-from coordinator.spans import kafka_id
-from coordinator.state import GROUP_MOVES, GroupState, fingerprint
+from coordinator.core.partition_spans import kafka_id
+from coordinator.core.state import GROUP_MOVES, GroupState, fingerprint
+from coordinator.core.state_machine import steady_heartbeat, step
+from coordinator.errors import ErrorCode, GroupError
 
 MEMBERS = ("m0", "m1", "m2", "m3", "m4")
 TOPICS = ("a", "b", "c")
@@ -262,7 +262,7 @@ class Machine(RuleBasedStateMachine):
         before = invariants.as_kept(self.runner.state)
         log = self.runner.log
         log.snapshot(
-            list(snapshot.records_of(self.runner.state)), self.runner.position, self.shell.now
+            list(state_records.records_of(self.runner.state)), self.runner.position, self.shell.now
         )
         self.shell.reload()
         self.same_after_load(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from coordinator.mailbox import Mailbox
+from coordinator.storage.file_queue import Mailbox
 
 
 def test_what_has_another_ending_is_no_message(tmp_path):

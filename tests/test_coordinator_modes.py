@@ -14,13 +14,14 @@ from lives import life
 from members import AT_ONCE, Members, wait_for
 from table_engine import write_rows
 
-from coordinator import Coordinator, compact, requests
+from coordinator import Coordinator
 from coordinator.backup import backup, restore
 from coordinator.config import Config, ConfigError, LogConfig, folder_mode, parse
-from coordinator.delta_log import DeltaLog
-from coordinator.disk import Disk
 from coordinator.history.frames import frame
-from coordinator.loading import write_snapshot
+from coordinator.storage import admin_requests, compaction
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.state_loader import write_snapshot
 from coordinator.verify import verify
 
 BUSY = LogConfig(reopen_commits=2, pack_commits=3, files_kept_ms=0)
@@ -64,11 +65,11 @@ def lived(store, settings):
         members = Members(coordinator)
         members.join("m1")
         members.settle()
-        request = requests.put(store, requests.COMPACT)
-        wait_for(lambda: request not in requests.waiting(store, requests.COMPACT))
+        request = admin_requests.put(store, admin_requests.COMPACT)
+        wait_for(lambda: request not in admin_requests.waiting(store, admin_requests.COMPACT))
         (store / "requests" / "x.request").mkdir()
         wait_for(lambda: list(store.glob("_set_aside/*.reason")))
-        requests.put(store, "other")
+        admin_requests.put(store, "other")
         yield coordinator
 
 
@@ -83,7 +84,7 @@ def test_everything_in_a_store_has_its_mode(tmp_path, mask, text):
             assert wrong(store, wanted) == {}
         names = {path.name for path in store.rglob("*")}
         assert {"_lease", "log", "snapshots", "requests", "_set_aside", "_last_checkpoint"} <= names
-        compact.compact(store, Config(), 1)  # by whom the settings are not known
+        compaction.compact(store, Config(), 1)  # by whom the settings are not known
         assert wrong(store, wanted) == {}
         backup(store, tmp_path / "backup")
         restore(tmp_path / "backup", tmp_path / "new")
@@ -107,7 +108,7 @@ def test_packed_files_and_targets_have_it_too(tmp_path):
         rows |= {name: pa.array([1], pa.int32()) for name in ("first_partition", "partition_count")}
         write_rows(store, "g", 99, "orphan", pa.table(rows))
         assert wrong(store, 0o700) != {}  # written by delta-rs alone
-        compact.compact(store, Config(log=BUSY), 10)
+        compaction.compact(store, Config(log=BUSY), 10)
         assert wrong(store, 0o700) == {}
 
 
@@ -201,7 +202,7 @@ def test_what_root_writes_is_the_store_s_owner_s(tmp_path):
     Coordinator.open(store, topics={"a": 1}).close()
     for path in [store, *store.rglob("*")]:
         os.chown(path, 4711, 4712)
-    compact.compact(store, Config(), 1)
+    compaction.compact(store, Config(), 1)
     owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in store.rglob("*")}
     assert set(owners.values()) == {(4711, 4712)}, owners
 

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 from object_store import KEY
 
 from assignors import SpecError
-from coordinator.object_store import reason
-from coordinator.tables import TableRef
+from coordinator.storage.object_store import reason
+from coordinator.storage.table_io import TableRef
 
 SECRET = "secretsecret"
 

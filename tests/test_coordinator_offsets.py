@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from coordinator_core import UNREVOKED, Code
 
-from coordinator import snapshot
-from coordinator.events import (
+from coordinator.core import state_records
+from coordinator.core.events import (
     DeleteGroup,
     ExpireOffsets,
     ListGroups,
@@ -14,9 +14,9 @@ from coordinator.events import (
     OffsetDelete,
     OffsetFetch,
 )
-from coordinator.records import OffsetCommitted
-from coordinator.replay import replay
-from coordinator.state import State
+from coordinator.core.records import OffsetCommitted
+from coordinator.core.replay import replay
+from coordinator.core.state import State
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -265,7 +265,7 @@ def test_a_group_that_has_had_offsets_is_there_until_it_is_deleted(group, replay
     group.run(commit("", -1, {"b": {0: 1}}, group="simple"))
     group.run(OffsetDelete("simple", {"b": [0]}))
     if replayed:
-        group.records = list(snapshot.records_of(group.state))
+        group.records = list(state_records.records_of(group.state))
         group.state = State()
         for record in group.records:
             replay(group.state, record)

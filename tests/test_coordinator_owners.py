@@ -7,20 +7,20 @@ import random
 import numpy as np
 import pytest
 
-from coordinator import owners
+from coordinator.core import partition_owners
+from coordinator.core.partition_owners import claim, claim_all
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import CurrentMember, MemberMetadata
+from coordinator.core.replay import replay_all
+from coordinator.core.state import FREE, Group, Member, NameList, State
 from coordinator.errors import IllegalStateError
-from coordinator.owners import claim, claim_all
-from coordinator.records import CurrentMember, MemberMetadata
-from coordinator.replay import replay_all
-from coordinator.spans import TopicKey
-from coordinator.state import FREE, Group, Member, NameList, State
 
 SEEDS = range(300)
 
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(owners, "MANY", 1)
+    monkeypatch.setattr(partition_owners, "MANY", 1)
 
 
 def member(number):
@@ -77,7 +77,7 @@ def test_at_once_is_as_one_by_one():
 
 def test_most_are_written_as_arrays(monkeypatch):
     """What lies close together never goes the slow way."""
-    monkeypatch.setattr(owners, "claim", None)
+    monkeypatch.setattr(partition_owners, "claim", None)
     key, group = TopicKey("a", "a-id"), Group("g")
     claim_all(group, [(member(n), ((key, 2 * n, 2 * n + 1, 5),)) for n in range(5, 0, -1)])
     assert group.owners[key].tolist() == [FREE, FREE, 1, 0, 2, 0, 3, 0, 4, 0, 5]

@@ -9,14 +9,14 @@ import pytest
 from conftest import GOLDEN
 
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog, read
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.state_records import records_of
 from coordinator.errors import GroupError
-from coordinator.pinned import Pinned
-from coordinator.replay import replay
-from coordinator.snapshot import records_of
-from coordinator.source import Source, position_of
-from coordinator.state import State
-from coordinator.trace import Trace
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.log_scan import Source, position_of
+from coordinator.trace.player import Trace
 
 
 def play(store, name, lines=60):

@@ -8,12 +8,12 @@ import pytest
 from coordinator_core import STABLE, UNRELEASED, UNREVOKED, Code, lists
 from twins_coordinator import FENCED, Place, held, partitions, reconciled
 
+from coordinator.core.partition_spans import TopicKey, spans_of, stamped, union
+from coordinator.core.reconcile import ALLOWED_MOVES, Aim, reconcile
+from coordinator.core.records import CurrentMember, MemberMetadata, MemberState, TopicChanged
+from coordinator.core.replay import replay
+from coordinator.core.state import State
 from coordinator.errors import GroupError, IllegalStateError
-from coordinator.reconcile import ALLOWED_MOVES, Aim, reconcile
-from coordinator.records import CurrentMember, MemberMetadata, MemberState, TopicChanged
-from coordinator.replay import replay
-from coordinator.spans import TopicKey, spans_of, stamped, union
-from coordinator.state import State
 
 UNKNOWN = MemberState.UNKNOWN
 ME, OTHER = "me", "other"
@@ -279,7 +279,7 @@ def test_a_newer_target_is_followed_from_every_state(group):
 @pytest.mark.behaviour("G-8")
 def test_one_list_of_names_is_homogeneous_and_any_regex_or_other_list_is_not(group):
     """What the assignors see: equal subscriptions are one class, however many members have them."""
-    from coordinator.target import Change, roster
+    from coordinator.core.target_builder import Change, roster
 
     def classes():
         spec = roster(group.state, group.group, Change()).spec()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from coordinator_core import INTERVAL, Code, kinds, lists
 
-from coordinator import snapshot
 from coordinator.config import Config
-from coordinator.events import Heartbeat, RegexesResolved, ResolveRegexes
-from coordinator.heartbeat import REGEX_REFRESH_MIN_MS
-from coordinator.log import MemoryLog
-from coordinator.records import (
+from coordinator.core import state_records
+from coordinator.core.events import Heartbeat, RegexesResolved, ResolveRegexes
+from coordinator.core.heartbeat import REGEX_REFRESH_MIN_MS
+from coordinator.core.records import (
     GroupMetadata,
     MemberMetadata,
     MembersAdvanced,
     RegexResolved,
     Tombstone,
 )
-from coordinator.replay import replay
-from coordinator.runner import Runner
-from coordinator.state import State
-from coordinator.topics import DictCatalog
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog
 
 REFRESH_MS = 600_000
 
@@ -214,10 +214,10 @@ def test_new_topics_are_matched_after_a_load_from_a_snapshot_too(group, when):
     if when == "before the snapshot":
         group.topics(bb=1)
     restored = State()
-    for record in snapshot.records_of(group.state):
+    for record in state_records.records_of(group.state):
         replay(restored, record)
     group.state = restored
-    group.records = list(snapshot.records_of(restored))
+    group.records = list(state_records.records_of(restored))
     assert not asked(group, 0)
     if when == "after it":
         group.topics(bb=1)

@@ -6,14 +6,14 @@ import pytest
 from coordinator_core import Code, lists
 from coordinator_shell import Shell
 
-from coordinator import runner as runner_room
+from coordinator.core.events import Heartbeat, Result
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import CurrentMember, GroupMetadata
+from coordinator.core.state import fingerprint
 from coordinator.errors import GroupError
-from coordinator.events import Heartbeat, Result
-from coordinator.log import CommitFailed, MemoryLog
-from coordinator.records import CurrentMember, GroupMetadata
-from coordinator.spans import TopicKey
-from coordinator.state import fingerprint
+from coordinator.runtime import event_processor as runner_room
 from coordinator.status import Status
+from coordinator.storage.record_log import CommitFailed, MemoryLog
 
 
 def joining(member, *names):

@@ -15,16 +15,17 @@ import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 
-from coordinator import Coordinator, targets
-from coordinator import engine as engine_module
+from coordinator import Coordinator
+from coordinator.compute import engine as engine_module
+from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig, LeaseConfig, TopicsConfig
-from coordinator.engine import LocalEngine
+from coordinator.core import target_assignment
+from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
-from coordinator.log import LogError, MemoryLog, Storage
-from coordinator.tables import BusyError
-from coordinator.topics import DictCatalog, FileCatalog
+from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
+from coordinator.storage.record_log import LogError, MemoryLog, Storage
+from coordinator.storage.table_io import BusyError
 
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
 
@@ -268,8 +269,10 @@ def join_and_wait(coordinator, member, group="g"):
 def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
     """One joins many: no time is spent on the targets that stay."""
     sizes = []
-    columns = targets._columns
-    monkeypatch.setattr(targets, "_columns", lambda some: sizes.append(len(some)) or columns(some))
+    columns = target_assignment._columns
+    monkeypatch.setattr(
+        target_assignment, "_columns", lambda some: sizes.append(len(some)) or columns(some)
+    )
     with Coordinator.open(None, topics={"a": 8}, config=DELEGATED) as coordinator:
         for number in range(9):
             join_and_wait(coordinator, f"m{number}")
@@ -328,11 +331,11 @@ def test_a_stale_target_is_installed_and_the_next_one_computed():
             )
         )
         (group,) = coordinator.consumer_group_describe("g")
-        targets = {
+        target_assignment = {
             member["member_id"]: member["target_assignment"]["topic_partitions"][0]["partitions"]
             for member in group["members"]
         }
-        assert targets == {"m1": [0, 1], "m2": [2, 3]}
+        assert target_assignment == {"m1": [0, 1], "m2": [2, 3]}
 
 
 class FailingEngine(LocalEngine):
@@ -348,7 +351,7 @@ class FailingEngine(LocalEngine):
 
 
 def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(monkeypatch, caplog):
-    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     engine = FailingEngine()
     with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})

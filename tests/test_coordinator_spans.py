@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins_coordinator import canonical, held, partitions
 
-from coordinator.records import CurrentMember, MemberMetadata
-from coordinator.replay import replay
-from coordinator.spans import (
+from coordinator.core.partition_spans import (
     TopicKey,
     epoch_of,
     minus,
@@ -21,7 +19,9 @@ from coordinator.spans import (
     union,
     within,
 )
-from coordinator.state import State
+from coordinator.core.records import CurrentMember, MemberMetadata
+from coordinator.core.replay import replay
+from coordinator.core.state import State
 
 KEYS = [TopicKey("a", "1"), TopicKey("a", "2"), TopicKey("b", "3")]
 partition_sets = st.sets(st.tuples(st.sampled_from(KEYS), st.integers(0, 9)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coordinator_core import REBALANCE, SESSION, SESSION_MS, UNREVOKED, Code, lists
 
-from coordinator.records import (
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.columns import encode
-from coordinator.digest import SEED, digest, hash_texts
-from coordinator.records import (
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
     GroupMetadata,
     MemberMetadata,
     TargetMember,
     TargetMetadata,
     Tombstone,
 )
-from coordinator.replay import read, replay
-from coordinator.rows import Seen, decode
-from coordinator.snapshot import records_of
-from coordinator.spans import TopicKey
-from coordinator.state import State, fingerprint
-from coordinator.targets import NOT_READ, Targets, WholeTarget
+from coordinator.core.replay import read, replay
+from coordinator.core.state import State, fingerprint
+from coordinator.core.state_records import records_of
+from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
+from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.record_encoder import encode
+from coordinator.storage.target_digest import SEED, digest, hash_texts
 
 A, B = TopicKey("a", "id-a"), TopicKey("b", "id-b")
 

@@ -8,11 +8,11 @@ from coordinator_shell import Shell
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
-from coordinator.records import GroupMetadata, Tombstone
-from coordinator.runner import EXPIRE
+from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
+from coordinator.core.records import GroupMetadata, Tombstone
+from coordinator.runtime.event_processor import EXPIRE
+from coordinator.runtime.timers import Deadlines
 from coordinator.status import Status
-from coordinator.timers import Deadlines
 
 
 def reasons(records):

@@ -11,12 +11,18 @@ from coordinator_core import lists
 from deltalake import write_deltalake
 
 from coordinator import Coordinator
-from coordinator import topics as topics_module
 from coordinator.config import ConfigError, parse
-from coordinator.events import SeenTopic
-from coordinator.records import GroupMetadata
-from coordinator.state import Topic
-from coordinator.topics import DeltaCatalog, DictCatalog, FileCatalog, catalog_of, topic_id_of
+from coordinator.core.events import SeenTopic
+from coordinator.core.records import GroupMetadata
+from coordinator.core.state import Topic
+from coordinator.runtime import topic_catalog as topics_module
+from coordinator.runtime.topic_catalog import (
+    DeltaCatalog,
+    DictCatalog,
+    FileCatalog,
+    catalog_of,
+    topic_id_of,
+)
 
 
 def reasons(result):

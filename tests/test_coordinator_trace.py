@@ -10,8 +10,8 @@ from conftest import GOLDEN
 from traces import comparable, compared_when_wide
 
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog
-from coordinator.trace import Trace
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.trace.player import Trace
 
 
 def is_walk(file):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.trace import ANY, OPERATIONS, Trace, TraceError, run_lines
+from coordinator.trace.player import ANY, OPERATIONS, Trace, TraceError, run_lines
 
 SETUP = [
     {"op": "config", "now": 1_000_000, "props": {"group.consumer.assignment.interval.ms": 0}},

@@ -18,20 +18,20 @@ from lives import FOO, claimed, life
 from members import AT_ONCE, Members
 
 from coordinator import Coordinator
-from coordinator.columns import encode
 from coordinator.config import Config, EngineConfig
-from coordinator.loading import replayed as loaded
-from coordinator.log import CorruptLog
-from coordinator.records import (
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MembersAdvanced,
     MemberState,
     TargetMetadata,
 )
-from coordinator.repair import commit_file
-from coordinator.snapshot import records_of
-from coordinator.table_files import TableFiles, read_table_files
+from coordinator.core.state_records import records_of
+from coordinator.storage.commit_reader import TableFiles, read_table_files
+from coordinator.storage.record_encoder import encode
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.recovery import commit_file
+from coordinator.storage.state_loader import replayed as loaded
 from coordinator.verify import verify
 
 sys.path.insert(0, str(ROOT))

@@ -11,11 +11,12 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from coordinator import Coordinator, reading_command
-from coordinator.cli import guarded
+from coordinator import Coordinator
+from coordinator.cli import inspect
+from coordinator.cli.main import guarded
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
-from coordinator.visible import VisibleFormatter, as_json, visible, visible_values
+from coordinator.printable import VisibleFormatter, as_json, visible, visible_values
 from spark_jobs import command
 
 GROUP = "g\x1b]0;owned\x07"
@@ -45,7 +46,7 @@ def store(tmp_path_factory):
 
 def run(name, *words):
     app = Typer()
-    app.command()(getattr(reading_command, name))
+    app.command()(getattr(inspect, name))
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     return done.output
@@ -61,7 +62,7 @@ def assert_harmless(text):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_terminal_is_shown_escapes(store, name, monkeypatch):
-    monkeypatch.setattr(reading_command, "_for_machines", lambda asked: asked)
+    monkeypatch.setattr(inspect, "_for_machines", lambda asked: asked)
     monkeypatch.setenv("COLUMNS", "300")
     said = run(name, *words_of(name, store))
     assert_harmless(said)
@@ -85,7 +86,7 @@ def test_json_is_exact_and_harmless_too(store, name):
 
 def test_an_error_is_one_harmless_line(store, monkeypatch, capsys):
     app = Typer()
-    app.command()(reading_command.describe)
+    app.command()(inspect.describe)
     monkeypatch.setattr(sys, "argv", ["muster", "no\x1b[2J\nsuch", "--store", str(store)])
     with pytest.raises(SystemExit):
         guarded(app)

@@ -14,12 +14,13 @@ from members import AT_ONCE, Members, wait_for
 from py4j.protocol import Py4JError
 from table_engine import rows_of, write_rows
 
-from coordinator import Coordinator, target
-from coordinator.cli import FAILURE, guarded
+from coordinator import Coordinator
+from coordinator.cli.main import FAILURE, guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.tables import BusyError
-from coordinator.target_table import path_of
-from coordinator.topics import DictCatalog
+from coordinator.core import target_builder
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.table_io import BusyError
+from coordinator.storage.target_table import path_of
 from spark_jobs.engine import _failures_in_one_line
 
 sys.path.insert(0, str(ROOT))
@@ -121,7 +122,7 @@ def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
 
 @pytest.fixture
 def engine(monkeypatch, engine):
-    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     return engine
 
 
@@ -141,7 +142,7 @@ def test_of_two_jobs_for_one_group_one_is_installed(store, engine):
         assert engine.wrote.wait(60)
         ((epoch, _),) = coordinator.group_epochs("g")
         job = engine.jobs[-1]
-        ranges = target.assign(job.roster.spec(), job.assignor, job.settings)
+        ranges = target_builder.assign(job.roster.spec(), job.assignor, job.settings)
         write_rows(store, "g", epoch, "another", rows_of(ranges, job.roster.topics))
         engine.deliver.set()
         owned = members.settle()

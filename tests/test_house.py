@@ -98,7 +98,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     for file, line in (
         ("assignors/range.py", "import random"),
         ("assignors/network_flow.py", "from assignors.plan import Plan"),
-        ("coordinator/tables.py", "import spark_jobs.job"),
+        ("coordinator/storage/table_io.py", "import spark_jobs.job"),
     ):
         with (tmp_path / file).open("a") as planted:
             planted.write(f"\n{line}\n")
@@ -107,7 +107,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     for broken in (
         "assignors.range -> random",
         "assignors.network_flow -> assignors.plan",
-        "coordinator.tables -> spark_jobs.job",
+        "coordinator.storage.table_io -> spark_jobs.job",
     ):
         assert broken in done.stdout
 

@@ -11,12 +11,13 @@ import pytest
 from conftest import ROOT
 from deltalake import CommitProperties
 
-from coordinator import delta_table, loading, membership, reconcile, replay
-from coordinator.delta_table import COMMIT_ID, Table, load
-from coordinator.log import MemoryLog
-from coordinator.records import CurrentMember
-from coordinator.runner import Runner
-from coordinator.state import Group
+from coordinator.core import member_update, reconcile, replay
+from coordinator.core.records import CurrentMember
+from coordinator.core.state import Group
+from coordinator.runtime.event_processor import Runner
+from coordinator.storage import fenced_table, state_loader
+from coordinator.storage.fenced_table import COMMIT_ID, Table, load
+from coordinator.storage.record_log import MemoryLog
 
 sys.path.insert(0, str(ROOT))
 from tests.sim import delta
@@ -28,7 +29,7 @@ FOUND = (6018,)
 """Of those that failed once: wishes for assignors that were even, and moves left to be finished."""
 IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
 IN_A_FOLDER = range(0, 100, DELTA_EVERY)
-commit, records_of = Runner._commit, loading.records_of
+commit, records_of = Runner._commit, state_loader.records_of
 
 PLANTED = {
     "partitions are given before they are revoked": (reconcile, "_owns", lambda *_: False),
@@ -36,7 +37,7 @@ PLANTED = {
         Group, "free", lambda _self, _key, first, end, _serial: iter([(first, end)])
     ),
     "what a member gives up is not released": (replay, "release", lambda *_: None),
-    "any member epoch is accepted": (membership, "_check_epoch", lambda *_: None),
+    "any member epoch is accepted": (member_update, "_check_epoch", lambda *_: None),
     "answers leave before their records are durable": (Runner, "_commit", lambda *_: True),
     "no look at the log before a steady answer": (
         Runner, "_commit", lambda self, records: commit(self, records) if records else True
@@ -44,7 +45,7 @@ PLANTED = {
     "a coordinator that lost the log still writes": (MemoryLog, "look", lambda _self: None),
     "no timers are started after a load": (Runner, "_start_timers", lambda _self: None),
     "a snapshot forgets what members hold": (
-        loading,
+        state_loader,
         "records_of",
         lambda state: (r for r in records_of(state) if not isinstance(r, CurrentMember)),
     ),
@@ -75,7 +76,7 @@ PLANTED_IN_A_FOLDER = {
     "what landed unheard is not synced": (Table, "refresh", refreshed),
     "a coordinator that lost the log still writes": (Table, "refuse_fenced", lambda *_: None),
     "commits are laid on top of others'": (delta, "transact", rebased),
-    "a torn commit is left where it is": (delta_table, "set_aside_torn", lambda *_: None),
+    "a torn commit is left where it is": (fenced_table, "set_aside_torn", lambda *_: None),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import GOLDEN, kill_when
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.tables import TableRef, read_delta, table_lock
+from coordinator.storage.table_io import TableRef, read_delta, table_lock
 
 SPEC = {
     "id": 3,

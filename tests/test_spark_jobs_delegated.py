@@ -13,15 +13,16 @@ from table_engine import TableEngine
 from test_coordinator_delegated import records
 from test_coordinator_modes import wrong
 
-from coordinator import Coordinator, target
+from coordinator import Coordinator
+from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig
-from coordinator.digest import digest
-from coordinator.engine import LocalEngine
-from coordinator.loading import write_snapshot
-from coordinator.pinned import Pinned
-from coordinator.records import TargetMetadata
-from coordinator.source import Source
-from coordinator.target_table import path_of
+from coordinator.core import target_builder
+from coordinator.core.records import TargetMetadata
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.log_scan import Source
+from coordinator.storage.state_loader import write_snapshot
+from coordinator.storage.target_digest import digest
+from coordinator.storage.target_table import path_of
 from spark_jobs.engine import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -50,7 +51,7 @@ class Compared(SparkEngine):
         self.pairs = []
 
     def _computed(self, job, run):
-        ranges = target.assign(job.roster.spec(), job.assignor, job.settings)
+        ranges = target_builder.assign(job.roster.spec(), job.assignor, job.settings)
         found = super()._computed(job, run)
         whole = found.written.whole
         members = ranges.member_ids.to_pylist()
@@ -82,7 +83,7 @@ def opened(store, engine, topics, **fields):
 def test_a_life_of_a_group_on_spark(tmp_path, engine):
     """Mixed subscriptions, regexes, static members, growing and dying topics, a snapshot between:
     whatever Spark reads from the store is what the coordinator has in memory."""
-    from coordinator.topics import DictCatalog
+    from coordinator.runtime.topic_catalog import DictCatalog
 
     catalog = DictCatalog({"a": 7, "b": 12, "c": 5})
     store = tmp_path / "store"
@@ -168,7 +169,7 @@ def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
         return counted(rows)
 
     monkeypatch.setattr(delegated, "counted", slow)
-    monkeypatch.setattr("coordinator.computing.BACKOFF_S", 0.01)
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     with opened(tmp_path, engine, {"a": 6}) as coordinator:
         members = Members(coordinator, 0.1)
         members.join("m1")

@@ -14,7 +14,7 @@ from spark_groups import ORDER, crowd
 from spark_groups import tables as tables_of
 from spark_watch import watch
 
-from coordinator.tables import read_delta, table_lock
+from coordinator.storage.table_io import read_delta, table_lock
 
 pytestmark = pytest.mark.spark
 

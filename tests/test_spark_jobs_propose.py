@@ -8,10 +8,11 @@ import threading
 import pytest
 from members import AT_ONCE, Members
 
-from coordinator import Coordinator, inbox
+from coordinator import Coordinator
+from coordinator.compute import proposal_inbox
 from coordinator.config import Config, EngineConfig
-from coordinator.delta_log import read
-from coordinator.records import TargetMetadata
+from coordinator.core.records import TargetMetadata
+from coordinator.storage.delta_log import read
 
 pytestmark = pytest.mark.spark
 CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
@@ -73,7 +74,7 @@ def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engin
     done = muster_here("assign", "--store", tmp_path, "--group", "g", "--assignor", "range")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "accepted"
-    assert inbox.waiting(tmp_path) == []
+    assert proposal_inbox.waiting(tmp_path) == []
     assert not (tmp_path / "_lease.json").exists()
     assert installed(tmp_path)[-1].assignor == "range"
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from spark_groups import ORDER, crowd, tables
 
 from assignors import GroupSpec, get_assignor
-from coordinator.tables import read_delta
+from coordinator.storage.table_io import read_delta
 from spark_jobs.jars import spark_jars
 
 CONF = ROOT / "conf"

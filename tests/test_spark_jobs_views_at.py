@@ -13,12 +13,8 @@ from stories import MINUTE, NOON, Story, alerts, billing, shipping, stored
 
 from assignors import SpecError
 from coordinator.config import Config, LogConfig
-from coordinator.delta_log import DeltaLog
-from coordinator.digest import digest
-from coordinator.history.log_reader import Reading, shown_time
-from coordinator.history.view_rows import description, rows_of
-from coordinator.log import Batch
-from coordinator.records import (
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -27,7 +23,11 @@ from coordinator.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.spans import TopicKey
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import description, rows_of
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import Batch
+from coordinator.storage.target_digest import digest
 
 pytestmark = pytest.mark.spark
 

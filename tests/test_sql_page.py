@@ -15,7 +15,7 @@ from rich.console import Console
 from test_readme import bare, folder, run
 from test_spark_jobs_views import computed_views, rows_of
 
-from coordinator.reading_tables import print_rows
+from coordinator.cli.render import print_rows
 
 pytestmark = pytest.mark.spark
 

@@ -19,8 +19,8 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.wire.access import Reread
 from coordinator.wire.codec import Api
+from coordinator.wire.listener import check, parse_address
 from coordinator.wire.sasl import Users, Verifier
-from coordinator.wire.serving import check, parse_address
 
 __all__ = ["loop"]
 

@@ -14,13 +14,13 @@ from acl_cases import ACLS, BEAT, GROUPS, TOPICS, cases, facts
 from conftest import ROOT
 from wire_side import Side
 
-from coordinator.acls import parse_acls
-from coordinator.topics import topic_id_of
+from coordinator.runtime.topic_catalog import topic_id_of
+from coordinator.wire.acls import parse_acls
+from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.authorization import RULES
-from coordinator.wire.calls import uuid_of
+from coordinator.wire.call import uuid_of
 from coordinator.wire.codec import VERSIONS, Api
-from coordinator.wire.reading import WireError
-from coordinator.wire.requests import HANDLERS
+from coordinator.wire.decoder import WireError
 
 GOLDEN = ROOT / "tests/golden/acls/kafka-4.4.0.jsonl"
 IDS = {name: uuid_of(topic_id_of(name)) for name in TOPICS} | {"nowhere": uuid.UUID(int=99)}

@@ -16,9 +16,9 @@ from wire_side import (
 )
 
 from coordinator.errors import ErrorCode
+from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.codec import VERSIONS, Api
-from coordinator.wire.reading import WireError
-from coordinator.wire.requests import HANDLERS
+from coordinator.wire.decoder import WireError
 
 __all__ = ["side"]
 

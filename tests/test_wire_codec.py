@@ -21,10 +21,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from wire_client import read_response, request_frame
 
-from coordinator.events import HeartbeatResponse
+from coordinator.core.events import HeartbeatResponse
+from coordinator.wire.apis.heartbeat_api import _values
 from coordinator.wire.codec import VERSIONS, Api, Request, decode, encode, steady_frame
-from coordinator.wire.heartbeats import _values
-from coordinator.wire.reading import WireError
+from coordinator.wire.decoder import WireError
 
 NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 

@@ -19,7 +19,8 @@ from test_coordinator_modes import umask, wrong
 from test_coordinator_progress import terminal
 from wire_client import Client
 
-from coordinator import Coordinator, progress, serve_command
+from coordinator import Coordinator, progress
+from coordinator.cli import serve
 from coordinator.config import Config, ServerConfig
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
@@ -148,7 +149,7 @@ def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
         said.append((line, progress._display))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(serve_command.typer, "echo", served)
+    monkeypatch.setattr(serve.typer, "echo", served)
     switch, handlers = sys.getswitchinterval(), {n: signal.getsignal(n) for n in SIGNALS}
     holder = Coordinator.open(store)
     with terminal() as seen, ThreadPoolExecutor(1) as pool:
@@ -162,7 +163,7 @@ def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
 
         watched = pool.submit(watch)
         try:
-            serve_command._serve(config, store, None, "wait")
+            serve._serve(config, store, None, "wait")
         finally:
             sys.setswitchinterval(switch)
             gc.unfreeze()

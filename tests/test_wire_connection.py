@@ -11,7 +11,7 @@ from wire_client import read_response, request_frame
 
 from coordinator.wire.codec import Api, encode
 from coordinator.wire.connection import Connection
-from coordinator.wire.reading import WireError
+from coordinator.wire.decoder import WireError
 
 MOST, IN_FLIGHT = 1_000, 4
 

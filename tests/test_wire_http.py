@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from test_wire_access import certificates, tls_of
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.wire import http
-from coordinator.wire.http import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Pages
+from coordinator.http import pages
+from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Pages
 
 __all__ = ["certificates"]
 ANYWHERE = "0.0.0.0:0"
@@ -57,7 +57,7 @@ def get(pages, path, login=None, **more):
 
 
 def test_half_requests_take_neither_threads_nor_the_place_of_probes(monkeypatch):
-    monkeypatch.setattr(http, "HEAD_S", 1.0)
+    monkeypatch.setattr(pages, "HEAD_S", 1.0)
     with pages_of() as pages, contextlib.ExitStack() as closing:
         assert get(pages, "/healthz")[0] == 200
         before = threading.active_count()

@@ -18,11 +18,11 @@ from wire_client import Client, read_response, request_frame, take_frame
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.events import Describe
+from coordinator.core.events import Describe
 from coordinator.wire import acceptor
 from coordinator.wire.codec import READ_AT_ONCE, Api
+from coordinator.wire.listener import check
 from coordinator.wire.sasl import Verifier
-from coordinator.wire.serving import check
 
 __all__ = ["certificates", "loop"]
 

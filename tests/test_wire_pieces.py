@@ -6,13 +6,13 @@ import pytest
 from wire_client import request_frame
 from wire_side import Side
 
-from coordinator.acls import parse_acls
-from coordinator.events import OffsetCommit
+from coordinator.core.events import OffsetCommit
 from coordinator.status import Status
+from coordinator.wire.acls import parse_acls
+from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.codec import Api, decode, read_body
 from coordinator.wire.pieces import LISTED_PIECE, LISTS, PIECE, pieces_of
-from coordinator.wire.requests import frame_of
 
 COUNT = 2 * PIECE + 50
 SOME = """

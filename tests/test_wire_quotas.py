@@ -11,8 +11,8 @@ from wire_client import Client, read_response, request_frame, take_frame
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, QuotasConfig, ServerConfig, parse
+from coordinator.core.events import ConfigureGroup, Heartbeat, OffsetCommit
 from coordinator.errors import GroupError
-from coordinator.events import ConfigureGroup, Heartbeat, OffsetCommit
 from coordinator.wire.codec import Api
 from coordinator.wire.quotas import BURST_S, CLIENTS_MAX, THROTTLE_S_MAX, Quotas
 

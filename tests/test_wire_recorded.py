@@ -15,8 +15,8 @@ from conftest import ROOT
 from test_wire_server import served, until
 from wire_client import Client, read_response, take_frame
 
-from coordinator.topics import topic_id_of
-from coordinator.wire.calls import uuid_of
+from coordinator.runtime.topic_catalog import topic_id_of
+from coordinator.wire.call import uuid_of
 from coordinator.wire.codec import Api
 
 LINES = (ROOT / "tests/golden/wire/kafka-4.4.0.jsonl").read_text().splitlines()

@@ -6,8 +6,8 @@ import pytest
 from wire_side import CLICKS, HEARTBEAT, NONE, UNKNOWN_TOPIC_ID, UNSUPPORTED_VERSION, side
 
 from coordinator.errors import ErrorCode
-from coordinator.topics import topic_id_of
-from coordinator.wire.calls import id_of, uuid_of
+from coordinator.runtime.topic_catalog import topic_id_of
+from coordinator.wire.call import id_of, uuid_of
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
 
@@ -120,7 +120,7 @@ def test_who_lost_an_answer_with_its_connection_is_told_again(side):
 
 def test_a_conversation_of_very_many_members_remembers_some(side, monkeypatch):
     """Those that ended without a word are not known to have ended."""
-    monkeypatch.setattr("coordinator.wire.heartbeats.TOLD_MAX", 3)
+    monkeypatch.setattr("coordinator.wire.apis.heartbeat_api.TOLD_MAX", 3)
     epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
     assert len(side.connection._told) == 3
     assert side.beat("m0", epochs["m0"]).assignment is not None

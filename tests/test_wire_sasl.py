@@ -12,7 +12,7 @@ from wire_client import read_response, request_frame
 from coordinator.config import ConfigError
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
-from coordinator.wire.reading import WireError
+from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import HASHES, MECHANISMS, Login, Scram, Users, Verifier
 from coordinator.wire.session import subject_of
 

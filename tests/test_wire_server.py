@@ -19,8 +19,8 @@ from wire_client import Client, read_response, request_frame, take_frame
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
+from coordinator.http.pages import Pages
 from coordinator.wire.codec import Api
-from coordinator.wire.http import Pages
 
 WORDS = {"include_topic_authorized_operations": False}
 
@@ -38,7 +38,7 @@ def served(topics=None, **server):
 def loop(request, monkeypatch):
     """Both event loops."""
     if request.param == "asyncio":
-        monkeypatch.setattr("coordinator.wire.serving.find_spec", lambda _: None)
+        monkeypatch.setattr("coordinator.wire.listener.find_spec", lambda _: None)
 
 
 def count(coordinator, name, **labels):

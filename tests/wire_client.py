@@ -12,7 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from coordinator.wire.codec import Api
-from coordinator.wire.reading import shape_of
+from coordinator.wire.decoder import shape_of
 
 PATIENCE_S = 20.0
 

@@ -9,14 +9,14 @@ from wire_client import read_response, request_frame
 
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
-from coordinator.log import MemoryLog, Storage
-from coordinator.runner import Runner
-from coordinator.topics import DictCatalog, topic_id_of
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
+from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
-from coordinator.wire.calls import Cluster, uuid_of
+from coordinator.wire.call import Cluster, uuid_of
 from coordinator.wire.codec import Api, read_body
 from coordinator.wire.connection import Connection
-from coordinator.wire.requests import frame_of
 
 HEARTBEAT = Api.CONSUMER_GROUP_HEARTBEAT
 NONE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 0, 3, 35, 100

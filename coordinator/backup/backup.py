@@ -12,10 +12,10 @@ from coordinator.backup.copying import Copy
 from coordinator.backup.destination import new_store
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
-from coordinator.disk import Disk
 from coordinator.history.log_reader import shown_time
 from coordinator.progress import task
-from coordinator.store_marks import BACKUP, INCOMPLETE, Backup, FileSum, refuse_copy, sum_of
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.store_marks import BACKUP, INCOMPLETE, Backup, FileSum, refuse_copy, sum_of
 from coordinator.verify.store import open_store, verify_tables
 
 

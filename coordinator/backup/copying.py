@@ -19,18 +19,18 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from coordinator.backup.destination import copy_file
-from coordinator.columns import SCHEMA
-from coordinator.delta_table import APP, Table, transact
-from coordinator.disk import Disk
-from coordinator.failures import one_line
-from coordinator.log import CommitFailed, CorruptLog, NoLog
-from coordinator.parts import SNAPSHOT, write_part
+from coordinator.core.records import TargetMetadata
+from coordinator.error_text import one_line
 from coordinator.progress import task
-from coordinator.records import TargetMetadata
-from coordinator.repair import RESTORE
-from coordinator.snapshots import SNAPSHOT_SCHEMA
-from coordinator.store_marks import FileSum
-from coordinator.table_files import DataFile, TableFiles, read_table_files
+from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
+from coordinator.storage.data_files import SNAPSHOT, write_part
+from coordinator.storage.fenced_table import APP, Table, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
+from coordinator.storage.recovery import RESTORE
+from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
+from coordinator.storage.store_marks import FileSum
 from coordinator.verify.data_files import Numbered, in_order
 
 TRIES = 10

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.config import ConfigError
-from coordinator.delta_log import folder_of
-from coordinator.disk import Disk
-from coordinator.log import CommitFailed, CorruptLog
-from coordinator.store_marks import INCOMPLETE, FileSum
-from coordinator.store_modes import disk_of
+from coordinator.storage.delta_log import folder_of
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.storage.store_marks import INCOMPLETE, FileSum
+from coordinator.storage.store_modes import disk_of
 
 CHUNK = 1 << 20
 

@@ -11,11 +11,11 @@ from coordinator.backup.copying import Copy
 from coordinator.backup.destination import new_store
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
-from coordinator.delta_log import DeltaLog
 from coordinator.history.log_reader import AsOf, Reading, parse_as_of, shown_time
-from coordinator.log import CorruptLog
-from coordinator.store_marks import read_backup
-from coordinator.table_files import read_table_files
+from coordinator.storage.commit_reader import read_table_files
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.store_marks import read_backup
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import in_order
 from coordinator.verify.store import open_store, verify_tables

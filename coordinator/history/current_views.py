@@ -13,6 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
+from coordinator.core.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    OffsetCommitted,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import (
     codes,
     flattened,
@@ -26,20 +39,7 @@ from coordinator.history.keyed_rows import (
     whole,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.records import (
-    CurrentMember,
-    GroupMetadata,
-    MemberMetadata,
-    MembersAdvanced,
-    MemberState,
-    OffsetCommitted,
-    RegexResolved,
-    TargetMember,
-    TargetMetadata,
-    TopicChanged,
-)
-from coordinator.state import GroupState
-from coordinator.target_table import checked_rows
+from coordinator.storage.target_table import checked_rows
 
 KEY = ("kind", "tombstone", "group_id", "member_id")
 NAMES = "subscribed_topic_names"

@@ -13,6 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
+from coordinator.core.records import (
+    GroupMetadata,
+    MemberMetadata,
+    RegexResolved,
+    TargetMetadata,
+    TopicChanged,
+)
 from coordinator.history.keyed_rows import (
     Timeline,
     changes,
@@ -27,13 +34,6 @@ from coordinator.history.keyed_rows import (
     whole,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.records import (
-    GroupMetadata,
-    MemberMetadata,
-    RegexResolved,
-    TargetMetadata,
-    TopicChanged,
-)
 
 SUBSCRIBED_ANEW = "subscription changed"
 """The reason that lies with the epoch's member: what it gives up then, it gives up for that."""

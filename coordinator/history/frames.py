@@ -16,15 +16,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.columns import SCHEMA
-from coordinator.failures import one_line
+from coordinator.core.records import KINDS, PARTITION_METADATA, Audited
+from coordinator.error_text import one_line
 from coordinator.history import current_views, epoch_views, ownership_view
 from coordinator.history.keyed_rows import whole
 from coordinator.history.log_reader import AsOf, Reading
 from coordinator.history.log_rows import LogRows
-from coordinator.log import CLAIM, LogError
-from coordinator.records import KINDS, PARTITION_METADATA, Audited
-from coordinator.target_table import COLUMNS, path_of
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CLAIM, LogError
+from coordinator.storage.target_table import COLUMNS, path_of
 
 
 def frame(

@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assignors import SpecError
-from coordinator.delta_log import table
-from coordinator.delta_table import Table, transact
-from coordinator.disk import Disk
-from coordinator.log import Batch, CorruptLog, LogError, NoLog
-from coordinator.parts import Part, parts_of, read_parts
-from coordinator.records import Record
-from coordinator.replay import read, replay
-from coordinator.rows import Seen, decode
-from coordinator.snapshots import read_snapshot
-from coordinator.state import Group, State
-from coordinator.target_table import load
-from coordinator.targets import NOT_READ
+from coordinator.core.records import Record
+from coordinator.core.replay import read, replay
+from coordinator.core.state import Group, State
+from coordinator.core.target_assignment import NOT_READ
+from coordinator.storage.data_files import Part, parts_of, read_parts
+from coordinator.storage.delta_log import table
+from coordinator.storage.fenced_table import Table, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
+from coordinator.storage.snapshot_table import read_snapshot
+from coordinator.storage.target_table import load
 
 logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)

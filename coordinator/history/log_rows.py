@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assignors import SpecError
-from coordinator.columns import SCHEMA
+from coordinator.core.records import TopicChanged
 from coordinator.history.log_reader import Reading
-from coordinator.log import CorruptLog
-from coordinator.parts import AS_TEXT_ONCE
-from coordinator.records import TopicChanged
-from coordinator.source import Source
+from coordinator.storage.data_files import AS_TEXT_ONCE
+from coordinator.storage.log_scan import Source
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CorruptLog
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression

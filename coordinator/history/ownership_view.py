@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.events import JOIN
+from coordinator.core.events import JOIN
+from coordinator.core.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
 from coordinator.history import epoch_views
 from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, Causes
 from coordinator.history.keyed_rows import (
@@ -41,7 +42,6 @@ from coordinator.history.keyed_rows import (
     whole,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
 
 STATIC_RETURN = "static member returned"
 KINDS = (*epoch_views.KINDS, CurrentMember)

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.config import Config
-from coordinator.events import Describe
-from coordinator.groups import describe
+from coordinator.core.events import Describe
+from coordinator.core.group_admin import describe
+from coordinator.core.partition_spans import Spans, TopicKey, plain, stamped
+from coordinator.core.state import GroupState, State
 from coordinator.history.frames import read
 from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.log_rows import LogRows
 from coordinator.history.ownership_view import STATIC_RETURN
-from coordinator.spans import Spans, TopicKey, plain, stamped
-from coordinator.state import GroupState, State
 
 Row = dict[str, Any]
 WHO = ("member_id", "instance_id", "client_id", "client_host")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from coordinator.log import CorruptLog
 from coordinator.progress import task
-from coordinator.store_marks import read_backup, sum_of
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.store_marks import read_backup, sum_of
 
 
 def check_sums(store: str, among: str = "") -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 
-from coordinator.log import CorruptLog
-from coordinator.repair import (
+from coordinator.storage.commit_reader import read_checkpoint, read_commit
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.recovery import (
     CHECKPOINT_FILE,
     COMMIT_FILE,
     LAST_CHECKPOINT,
     RESTORE,
     log_folder,
 )
-from coordinator.table_files import read_checkpoint, read_commit
 
 REMEDY = f"remove it while no coordinator runs, its table can be read without; or {RESTORE}"
 LOOKS_MAX = 3

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from coordinator.log import CorruptLog
-from coordinator.records import Record
-from coordinator.repair import RESTORE
-from coordinator.rows import Seen, decode
+from coordinator.core.records import Record
+from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.recovery import RESTORE
 
 
 def records(rows: pa.Table, path: str) -> list[Record | None]:

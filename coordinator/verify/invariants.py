@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.records import (
+from coordinator.core.partition_spans import Holding, TopicKey
+from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -22,7 +23,6 @@ from coordinator.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.spans import Holding, TopicKey
 
 NOBODY = -1
 BEFORE_ALL = -1

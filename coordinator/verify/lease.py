@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from coordinator.lease import Holder
-from coordinator.log import CorruptLog
+from coordinator.storage.lease import Holder
+from coordinator.storage.record_log import CorruptLog
 
 AHEAD_MAX_MS = 86_400_000
 """No lease lives for a day; a clock may be some hours wrong."""

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.columns import COLUMNS, FIELDS, NAME_COLUMN, SCHEMA
-from coordinator.log import CLAIM, CorruptLog
-from coordinator.records import KINDS, Tombstone
-from coordinator.repair import RESTORE
+from coordinator.core.records import KINDS, Tombstone
+from coordinator.storage.record_encoder import COLUMNS, FIELDS, NAME_COLUMN, SCHEMA
+from coordinator.storage.record_log import CLAIM, CorruptLog
+from coordinator.storage.recovery import RESTORE
 
 Longs: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coordinator.log import CorruptLog, NoLog
-from coordinator.parts import SNAPSHOT
+from coordinator.core.state import State
+from coordinator.core.state_records import records_of
 from coordinator.progress import task
-from coordinator.snapshot import records_of
-from coordinator.state import State
-from coordinator.table_files import TableFiles, read_table_files
+from coordinator.storage.commit_reader import TableFiles, read_table_files
+from coordinator.storage.data_files import SNAPSHOT
+from coordinator.storage.record_log import CorruptLog, NoLog
 from coordinator.verify.data_files import Numbered, in_order, read_pieces
 from coordinator.verify.decoding import records
 from coordinator.verify.digests import Digest

@@ -11,21 +11,21 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.clock import wall_ms
-from coordinator.columns import SCHEMA
 from coordinator.config import ConfigError
-from coordinator.delta_log import folder_of
-from coordinator.delta_table import APP, FORMAT, FORMAT_PROPERTY
+from coordinator.core.records import Record, TargetMetadata
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.error_text import one_line
 from coordinator.errors import IllegalStateError
-from coordinator.failures import one_line
-from coordinator.log import CorruptLog, NewerLog, NoLog
-from coordinator.parts import parts_of
 from coordinator.progress import task
-from coordinator.records import Record, TargetMetadata
-from coordinator.repair import RESTORE
-from coordinator.replay import replay
-from coordinator.state import State
-from coordinator.store_marks import refuse_incomplete
-from coordinator.table_files import TableFiles, read_table_files
+from coordinator.storage.commit_reader import TableFiles, read_table_files
+from coordinator.storage.data_files import parts_of
+from coordinator.storage.delta_log import folder_of
+from coordinator.storage.fenced_table import APP, FORMAT, FORMAT_PROPERTY
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
+from coordinator.storage.recovery import RESTORE
+from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import Numbered, in_order, read_pieces

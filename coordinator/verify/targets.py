@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator import target_table
-from coordinator.digest import digest
-from coordinator.log import CorruptLog, LostTarget, NoLog
+from coordinator.core.records import TargetMetadata
+from coordinator.core.state import State
 from coordinator.progress import task
-from coordinator.records import TargetMetadata
-from coordinator.repair import RESTORE
-from coordinator.state import State
-from coordinator.table_files import DataFile, TableFiles, read_table_files
+from coordinator.storage import target_table
+from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
+from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog
+from coordinator.storage.recovery import RESTORE
+from coordinator.storage.target_digest import digest
 from coordinator.verify.data_files import read_pieces
 
 ROWS = ("member_id", "topic_id", "first_partition", "partition_count")

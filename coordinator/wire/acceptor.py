@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from coordinator.acls import normal_host
 from coordinator.config import ServerConfig
+from coordinator.wire.acls import normal_host
 
 BACKLOG = 4096
 PAUSE_S = 0.5

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from coordinator.acls import Acls, parse_acls
 from coordinator.config import ConfigError, ServerConfig
+from coordinator.wire.acls import Acls, parse_acls
 from coordinator.wire.sasl import MECHANISMS, Login, Users, check_iterations
 
 logger = logging.getLogger("muster.wire")

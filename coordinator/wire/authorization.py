@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from coordinator.acls import CLUSTER, OPERATIONS, Operation, Resource
-from coordinator.errors import ErrorCode
-from coordinator.events import (
+from coordinator.core.events import (
     AlterConfig,
     Caller,
     ConfigureGroup,
@@ -21,12 +19,16 @@ from coordinator.events import (
     Event,
     OffsetDelete,
 )
-from coordinator.runner import Answer
-from coordinator.state import TopicView
-from coordinator.wire.admin import HANDLERS as ADMIN
-from coordinator.wire.calls import Call, Cluster, ready
-from coordinator.wire.cluster import GROUP_KEY
+from coordinator.core.state import TopicView
+from coordinator.errors import ErrorCode
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
+from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
+from coordinator.wire.apis.cluster_apis import GROUP_KEY
+from coordinator.wire.apis.group_apis import HANDLERS
+from coordinator.wire.call import Call, Cluster, ready
 from coordinator.wire.codec import Api, Request, Values
+from coordinator.wire.decoder import WireError
 from coordinator.wire.each import (
     Each,
     May,
@@ -44,8 +46,6 @@ from coordinator.wire.each import (
     topic_named,
     topic_of,
 )
-from coordinator.wire.reading import WireError
-from coordinator.wire.requests import HANDLERS
 
 TOP_LEVEL_ERROR_SINCE = 2
 """Of OffsetFetch; before, each partition had the group's error."""

@@ -17,11 +17,11 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 
-from coordinator.acls import Acls
-from coordinator.events import Heartbeat, HeartbeatResponse
-from coordinator.wire.reading import Body, Reader, WireError, entity_reader, read_whole, shape_of
+from coordinator.core.events import Heartbeat, HeartbeatResponse
+from coordinator.wire.acls import Acls
+from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, read_whole, shape_of
+from coordinator.wire.encoder import EntityWriter, Values, Written, WrittenList, entity_writer
 from coordinator.wire.session import Session
-from coordinator.wire.writing import EntityWriter, Values, Written, WrittenList, entity_writer
 
 __all__ = [
     "VERSIONS",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
-from coordinator.wire.reading import WireError
+from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import Session, principal_of
 

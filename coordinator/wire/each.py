@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.acls import CLUSTER, Acls, Operation, Resource, ResourceType
 from coordinator.errors import ErrorCode
-from coordinator.runner import Answer
-from coordinator.wire.calls import Call, Cluster, id_of, ready
-from coordinator.wire.cluster import GROUP_KEY, NOBODY
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
+from coordinator.wire.apis.cluster_apis import GROUP_KEY, NOBODY
+from coordinator.wire.apis.config_apis import GROUP, TOPIC
+from coordinator.wire.apis.group_apis import HANDLERS
+from coordinator.wire.call import Call, Cluster, id_of, ready
 from coordinator.wire.codec import Request, Values
-from coordinator.wire.configs import GROUP, TOPIC
-from coordinator.wire.requests import HANDLERS
 from coordinator.wire.session import Session
 
 REFUSALS = {

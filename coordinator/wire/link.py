@@ -7,10 +7,10 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from coordinator.wire.acceptor import Place
-from coordinator.wire.calls import Call
+from coordinator.wire.call import Call
 from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.decoder import WireError
 from coordinator.wire.pieces import Pieces
-from coordinator.wire.reading import WireError
 from coordinator.wire.session import subject_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from coordinator.core.events import Event, ListGroupIds
 from coordinator.errors import GroupError
-from coordinator.events import Event, ListGroupIds
-from coordinator.runner import Answer
-from coordinator.wire.calls import Call
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.call import Call
 from coordinator.wire.codec import Api, Request, Values, WrittenList, encode, write_parts
 
 PIECE, LISTED_PIECE = 100, 1_000

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.acls import Operation, Resource, ResourceType
-from coordinator.audit import DENIED, LOGIN_FAILED, cut, done
-from coordinator.events import Caller
-from coordinator.records import Audited
+from coordinator.core.audit import DENIED, LOGIN_FAILED, cut, done
+from coordinator.core.events import Caller
+from coordinator.core.records import Audited
+from coordinator.wire.acls import Operation, Resource, ResourceType
 from coordinator.wire.session import Session
 
 DIFFERENT_MAX = 20

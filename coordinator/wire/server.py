@@ -16,12 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
-from coordinator.events import Audit, Event
-from coordinator.metrics import Metrics
-from coordinator.runner import Answer
+from coordinator.core.events import Audit, Event
+from coordinator.runtime.event_processor import Answer
+from coordinator.runtime.metrics import Metrics
 from coordinator.wire.acceptor import Acceptor
+from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
-from coordinator.wire.calls import Call, Cluster
+from coordinator.wire.call import Call, Cluster
 from coordinator.wire.clients import Clients
 from coordinator.wire.codec import Request, read_body
 from coordinator.wire.connection import Asked, Connection
@@ -29,7 +30,6 @@ from coordinator.wire.link import Link
 from coordinator.wire.pieces import Pieces, pieces_of
 from coordinator.wire.quotas import Quotas
 from coordinator.wire.refusals import Refusals
-from coordinator.wire.requests import frame_of
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import ANONYMOUS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coordinator.acls import Acls, Operation, Resource
+from coordinator.wire.acls import Acls, Operation, Resource
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that shows neither a login nor a certificate."""

@@ -17,7 +17,7 @@ from output import SCHEMA
 import spark_jobs
 from coordinator import Coordinator
 from coordinator.config import parse
-from coordinator.topics import FileCatalog
+from coordinator.runtime.topic_catalog import FileCatalog
 from spark_jobs.session import spark_session
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from coordinator import Coordinator
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog
-from coordinator.events import Heartbeat
-from coordinator.lease import Lease
-from coordinator.loading import write_snapshot
-from coordinator.log import LogError
-from coordinator.runner import Runner
-from coordinator.state import fingerprint
-from coordinator.topics import DictCatalog
+from coordinator.core.events import Heartbeat
+from coordinator.core.state import fingerprint
+from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.lease import Lease
+from coordinator.storage.record_log import LogError
+from coordinator.storage.state_loader import write_snapshot
 
 from .crowd import Broken
 from .node import LARGE, SMALL

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import EngineConfig
+from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode
-from coordinator.events import Heartbeat
 from coordinator.kafka_config import kafka_config
-from coordinator.target_table import path_of
+from coordinator.storage.target_table import path_of
 from tests.members import wait_for
 
 from . import driver

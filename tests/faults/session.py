@@ -21,11 +21,11 @@ from prometheus_client import generate_latest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.delta_log import read
-from coordinator.pinned import Pinned
-from coordinator.records import TargetMetadata
-from coordinator.source import Source
-from coordinator.target_table import path_of
+from coordinator.core.records import TargetMetadata
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.delta_log import read
+from coordinator.storage.log_scan import Source
+from coordinator.storage.target_table import path_of
 from tests.members import Members, wait_for
 
 from . import drivers

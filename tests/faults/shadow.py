@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from coordinator import target_table
-from coordinator.delta_log import read
-from coordinator.replay import read as load
-from coordinator.replay import replay
-from coordinator.state import State
-from coordinator.targets import NOT_READ
+from coordinator.core.replay import read as load
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.target_assignment import NOT_READ
+from coordinator.storage import target_table
+from coordinator.storage.delta_log import read
 from tests import invariants
 
 

@@ -10,12 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.api import HeartbeatAnswer
-from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Heartbeat, Result
-from coordinator.kafka_config import group_value
-from coordinator.log import Batch
-from coordinator.records import (
+from coordinator.core.events import Heartbeat, Result
+from coordinator.core.partition_spans import Holding
+from coordinator.core.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
@@ -25,11 +22,14 @@ from coordinator.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.replay import replay
-from coordinator.runner import Answer
-from coordinator.spans import Holding
-from coordinator.state import Group, State, fingerprint
+from coordinator.core.replay import replay
+from coordinator.core.state import Group, State, fingerprint
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import group_value
+from coordinator.runtime.event_processor import Answer
+from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.status import Status
+from coordinator.storage.record_log import Batch
 
 from .client import Member, Partition
 

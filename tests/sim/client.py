@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from coordinator.api import HeartbeatAnswer, heartbeat_answer
+from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Heartbeat, OffsetCommit
+from coordinator.core.partition_spans import TopicKey
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Heartbeat, OffsetCommit
-from coordinator.runner import Answer
-from coordinator.spans import TopicKey
+from coordinator.runtime.event_processor import Answer
+from coordinator.runtime.responses import HeartbeatAnswer, heartbeat_answer
 
 from .network import Request
 

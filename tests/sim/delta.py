@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from coordinator import housekeeping
 from coordinator.config import LogConfig
-from coordinator.delta_log import DeltaLog
-from coordinator.delta_table import Action, Transact, transact
-from coordinator.disk import Disk
-from coordinator.log import Batch
-from coordinator.repair import commit_file, log_folder
-from coordinator.rows import Seen, batches
+from coordinator.storage import maintenance
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.fenced_table import Action, Transact, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_decoder import Seen, batches
+from coordinator.storage.record_log import Batch
+from coordinator.storage.recovery import commit_file, log_folder
 
 from .chance import Chance
 from .logs import LogFaults
@@ -121,7 +121,7 @@ class DeltaStore:
         self._durable = self._read = -1
         self._cuts = 0
         # What a checkpoint holds may go at once: no reader of a simulation takes its time.
-        self._kept_s, housekeeping.COMMITS_KEPT_S = housekeeping.COMMITS_KEPT_S, 0.0
+        self._kept_s, maintenance.COMMITS_KEPT_S = maintenance.COMMITS_KEPT_S, 0.0
 
     def open(self, node: Node) -> FaultyDeltaLog:
         """Return the log of a coordinator that starts."""
@@ -179,5 +179,5 @@ class DeltaStore:
 
     def close(self) -> None:
         """Remove the folder."""
-        housekeeping.COMMITS_KEPT_S = self._kept_s
+        maintenance.COMMITS_KEPT_S = self._kept_s
         shutil.rmtree(self.folder)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import re2
 
-from coordinator.events import SeenTopic
-from coordinator.spans import TopicKey
-from coordinator.state import Group, GroupState
+from coordinator.core.events import SeenTopic
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.state import Group, GroupState
 
 from .balance import broken_promises
 from .checkers import held

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from assignors import GroupSpec, get_assignor
+from coordinator.core.events import Install, Prepare
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.events import Install, Prepare
-from coordinator.runner import Answer
+from coordinator.runtime.event_processor import Answer
 
 if TYPE_CHECKING:
     from .node import Node

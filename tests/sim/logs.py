@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.log import Batch, CorruptLog, MemoryLog, Storage
+from coordinator.storage.record_log import Batch, CorruptLog, MemoryLog, Storage
 
 if TYPE_CHECKING:
     from .node import Node

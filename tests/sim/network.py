@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coordinator.events import Event
-from coordinator.runner import Answer
+from coordinator.core.events import Event
+from coordinator.runtime.event_processor import Answer
 
 if TYPE_CHECKING:
     from .client import Member

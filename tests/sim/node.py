@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coordinator.engine import compute
-from coordinator.errors import GroupError
-from coordinator.events import (
+from coordinator.compute.engine import compute
+from coordinator.core.events import (
     ComputeTarget,
     Event,
     ResolveRegexes,
@@ -16,10 +15,11 @@ from coordinator.events import (
     TargetComputed,
     TargetFailed,
 )
-from coordinator.log import LogError
-from coordinator.metrics import Metrics
-from coordinator.runner import Answer, Runner
+from coordinator.errors import GroupError
+from coordinator.runtime.event_processor import Answer, Runner
+from coordinator.runtime.metrics import Metrics
 from coordinator.status import Status
+from coordinator.storage.record_log import LogError
 
 from .clock import WallClock
 from .logs import Crash, LogFaults

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from coordinator import owners
+from coordinator.core import partition_owners
 
 from .chance import Chance, Key
 from .checkers import Violation
@@ -46,7 +46,7 @@ def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
     world = World(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
     violation = None
     try:
-        with patch.object(owners, "MANY", 1):  # loads as of a large group
+        with patch.object(partition_owners, "MANY", 1):  # loads as of a large group
             world.run()
     except Violation as found:
         violation = str(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from coordinator.events import (
+from coordinator.core.events import (
     ConfigureGroup,
     DeleteGroup,
     Describe,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from coordinator.events import ConfigureGroup, DeleteGroup, Describe, ListGroups, SeenTopic
+from coordinator.core.events import ConfigureGroup, DeleteGroup, Describe, ListGroups, SeenTopic
 
 if TYPE_CHECKING:
     from .world import World

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.loading import write_snapshot
-from coordinator.log import LogError
-from coordinator.snapshot import records_of
+from coordinator.core.state_records import records_of
+from coordinator.storage.record_log import LogError
+from coordinator.storage.state_loader import write_snapshot
 
 from .logs import Crash
 from .node import Node

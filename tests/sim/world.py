@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.events import ConfigureGroup, Event
+from coordinator.core.events import ConfigureGroup, Event
 from coordinator.kafka_config import kafka_config
-from coordinator.log import Batch, LogError, RecordLog
-from coordinator.runner import Answer
-from coordinator.topics import DictCatalog
+from coordinator.runtime.event_processor import Answer
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import Batch, LogError, RecordLog
 
 from .actions import Actions
 from .chance import Chance

@@ -1,0 +1,32 @@
+"""`muster compact`: pack a store's log, and drop whole targets that are past the retention."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator import progress
+from coordinator.cli.main import load_config
+
+
+def compact(
+    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
+) -> None:
+    """Pack the log of a store, and drop targets that history does not need any more.
+
+    A live coordinator is asked to pack its log; without one this process does. No row of the log is
+    deleted. Prints one line of JSON.
+    """
+    settings = load_config(config)
+    # What reads a store is imported where it is used: every other command would wait for it.
+    from coordinator.clock import wall_ms  # noqa: PLC0415
+    from coordinator.storage.compaction import compact as compacted  # noqa: PLC0415
+
+    with progress.shown("compacting"):
+        done = compacted(store, settings, wall_ms())
+    typer.echo(json.dumps(asdict(done)))

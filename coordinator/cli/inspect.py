@@ -1,0 +1,133 @@
+"""`muster groups`, `describe`, `history`, `explain`: what a store says, without a JVM.
+
+People at a terminal get tables, machines (`--json`, or no terminal) JSON, one object a line: rows
+of the SQL view that says the same; `describe` is Kafka's ConsumerGroupDescribe.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assignors import SpecError
+from coordinator import progress
+from coordinator.cli import render
+from coordinator.cli.main import load_config
+from coordinator.cli.terminal import Terminal
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import description, explained, rows_of
+from coordinator.printable import as_json, visible
+from coordinator.storage.record_log import LostTarget
+from coordinator.trace.kafka_json import camel
+
+Group = Annotated[str, typer.Argument(help="The group's id.")]
+Store = Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="now"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+
+
+def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
+    """List the groups: their states, epochs and sizes."""
+    with progress.shown("reading the groups"):
+        rows = rows_of(Reading(store, as_of), "groups")
+    if _for_machines(json_):
+        _print_json(rows)
+    else:
+        render.print_groups(Terminal(), rows)
+
+
+def describe(
+    group: Group,
+    store: Store,
+    as_of: AsOf = None,
+    json_: Json = False,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+) -> None:
+    """Describe a group: its members, what they own and are to own, its offsets."""
+    reading = Reading(store, as_of)
+    with progress.shown("reading the group"):
+        state = reading.state()
+        if group in state.groups:
+            try:
+                reading.read_target(state.groups[group])
+            except LostTarget as error:  # members go on with what they have, and so do we
+                typer.echo(f"muster: no targets are shown: {visible(str(error))}", err=True)
+        found = description(state, load_config(config), group)
+    if found is None:
+        raise reading.unknown(group)
+    found |= {"position": reading.position, "at": shown_time(reading.at_ms)}
+    if _for_machines(json_):
+        _print_json([camel(found)])
+    else:
+        render.print_description(Terminal(), found)
+
+
+def history(
+    group: Group,
+    store: Store,
+    topic: Annotated[str | None, typer.Option(help="Of this topic only.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Of this partition only.")] = None,
+    as_of: AsOf = None,
+    json_: Json = False,
+) -> None:
+    """Tell who owned what, from when until when, and why."""
+    if partition is not None and topic is None:
+        raise SpecError(f"--partition {partition} of which topic? Give --topic too")
+    with progress.shown("reading the history"):
+        rows = rows_of(Reading(store, as_of), "assignment_history", group)
+    if topic is not None:
+        topics = sorted({row["topic"] for row in rows})
+        if topic not in topics:
+            owned = ", ".join(topics) or "nothing"
+            raise SpecError(f"nobody in group {group!r} owned topic {topic!r}; owned was {owned}")
+        rows = [row for row in rows if row["topic"] == topic]
+    if partition is not None:
+        last = max((row["last_partition"] for row in rows), default=-1)
+        rows = [r for r in rows if r["first_partition"] <= partition <= r["last_partition"]]
+        if not rows:
+            raise SpecError(
+                f"nobody in group {group!r} owned partition {partition} of topic {topic!r}; the "
+                f"last one owned was {last}"
+            )
+    if _for_machines(json_):
+        _print_json(rows)
+    else:
+        render.print_history(Terminal(), rows)
+
+
+def explain(
+    group: Group,
+    store: Store,
+    epoch: Annotated[int | None, typer.Option(help="This group epoch only.")] = None,
+    as_of: AsOf = None,
+    json_: Json = False,
+) -> None:
+    """Explain each group epoch: what began it, its target, and who got and lost what by it."""
+    with progress.shown("reading the history"):
+        epochs = explained(Reading(store, as_of), group)
+    if epoch is not None:
+        known = [row["group_epoch"] for row in epochs]
+        if epoch not in known:
+            have = f"it has {min(known)} to {max(known)}" if known else "it has none yet"
+            raise SpecError(f"group {group!r} has no group epoch {epoch}: {have}")
+        epochs = [row for row in epochs if row["group_epoch"] == epoch]
+    if _for_machines(json_):
+        _print_json(epochs)
+    else:
+        render.print_epochs(Terminal(), epochs)
+
+
+def _for_machines(asked: bool) -> bool:  # noqa: FBT001 - the option's value
+    return asked or not sys.stdout.isatty()
+
+
+def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
+    for row in rows:
+        sys.stdout.write(as_json(row) + "\n")

@@ -1,0 +1,100 @@
+"""The command `muster`. Subcommands come from the entry points `muster.commands`.
+
+So this room imports no Spark and no other room's commands. Bad input ends with one line on stderr
+and exit code 2, a failure of ours with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from assignors import SpecError
+from coordinator.config import Config, ConfigError, parse
+from coordinator.error_text import gist
+from coordinator.printable import visible
+from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
+from coordinator.storage.table_io import BusyError
+
+ENTRY_POINTS = "muster.commands"
+BAD_INPUT, FAILURE = 2, 1
+
+app = typer.Typer(
+    name="muster",
+    help="Divide partitions among workers: assign, coordinate, explain.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 - typer's callback
+    if value:
+        typer.echo(f"muster {version('muster')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Divide partitions among workers: assign, coordinate, explain."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        app.command(name=point.name)(point.load())
+    guarded(app)
+
+
+def guarded(run: typer.Typer) -> None:
+    """Run a command; turn errors into one line on stderr and an exit code."""
+    try:
+        run()
+    except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog) as error:
+        stop(str(error), BAD_INPUT)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(FAILURE) from None
+    except (BusyError, LogError, OSError) as error:
+        stop(str(error), FAILURE)
+    except Exception as error:  # noqa: BLE001 - the outermost loop
+        if os.environ.get("MUSTER_DEBUG"):
+            traceback.print_exc()
+        stop(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """Print one line on stderr and exit."""
+    typer.echo(f"muster: {visible(message)}", err=True)
+    raise SystemExit(code)
+
+
+def load_config(path: Path | None) -> Config:
+    """Read the settings named on the command line, else by MUSTER_CONFIG, else the defaults.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read or used.
+    """
+    named = path or os.environ.get("MUSTER_CONFIG")
+    if not named:
+        return Config()
+    try:
+        text = Path(named).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{named} cannot be read: {error}") from None
+    return parse(text, str(named))

@@ -1,0 +1,173 @@
+"""What a store says, for people at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from coordinator.history.epoch_views import NOTICED
+from coordinator.printable import visible_values
+
+Row = Mapping[str, Any]
+
+ROWS_SHOWN = 1_000
+"""A table shows so many rows; JSON has all."""
+
+
+def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
+    """Print columns of rows as a table."""
+    table = Table()
+    for name in names or (rows[0] if rows else ()):
+        numbers = all(isinstance(row[name], int | float | None) for row in rows)
+        # What does not fit goes on in the next line: half an id names nobody.
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows[:ROWS_SHOWN]:
+        table.add_row(*(_cell(row[name]) for name in names or row))
+    console.print(table)
+    if len(rows) > ROWS_SHOWN:
+        console.print(f"… and more: these are the first {ROWS_SHOWN:,} rows, --json has all")
+
+
+def print_groups(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows of `groups`."""
+    names = ("group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members")
+    print_rows(console, visible_values(rows[: ROWS_SHOWN + 1]), names)
+
+
+def print_description(console: Console, found: Row) -> None:
+    """Print a group, its members, and its offsets if there are any."""
+    found = visible_values(found)
+    console.print(
+        f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
+        f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
+        f"as of position {found['position']}, {_time(found['at'])} UTC"
+    )
+    members = [
+        {
+            "member": _member(member),
+            "client": _client(member),
+            "state": member["member_state"],
+            "epoch": member["member_epoch"],
+            "owns": _partitions(member["assignment"]),
+            "gives up": _partitions(member["pending_revocation"]),
+            "is to own": _partitions(member["target_assignment"]),
+        }
+        for member in found["members"]
+    ]
+    if members:
+        print_rows(console, members)
+    if found["offsets"]:
+        print_rows(console, found["offsets"])
+
+
+def print_history(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows of `assignment_history`."""
+    shown = [
+        {
+            "topic": row["topic"],
+            "partitions": _range(row),
+            "owner": "\n".join(filter(None, (_member(row), _client(row)))),
+            "since (UTC)": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
+            "until (UTC)": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
+        }
+        for row in visible_values(rows[: ROWS_SHOWN + 1])
+    ]
+    print_rows(console, shown)
+
+
+def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
+    """Print epochs, each with what members lost and got by it."""
+    for epoch in visible_values(epochs):
+        # The member of these was only the first to send a heartbeat after.
+        nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
+        why = _why(epoch["group_epoch"], epoch["reason"], None if nobody else _named(epoch))
+        began = f"{_time(epoch['recorded_at'])} UTC"
+        console.print(f"{began}  {why}", style="bold", soft_wrap=True)
+        for change in epoch["topics_changed"] or ():
+            console.print(f"  {change}")
+        console.print(f"  {_target(epoch)}")
+        for verb in ("lost", "got"):
+            for owner, ranges in _by_member(epoch[verb]).items():
+                console.print(f"  {owner} {verb} {ranges}", soft_wrap=True)
+
+
+def _target(epoch: Row) -> str:
+    if epoch["assignment_epoch"] is None:
+        return "no target yet"
+    if epoch["assignment_epoch"] != epoch["group_epoch"]:
+        return f"in the target of epoch {epoch['assignment_epoch']}"
+    if epoch["assignor"] is None:
+        return "nobody to assign to"
+    partial = ", cut short by max.moves" if epoch["partial"] else ""
+    return f"target by {epoch['assignor']}, {epoch['moved']:,} moved{partial}"
+
+
+def _by_member(ranges: Iterable[Row]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for row in ranges:
+        found.setdefault(_named(row), []).append(f"{row['topic']} {_range(row)}")
+    return {member_id: ", ".join(parts) for member_id, parts in sorted(found.items())}
+
+
+def _turn(row: Row, at: str, epoch: str, reason: str, member_id: str) -> str:
+    if row[at] is None:
+        return "now"
+    return f"{_time(row[at])}\n{_why(row[epoch], row[reason], row[member_id])}"
+
+
+def _why(epoch: int | None, reason: str | None, member_id: str | None) -> str:
+    parts = [] if epoch is None else [f"epoch {epoch}"]
+    if reason:
+        parts.append(reason if member_id is None else f"{reason} ({member_id})")
+    return ": ".join(parts)
+
+
+def _member(row: Row) -> str:
+    instance_id = row["instance_id"]
+    return str(row["member_id"]) + (f" ({instance_id})" if instance_id else "")
+
+
+def _client(row: Row) -> str:
+    """Return who runs a member: its client id and host, as far as they are known."""
+    return " ".join(filter(None, (row["client_id"], row["client_host"])))
+
+
+def _named(row: Row) -> str:
+    """Return a member in one line, with its client."""
+    client = _client(row)
+    return f"{_member(row)} [{client}]" if client else _member(row)
+
+
+def _range(row: Row) -> str:
+    first, count = row["first_partition"], row["partition_count"]
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
+
+
+def _partitions(assignment: Row) -> str:
+    return "\n".join(
+        f"{topic['topic_name']} {', '.join(_runs(topic['partitions']))}"
+        for topic in assignment["topic_partitions"]
+    )
+
+
+def _runs(partitions: Sequence[int]) -> list[str]:
+    """Return sorted numbers as text, neighbours as one range."""
+    runs: list[list[int]] = []
+    for partition in partitions:
+        if runs and runs[-1][1] == partition - 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+
+
+def _time(text: str) -> str:
+    """Return a time as people read it; the zone is UTC as everywhere."""
+    return text[:19].replace("T", " ")
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

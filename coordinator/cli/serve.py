@@ -1,0 +1,209 @@
+"""`muster serve`: a coordinator that Kafka clients join over the wire; `muster user`: its users."""
+
+from __future__ import annotations
+
+import gc
+import getpass
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator import progress
+from coordinator.cli.main import load_config
+from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.printable import VisibleFormatter
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.table_io import BusyError
+
+if TYPE_CHECKING:
+    from coordinator.runtime.coordinator import Coordinator
+
+# What serves is imported where it is used: every other command would wait for it.
+
+TAKEOVERS = ("wait", "refuse", "force")
+LOOK_S = 0.2
+SWITCH_S = 0.0005
+"""How long a thread keeps Python's lock that others wait for. With Python's 5 ms, the sockets'
+thread loses that much at each read and write while another one works."""
+
+
+def serve(
+    store: Annotated[
+        str | None, typer.Option(help="Root path of the tables; without it nothing is kept.")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
+    advertised: Annotated[
+        str | None, typer.Option(help="host:port that clients are told, if another.")
+    ] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(help="A .toml or .json file, a Delta table, or kafka://bootstrap servers."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="name=partitions; may be given again and again.")
+    ] = None,
+    takeover: Annotated[
+        str, typer.Option(help="While another has the store: wait, refuse, or force.")
+    ] = "wait",
+    http: Annotated[
+        str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+) -> None:
+    """Serve groups to Kafka clients (group.protocol=consumer) until SIGTERM or Ctrl-C."""
+    from coordinator.wire.listener import check  # noqa: PLC0415
+
+    if takeover not in TAKEOVERS:
+        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+    settings = load_config(config)
+    server = settings.server
+    server = replace(
+        server,
+        listen=listen or server.listen,
+        advertised=advertised or server.advertised,
+        http_listen=http or server.http_listen,
+        insecure=insecure or server.insecure,
+    )
+    settings = replace(settings, server=server)
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    check(server)  # before it takes the store from anybody
+    _check_store(store, settings)
+    _serve(settings, store, _topics(topics, topic or []), takeover)
+
+
+def user(
+    name: Annotated[str, typer.Argument(help="Who may log in.")],
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="SCRAM-SHA-256, SCRAM-SHA-512; both by default.")
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="How often the password is hashed [server.scram_iterations]."),
+    ] = None,
+) -> None:
+    """Print the line of a user for server.sasl_users; asks for the password, or reads a line."""
+    from coordinator.wire.sasl import HASHES, Verifier, check_iterations  # noqa: PLC0415
+
+    if iterations is None:
+        iterations = load_config(None).server.scram_iterations
+    check_iterations(iterations, "--iterations (server.scram_iterations)")
+    wanted = mechanism or list(HASHES)
+    for one in wanted:
+        if one not in HASHES:
+            raise ConfigError(f"--mechanism is {one!r}: give {' or '.join(HASHES)}")
+    asked = getpass.getpass if sys.stdin.isatty() else lambda _: sys.stdin.readline().rstrip("\n")
+    password = asked("Password: ")
+    if not password:
+        raise ConfigError("the password is empty: give one")
+    verifiers = [str(Verifier.of(one, password, iterations=iterations)) for one in wanted]
+    typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
+
+
+def _serve(
+    settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
+) -> None:
+    """Stand by until the store is ours, then serve until we are stopped or fenced."""
+    from coordinator.http.pages import LOST, Pages  # noqa: PLC0415
+    from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
+
+    sys.setswitchinterval(SWITCH_S)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    hung_up = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+    server = settings.server
+    with _bad_input("server.http_listen (--http)"):
+        pages = Pages(server) if server.http_listen else None
+    opening: Future[Coordinator] = Future()
+
+    def open_store() -> None:
+        address = server.advertised or server.listen
+        try:
+            opening.set_result(
+                Coordinator.open(
+                    store, config=settings, topics=topics, takeover=takeover, address=address
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            opening.set_exception(error)
+
+    with progress.shown("opening the store"):
+        # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
+        threading.Thread(target=open_store, daemon=True).start()
+        while not opening.done():
+            if stop.wait(LOOK_S):
+                return
+    with ExitStack() as open_now:
+        coordinator = open_now.enter_context(opening.result())
+        gc.collect()
+        gc.freeze()  # what is loaded lives on: heartbeats cost a fifth less if nobody looks at it
+        with _bad_input("server.listen (--listen)"):
+            serving = open_now.enter_context(coordinator.serve())
+        if pages is not None:
+            pages.registry = coordinator.metrics.registry
+            pages.status = lambda: coordinator.status
+            pages.confirm = coordinator.confirm_status
+        kept = f"store {store}" if store else "nothing is kept: no --store"
+        typer.echo(f"muster serves groups at {serving.address} ({kept})")
+        while not stop.wait(LOOK_S):
+            if hung_up.is_set():
+                hung_up.clear()
+                serving.reread()
+            if coordinator.status in LOST:
+                raise BusyError(
+                    f"another coordinator has taken {store} over: start again to stand by for it"
+                )
+
+
+def _check_store(store: str | None, config: Config) -> None:
+    """Refuse a store that cannot be made, before anything waits for it."""
+    if store is None:
+        return
+    try:
+        Disk(folder_mode(config.log)).make_folder(os.path.abspath(store))
+    except OSError as error:
+        raise ConfigError(
+            f"--store {store} cannot be made: {error.strerror}: give a folder"
+        ) from None
+
+
+@contextmanager
+def _bad_input(setting: str) -> Iterator[None]:
+    """Say which setting an address is from that cannot be had."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{setting}: {error.strerror}: end what listens there, or give another address"
+        ) from None
+
+
+def _topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
+    """Return the topics or their source; of none, what the settings name."""
+    if source and single:
+        raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
+    return dict(_topic(text) for text in single) if single else source
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, equals, count = text.rpartition("=")
+    if not equals or not name or not (count.isascii() and count.isdigit()):
+        raise ConfigError(f"--topic is {text!r}: give name=partitions, as in clicks=12")
+    return name, int(count)

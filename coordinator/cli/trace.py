@@ -1,0 +1,78 @@
+"""`muster trace`: operations on standard input, answers on standard output, one a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from assignors import SpecError
+from coordinator import progress
+from coordinator.cli.main import load_config
+from coordinator.config import Config
+from coordinator.printable import as_json
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import RecordLog
+from coordinator.trace.player import Trace, TraceError, run_lines
+
+
+def trace(
+    operations: Annotated[
+        str | None, typer.Argument(help="A file of JSON lines; - for standard input.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Keep the log in a new store here, not in memory.")
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Tell the records that were written.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+) -> None:
+    """Play operations against a coordinator on a virtual clock; answer as Kafka would."""
+    settings = load_config(config)
+    playing = Trace(_stores(log), records=records, config=settings)
+    try:
+        with _source(operations) as source, _shown() as answers:
+            for answer in run_lines(source, playing):
+                sys.stdout.write(as_json(answer) + "\n")
+                sys.stdout.flush()
+                answers.advance()
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{operations or 'standard input'} is not UTF-8: {error}") from None
+    except TraceError as error:
+        raise SpecError(str(error)) from None
+    finally:
+        playing.close()
+
+
+def _shown() -> AbstractContextManager[progress.Task]:
+    """Show how many operations are answered, where the answers themselves are not seen."""
+    label = "answering operations"
+    return progress.task(label) if sys.stdout.isatty() else progress.shown(label)
+
+
+def _source(operations: str | None) -> TextIO:
+    if operations in {None, "-"}:
+        return sys.stdin
+    return Path(str(operations)).open(encoding="utf-8")
+
+
+def _stores(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:
+    """Return what opens the log: each `config` begins a store of its own, nothing is deleted."""
+    if root is None:
+        return None
+    begun: list[Path] = []
+
+    def open_log(config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
+        if anew:
+            store = root if not begun else root.with_name(f"{root.name}-{len(begun) + 1}")
+            if store.exists() and any(store.iterdir()):
+                raise SpecError(f"{store} is not empty: a trace begins a store, name a new one")
+            begun.append(store)
+        return DeltaLog.open(begun[-1], config.log)
+
+    return open_log

@@ -1,0 +1,34 @@
+"""`muster verify`: whether a store is sound, live or closed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.main import FAILURE, stop
+from coordinator.progress import shown
+from coordinator.storage.record_log import CorruptLog
+
+
+def verify(
+    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+) -> None:
+    """Check a store: its log, snapshots and targets, owners and epochs.
+
+    Reads everything, writes nothing, and does not disturb a live coordinator. Prints one line of
+    JSON and ends with 0 when the store is sound; with 1, and the first damage on stderr, when it is
+    not; with 2 when there is no store.
+    """
+    # What reads a store is imported where it is used: every other command would wait for it.
+    from coordinator.verify import verify as verified  # noqa: PLC0415
+
+    try:
+        with shown("verify"):
+            found = verified(store)
+    except CorruptLog as error:
+        stop(str(error), FAILURE)
+    typer.echo(json.dumps({"sound": True, **asdict(found)}))

@@ -1,0 +1,69 @@
+"""Which engine computes a target: by what it is likely to cost on each.
+
+The constants are measured (`make bench` writes them to conf/muster.toml), never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.config import Config, CostConfig
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a group is: members, distinct subscriptions, ranges of the previous target."""
+
+    members: int
+    classes: int
+    ranges: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a computation is likely to take: seconds on each engine, memory in this process."""
+
+    local_s: float
+    local_mib: float
+    spark_s: float
+
+
+def estimate(cost: CostConfig, size: Size) -> Cost:
+    """Return the likely cost of a computation."""
+    members, classes, ranges = size.members, size.classes, size.ranges
+    local_us = (
+        cost.local_ns_member * members / 1e3
+        + cost.local_us_class * classes
+        + cost.local_ns_range * ranges / 1e3
+    )
+    spark_us = (
+        cost.spark_ns_member * members / 1e3
+        + cost.spark_us_class * classes
+        + cost.spark_ns_range * ranges / 1e3
+    )
+    memory = cost.local_bytes_member * members + cost.local_bytes_range * ranges
+    return Cost(
+        cost.local_ms / 1e3 + local_us / 1e6, memory / MIB, cost.spark_ms / 1e3 + spark_us / 1e6
+    )
+
+
+def fits(config: Config, size: Size) -> bool:
+    """Whether a computation fits the memory that this process may use for it."""
+    return estimate(config.cost, size).local_mib <= config.engine.local_mib_max
+
+
+def choose(config: Config, wanted: str, size: Size) -> str:
+    """Return "local" or "spark": what is wanted, else the faster one that fits.
+
+    Parameters
+    ----------
+    wanted
+        "local", "spark", or "auto".
+    """
+    if wanted != "auto":
+        return wanted
+    cost = estimate(config.cost, size)
+    local = fits(config, size) and cost.local_s <= cost.spark_s
+    return "local" if local else "spark"

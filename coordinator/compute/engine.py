@@ -1,0 +1,132 @@
+"""Targets computed off the heartbeat path. The local engine, and what others must be.
+
+An engine is found by the entry point `muster.engines`, or given to `Coordinator.open`; so the
+coordinator runs Spark without importing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from assignors import SpecError
+from assignors.quality import problems
+from coordinator.core import target_builder
+from coordinator.core.events import ComputeTarget, TargetComputed
+from coordinator.core.target_assignment import Targets
+from coordinator.core.target_builder import Roster
+
+GROUPS_KEPT = 4
+"""Whose last targets an engine keeps in columns; those of a million members take some 50 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A target to compute.
+
+    Attributes
+    ----------
+    roster
+        The input that it was prepared for, in memory.
+    settings
+        The group's.
+    classes
+        How many distinct subscriptions there are, about.
+    store
+        Root path of the tables, where the log has the same input; None when all is in memory.
+    """
+
+    task: ComputeTarget
+    roster: Roster
+    assignor: str
+    settings: dict[str, str]
+    classes: int = 1
+    store: str | None = None
+
+
+class Engine(Protocol):
+    """Computes targets; one at a time a group, several groups at once if it can."""
+
+    def submit(self, job: Job) -> Future[TargetComputed]:
+        """Begin a computation; its future fails when the computation does.
+
+        With LostTarget when the group's last target is gone from the table of targets.
+        """
+
+    def cancel(self, group_id: str) -> None:
+        """Give up what runs for a group, if that is possible."""
+
+    def close(self) -> None:
+        """Give up everything."""
+
+
+class Where(Protocol):
+    """Where the computation of a group's target is; as text, it says so to people."""
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An engine that can tell where its computations are."""
+
+    def progress(self) -> Sequence[Where]:
+        """Return where each computation is now."""
+
+
+class LocalEngine:
+    """Computes with NumPy, in one thread of this process."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
+        self._before: dict[str, Targets] = {}
+        """The targets that the last computations began with: the next ones are mostly the same."""
+
+    def submit(self, job: Job) -> Future[TargetComputed]:
+        """Begin a computation."""
+        return self._pool.submit(self._compute, job)
+
+    def _compute(self, job: Job) -> TargetComputed:
+        before = self._before.pop(job.task.group_id, None)
+        if before is not None:
+            job.roster.targets.ranges_from(before)
+        self._before[job.task.group_id] = job.roster.targets
+        if len(self._before) > GROUPS_KEPT:
+            del self._before[next(iter(self._before))]
+        return compute(job)
+
+    def cancel(self, group_id: str) -> None:
+        """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def compute(job: Job) -> TargetComputed:
+    """Run the assignor in this process, and check what it made.
+
+    Raises
+    ------
+    SpecError
+        The assignor refuses the group, or what it made is no assignment of it.
+    """
+    spec = job.roster.spec()
+    ranges = target_builder.assign(spec, job.assignor, job.settings)
+    wrong = problems(spec, ranges)
+    if wrong:
+        raise SpecError(f"assignor {job.assignor} made no assignment: {wrong[0]}")
+    records, moved = target_builder.changed(job.task.group_id, job.roster, ranges)
+    return TargetComputed(
+        job.task.group_id,
+        job.task.computation_id,
+        job.task.group_epoch,
+        records,
+        job.assignor,
+        moved,
+        ranges.partial,
+    )

@@ -1,0 +1,144 @@
+"""The folder `<store>/proposals`, where external jobs say what they computed.
+
+A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
+it names, checks it, has the verdict written to the log, and takes the file away. A file whose
+verdict is durable but which is still there is judged again, to the same end. A file that is no
+proposal is set aside (mailbox.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow.compute as pc
+
+from coordinator.compute.proposal import Proposal, written
+from coordinator.core.events import Propose
+from coordinator.core.records import MemberMetadata, ProposalJudged
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.delta_log import read
+from coordinator.storage.file_queue import Mailbox, MessageError
+from coordinator.storage.log_scan import Source
+from coordinator.storage.record_log import LogError
+
+FOLDER = "proposals"
+
+
+def put(store: str | os.PathLike[str], proposal: Proposal) -> None:
+    """Propose a target to whoever coordinates the store."""
+    words = msgspec.json.format(msgspec.json.encode(proposal)) + b"\n"
+    _mailbox(store).put(proposal.run_id, words)
+
+
+def waiting(store: str | os.PathLike[str]) -> list[str]:
+    """Return the run ids of the proposals that wait, in order."""
+    return _mailbox(store).waiting()
+
+
+def take_away(store: str | os.PathLike[str], run_id: str) -> None:
+    """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
+    _mailbox(store).take_away(run_id)
+
+
+def set_aside(store: str | os.PathLike[str], run_id: str, reason: str) -> None:
+    """Keep a proposal that cannot be dealt with where it is in nobody's way."""
+    _mailbox(store).set_aside(run_id, reason)
+
+
+def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+    """Do so with whatever is no file."""
+    _mailbox(store).set_strangers_aside()
+
+
+def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
+    """Read what a proposal names, and check it against the group that it was computed for.
+
+    Raises
+    ------
+    OSError, LogError
+        The store cannot be read now: try again.
+    """
+    proposal = None
+    try:
+        proposal = _proposal(store, run_id)
+        return _checked(store, proposal)
+    except GroupError as error:
+        group_id, epoch = (proposal.group_id, proposal.group_epoch) if proposal else ("", 0)
+        return Propose(group_id, epoch, run_id, refusal=error)
+
+
+def verdict(
+    store: str | os.PathLike[str], run_id: str, after: int
+) -> tuple[ProposalJudged | None, int]:
+    """Return what a job was answered, if it was, and the position up to which this was seen."""
+    for batch in read(store, after):
+        after = batch.position
+        for record in batch.records:
+            if isinstance(record, ProposalJudged) and record.computation_id == run_id:
+                return record, after
+    return None, after
+
+
+def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
+    try:
+        found = msgspec.json.decode(_mailbox(store).read(run_id), type=Proposal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MessageError) as error:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"Proposal {run_id} cannot be read: {error}."
+        ) from None
+    if found.run_id != run_id:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"Proposal {run_id} names run {found.run_id!r}: a file bears the name of its run.",
+        )
+    return found
+
+
+def _checked(store: str | os.PathLike[str], proposal: Proposal) -> Propose:
+    newest = Source.of(store)
+    if proposal.position > newest.position:
+        raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
+    pinned = Pinned(Source.of(store, proposal.position), proposal.group_id)
+    if proposal.group_epoch != pinned.group_epoch:
+        raise _invalid(proposal, f"the group epoch was {pinned.group_epoch} at its position")
+    try:
+        found = written(store, proposal, pinned.spec(), pinned.topics)
+    except LogError as error:  # the rows are not there, or are others
+        raise _invalid(proposal, str(error)) from None
+    if found.members != proposal.members:
+        raise _invalid(proposal, f"the group had {found.members} members at its position")
+    return Propose(
+        proposal.group_id,
+        proposal.group_epoch,
+        proposal.run_id,
+        proposal.assignor,
+        proposal.moved,
+        proposal.partial,
+        found,
+        dict(_members(pinned)),
+    )
+
+
+def _members(pinned: Pinned) -> Iterator[tuple[str, MemberMetadata]]:
+    rows = pinned.members
+    instances = pc.fill_null(rows["instance_id"], "").to_pylist()
+    for member_id, instance_id in zip(rows["member_id"].to_pylist(), instances, strict=True):
+        yield (
+            member_id,
+            MemberMetadata(pinned.group_id, member_id, instance_id=instance_id or None),
+        )
+
+
+def _invalid(proposal: Proposal, why: str) -> GroupError:
+    return GroupError(
+        ErrorCode.INVALID_ASSIGNMENT,
+        f"The target of run {proposal.run_id} for group epoch {proposal.group_epoch}, computed at "
+        f"position {proposal.position} of the log, is refused: {why}.",
+    )
+
+
+def _mailbox(store: str | os.PathLike[str]) -> Mailbox:
+    return Mailbox(store, FOLDER, ".json")

@@ -1,0 +1,77 @@
+"""What the log says of who deleted or altered something, beside the records of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coordinator.core.events import (
+    AlterConfig,
+    Caller,
+    ConfigureGroup,
+    DeleteGroup,
+    Event,
+    OffsetDelete,
+)
+from coordinator.core.partition_spans import TopicKey, spans_of
+from coordinator.core.records import Audited, Record, Tombstone
+
+GROUP_DELETED, OFFSETS_DELETED = "group_deleted", "offsets_deleted"
+CONFIG_ALTERED = "group_config_altered"
+LOGIN_FAILED, DENIED = "login_failed", "authorization_denied"
+TEXT_MAX, DETAILS_MAX = 256, 100
+"""What a stranger writes may be long; of one thing done, so many details are kept."""
+DEFAULT = "(default)"
+
+
+def with_audit(event: Event, records: list[Record]) -> list[Record]:
+    """Return the records of a step, and who it was that deleted or altered something by it."""
+    if not records or not isinstance(
+        event, DeleteGroup | OffsetDelete | AlterConfig | ConfigureGroup
+    ):
+        return records
+    if event.by is None:
+        return records
+    match event:
+        case DeleteGroup():
+            audited = done(GROUP_DELETED, event.group_id, event.by)
+        case OffsetDelete():
+            audited = done(OFFSETS_DELETED, event.group_id, event.by, _ended(records))
+        case AlterConfig():
+            changes = {
+                name: DEFAULT if value is None else value for name, value in event.changes.items()
+            }
+            audited = done(CONFIG_ALTERED, event.group_id, event.by, changes)
+        case ConfigureGroup():
+            audited = done(CONFIG_ALTERED, event.group_id, event.by, event.settings)
+    return [*records, audited]
+
+
+def done(
+    action: str, group_id: str, by: Caller, details: Mapping[str, str] | None = None
+) -> Audited:
+    """Return the record of something that somebody did, or was refused."""
+    kept = list((details or {}).items())[:DETAILS_MAX]
+    return Audited(
+        group_id=group_id,
+        reason=action,
+        owner=cut(by.principal),
+        client_id=cut(by.client_id),
+        client_host=cut(by.client_host),
+        settings={cut(name): cut(value) for name, value in kept},
+    )
+
+
+def cut(text: str) -> str:
+    """Return a text that is not too long for the log."""
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
+
+
+def _ended(records: Iterable[Record]) -> dict[str, str]:
+    """Return the partitions whose offsets ended, as {topic: "0-5,7"}."""
+    ends = [record for record in records if isinstance(record, Tombstone)]
+    spans = spans_of((TopicKey(end.name or "", ""), end.partition or 0) for end in ends)
+    found: dict[str, list[str]] = {}
+    for topic, first, end in spans:
+        text = str(first) if first + 1 == end else f"{first}-{end - 1}"
+        found.setdefault(topic.name, []).append(text)
+    return {name: ",".join(texts) for name, texts in found.items()}

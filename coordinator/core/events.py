@@ -1,0 +1,397 @@
+"""What comes to the coordinator, and what a step gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.core.partition_spans import Spans
+from coordinator.core.records import Audited, MemberMetadata, Record, TargetMember
+from coordinator.core.target_assignment import WholeTarget
+from coordinator.errors import ErrorCode, GroupError
+
+JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+
+INT32_MAX = 2**31 - 1
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
+"""As long as Kafka lets any text be."""
+Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, for the audit; on the wire also which client, and from where."""
+
+    principal: Text
+    client_id: Text = ""
+    client_host: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """ConsumerGroupHeartbeat; None (−1 for the timeout) means unchanged (K-24).
+
+    `topic_partitions` are the partitions owned now, by topic name; by `kafka_id`, as clients on the
+    wire report them, where `by_topic_id` says so. `wants_assignment` has the answer bring the
+    assignment even where it has not changed.
+    """
+
+    group_id: Text
+    member_id: Text
+    member_epoch: Int32
+    instance_id: Text | None = None
+    rack_id: Text | None = None
+    rebalance_timeout_ms: Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)] = -1
+    subscribed_topic_names: Sequence[Text] | None = None
+    subscribed_topic_regex: Text | None = None
+    server_assignor: Text | None = None
+    topic_partitions: Mapping[Text, Sequence[Partition]] | None = None
+    client_id: Text = ""
+    client_host: Text = ""
+    by_topic_id: bool = False
+    wants_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """OffsetCommit: {topic: {partition: (offset, metadata)}}."""
+
+    group_id: Text
+    member_id: Text
+    member_epoch: Int32
+    offsets: Mapping[Text, Mapping[Partition, tuple[Int64, str]]]
+    instance_id: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetch:
+    """OffsetFetch of some partitions by topic, or of all (None)."""
+
+    group_id: Text
+    topics: Mapping[Text, Sequence[Partition]] | None = None
+    member_id: Text | None = None
+    member_epoch: Int32 = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDelete:
+    """OffsetDelete of some partitions by topic."""
+
+    group_id: Text
+    topics: Mapping[Text, Sequence[Partition]]
+    by: Caller | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """ConsumerGroupDescribe of one group."""
+
+    group_id: Text
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSimple:
+    """DescribeGroups of one group, as far as there are such: of offsets without members."""
+
+    group_id: Text
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """ListGroups; an empty filter takes all, names in any case (G-129).
+
+    Attributes
+    ----------
+    group_ids
+        Only those of these that exist, in their order; None takes all.
+    """
+
+    states: frozenset[Text] = frozenset()
+    types: frozenset[Text] = frozenset()
+    group_ids: Sequence[Text] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupIds:
+    """The ids of all groups, in order: what ListGroups is cut into pieces by."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """DeleteGroups, one group."""
+
+    group_id: Text
+    by: Caller | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureGroup:
+    """All settings of a group id; those left out go back to their defaults."""
+
+    group_id: Text
+    settings: Mapping[Text, Text]
+    by: Caller | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """IncrementalAlterConfigs of one group: new values by name, None for the default."""
+
+    group_id: Text
+    changes: Mapping[Text, Text | None]
+    validate_only: bool = False
+    by: Caller | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfig:
+    """DescribeConfigs of one group."""
+
+    group_id: Text
+
+
+@dataclass(frozen=True, slots=True)
+class ListConfigured:
+    """The ids of groups that have settings of their own, whether or not the group exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
+
+    group_id: Text
+    computation_id: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """ConsumerGroupInstallAssignment.
+
+    `ranges` has the columns member_id, topic, first_partition, partition_count; the epoch is the
+    group epoch that Prepare returned.
+    """
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    ranges: pa.Table
+    assignor: str = "external"
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTopic:
+    """A topic as a catalog reports it."""
+
+    topic_id: str
+    partitions: int
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """All topics as the catalog reports them now."""
+
+    topics: Mapping[str, SeenTopic]
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesResolved:
+    """The outcome of a ResolveRegexes task; None: it failed."""
+
+    group_id: str
+    topics: Mapping[str, Sequence[str]] | None
+    version: int
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A whole target that is in the table of targets, read from there."""
+
+    run_id: str
+    version: int
+    digest: int
+    members: int
+    """How many members it was computed for; those without a range have no row."""
+    whole: WholeTarget
+
+
+@dataclass(frozen=True, slots=True)
+class TargetComputed:
+    """The outcome of a ComputeTarget task, checked against its input.
+
+    Either records of what is another target, or a whole target that was written to the table.
+    """
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    records: Sequence[TargetMember]
+    assignor: str
+    moved: int = 0
+    partial: bool = False
+    written: Written | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """A target that an external job wrote to the table, read from there and checked.
+
+    Attributes
+    ----------
+    members
+        Those that it was computed for.
+    refusal
+        What was found wrong with it; nothing else counts then.
+    """
+
+    group_id: str
+    group_epoch: int
+    run_id: str
+    assignor: str = ""
+    moved: int = 0
+    partial: bool = False
+    written: Written | None = None
+    members: Mapping[str, MemberMetadata] = field(default_factory=dict)
+    refusal: GroupError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFailed:
+    """A ComputeTarget task came to nothing."""
+
+    group_id: str
+    computation_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLost:
+    """The rows of a group's whole target are gone from the table of targets."""
+
+    group_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer's deadline has passed."""
+
+    kind: str
+    group_id: str
+    member_id: str
+    member_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOffsets:
+    """The periodic look at the age of offsets (G-77)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Logins that failed, and requests that were refused, counted: they never came to a step."""
+
+    records: Sequence[Audited]
+
+
+Event: TypeAlias = (
+    Heartbeat
+    | OffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | Describe
+    | DescribeSimple
+    | ListGroups
+    | ListGroupIds
+    | DeleteGroup
+    | ConfigureGroup
+    | AlterConfig
+    | DescribeConfig
+    | ListConfigured
+    | Prepare
+    | Install
+    | Propose
+    | TopicsSeen
+    | RegexesResolved
+    | TargetComputed
+    | TargetFailed
+    | TargetLost
+    | TimerFired
+    | ExpireOffsets
+    | Audit
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    """What a member is told. `assignment` None is unchanged; else {topic: spans of partitions}."""
+
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Spans | None = None
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+
+
+SESSION, REBALANCE = "session", "rebalance"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Start a timer, or start it again; `after_ms` None cancels it."""
+
+    kind: str
+    group_id: str
+    member_id: str
+    after_ms: int | None
+    member_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveRegexes:
+    """Find the topics of a group's regular expressions, off the heartbeat path (G-82)."""
+
+    group_id: str
+    regexes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTarget:
+    """Compute a target off the heartbeat path; becomes TargetComputed."""
+
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    assignor: str
+
+
+Task: TypeAlias = ResolveRegexes | ComputeTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a step decides.
+
+    Attributes
+    ----------
+    records
+        To be replayed and made durable BEFORE the response leaves the process.
+    response
+        The answer.
+    timers, tasks
+        What the runtime starts once the records are durable.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    response: object = None
+    timers: list[SetTimer] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)

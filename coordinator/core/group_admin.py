@@ -1,0 +1,218 @@
+"""Describe, list, delete and configure them (spec § 2.10; K-9…K-12, K-51, K-52)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.config import Config, ConfigError
+from coordinator.core.events import (
+    AlterConfig,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    DescribeConfig,
+    DescribeSimple,
+    ListGroups,
+    Result,
+)
+from coordinator.core.heartbeat import preferred
+from coordinator.core.member_update import refuse_another
+from coordinator.core.offsets import end_of_group, end_of_offset
+from coordinator.core.partition_spans import Spans, TopicKey, plain
+from coordinator.core.records import GroupConfigured, Record, Tombstone
+from coordinator.core.state import Group, GroupState, Member, State
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import group_defaults, group_settings
+
+OPERATIONS_UNKNOWN = -(2**31)
+CONSUMER_MEMBER = 1
+
+
+def describe(state: State, config: Config, event: Describe) -> Result:
+    """Return one group under Kafka's field names in snake case (G-130, K-51)."""
+    group = state.groups.get(event.group_id)
+    if group is None:
+        return Result(response=_not_there(event.group_id))
+    return Result(
+        response={
+            "error_code": 0,
+            "error_message": None,
+            "group_id": group.group_id,
+            "group_state": group.state.value,
+            "group_epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "assignor_name": preferred(config, group.wishes),
+            "members": [
+                _member(state, group.members[m], group.targets.get(m, ()))
+                for m in sorted(group.members)
+            ],
+            "authorized_operations": OPERATIONS_UNKNOWN,
+        }
+    )
+
+
+def _not_there(group_id: str) -> dict[str, object]:
+    return {
+        "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
+        "error_message": f"Group {group_id} not found.",
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+        "authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
+    meta, current = member.meta, member.current
+    held = plain(sorted(current.assigned + current.pending))
+    return {
+        "member_id": meta.member_id,
+        "instance_id": meta.instance_id,
+        "rack_id": meta.rack_id,
+        "member_epoch": current.member_epoch,
+        "client_id": meta.client_id,
+        "client_host": meta.client_host,
+        "subscribed_topic_names": list(meta.subscribed_topic_names),
+        "subscribed_topic_regex": meta.subscribed_topic_regex,
+        "assignment": {"topic_partitions": _partitions(state, held)},
+        "target_assignment": {"topic_partitions": _partitions(state, target)},
+        "member_type": CONSUMER_MEMBER,
+    }
+
+
+def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
+    """Return the partitions of topics that still exist."""
+    found: dict[TopicKey, list[int]] = {}
+    for key, first, end in spans:
+        topic = state.topics.get(key.name)
+        if topic is not None and topic.key == key:
+            found.setdefault(key, []).extend(range(first, end))
+    return [
+        {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
+        for key, partitions in found.items()
+    ]
+
+
+def described_simple(state: State, event: DescribeSimple) -> Result:
+    """Return the one state of a group that is but offsets: a classic one without members (G-123).
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND: a consumer group, or none.
+    """
+    if event.group_id in state.groups:
+        message = f"Group {event.group_id} is not a classic group."
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    if event.group_id not in state.offsets:
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
+    return Result(response=_row(event.group_id, None))
+
+
+def listed(state: State, event: ListGroups) -> Result:
+    """Return all groups, filtered by state and type in any case (G-129)."""
+    states = {name.lower() for name in event.states}
+    types = {name.lower() for name in event.types}
+    ids = all_ids(state) if event.group_ids is None else _existing(state, event.group_ids)
+    rows = [_row(group_id, state.groups.get(group_id)) for group_id in ids]
+    return Result(
+        response=[
+            row
+            for row in rows
+            if (not states or row["group_state"].lower() in states)
+            and (not types or row["group_type"].lower() in types)
+        ]
+    )
+
+
+def _existing(state: State, group_ids: Sequence[str]) -> list[str]:
+    return [one for one in group_ids if one in state.groups or one in state.offsets]
+
+
+def all_ids(state: State) -> list[str]:
+    """Return the ids of all groups, those of nothing but offsets, too, in order."""
+    return sorted(state.groups.keys() | state.offsets.keys())
+
+
+def _row(group_id: str, group: Group | None) -> dict[str, str]:
+    """Offsets without a group make what Kafka calls a simple classic group (G-123)."""
+    if group is None:
+        kind, state, protocol = "classic", GroupState.EMPTY, ""
+    else:
+        kind, state, protocol = "consumer", group.state, "consumer"
+    return {
+        "group_id": group_id,
+        "protocol_type": protocol,
+        "group_state": state.value,
+        "group_type": kind,
+    }
+
+
+def delete(state: State, event: DeleteGroup) -> Result:
+    """Delete an empty group with its offsets; its settings stay (G-131, K-11).
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+    """
+    group = state.groups.get(event.group_id)
+    offsets = state.offsets.get(event.group_id, {})
+    if group is None and event.group_id not in state.offsets:
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
+    if group is not None and group.members:
+        raise GroupError(ErrorCode.NON_EMPTY_GROUP, f"Group {event.group_id} is not empty.")
+    records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(offsets)]
+    return Result([*records, *end_of_group(event.group_id, group)])
+
+
+def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
+    """Store a group's settings, before it exists or after (K-10, K-11).
+
+    Raises
+    ------
+    GroupError
+        INVALID_CONFIG: an unknown name or a value outside its bounds (G-143, G-144).
+        POLICY_VIOLATION: so many groups have settings already (quotas.groups_max).
+    """
+    if not event.group_id:
+        raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
+    try:
+        settings = group_settings(config.kafka, event.settings)
+    except ConfigError as error:
+        raise GroupError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if settings:
+        refuse_another(config, state.settings, event.group_id)
+    if settings == state.settings.get(event.group_id, {}):
+        return Result()
+    if not settings:
+        return Result([Tombstone(GroupConfigured.kind, event.group_id)])
+    return Result([GroupConfigured(event.group_id, settings)])
+
+
+def alter(state: State, config: Config, event: AlterConfig) -> Result:
+    """Change some settings of a group and leave the others (IncrementalAlterConfigs).
+
+    Raises
+    ------
+    GroupError
+        As `configure`.
+    """
+    settings: dict[str, str] = dict(state.settings.get(event.group_id, {}))
+    for name, value in event.changes.items():
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+    decided = configure(state, config, ConfigureGroup(event.group_id, settings))
+    return Result() if event.validate_only else decided
+
+
+def described_config(state: State, config: Config, event: DescribeConfig) -> Result:
+    """Return {name: (value, whether it is the group's own)} (DescribeConfigs)."""
+    own = state.settings.get(event.group_id, {})
+    values = group_defaults(config.kafka) | own
+    return Result(response={name: (value, name in own) for name, value in values.items()})

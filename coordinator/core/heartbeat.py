@@ -1,0 +1,424 @@
+"""ConsumerGroupHeartbeat (spec § 2.2–2.5), decided in three steps.
+
+1. The member, and the group epoch: what the request changes, and whether that needs a new
+   assignment.
+2. The target assignment: computed when the assignment epoch is behind and the interval has passed.
+3. Reconciliation: this member's own next step towards its target.
+
+Nothing here writes: the outcome is records, which `replay` applies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import re2
+
+from assignors import SpecError
+from coordinator.config import Config
+from coordinator.core import target_builder
+from coordinator.core.events import (
+    JOIN,
+    LEAVE,
+    LEAVE_FOR_A_WHILE,
+    REBALANCE,
+    SESSION,
+    ComputeTarget,
+    Heartbeat,
+    HeartbeatResponse,
+    ResolveRegexes,
+    Result,
+    SetTimer,
+)
+from coordinator.core.member_removal import end_timers, hash_after, leave, not_found, unused_regexes
+from coordinator.core.member_update import (
+    Draft,
+    check,
+    draft_of,
+    owned_of,
+    refuse_another,
+    refuse_full,
+)
+from coordinator.core.partition_spans import plain
+from coordinator.core.reconcile import Aim, reconcile
+from coordinator.core.records import (
+    ComputationPrepared,
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    Record,
+    RegexResolved,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.core.state import Group, GroupState, State
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import group_value
+
+REGEX_REFRESH_MIN_MS = 10_000
+ENGINE_PREFIX = "engine-"
+"""Computation ids of the coordinator's own engine; others are external computers'."""
+
+
+def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Result:
+    """Answer a heartbeat.
+
+    Raises
+    ------
+    GroupError
+        The request is refused; nothing is to be written.
+    """
+    check(config, event)
+    if event.member_epoch in {LEAVE, LEAVE_FOR_A_WHILE}:
+        return leave(state, event)
+    group = state.groups.get(event.group_id)
+    if group is None:
+        if event.member_epoch != JOIN:
+            raise not_found(event.group_id)
+        refuse_another(config, state.groups, event.group_id)
+        group = Group(event.group_id)
+    settings = state.settings.get(event.group_id, {})
+    refuse_full(config, group, event)
+    draft = draft_of(state, group, event)
+    before = draft.current
+    _bump(state, config, settings, draft, now_ms)
+    assignment_epoch = _target(state, config, settings, draft, now_ms)
+    owned = owned_of(state, draft.current, event)
+    aim = Aim(assignment_epoch, draft.target, owned, draft.names_changed or draft.regex_changed)
+    after = reconcile(state, group, draft.meta, draft.current, draft.serial, aim)
+    timers = [] if draft.replaces is None else end_timers(event.group_id, draft.replaces)
+    timers.append(
+        SetTimer(
+            SESSION,
+            event.group_id,
+            event.member_id,
+            group_value(config.kafka, settings, "consumer.session.timeout.ms"),
+        )
+    )
+    if after is not None:
+        draft.records.append(_current_record(draft, before, after))
+        timers.append(_rebalance_timer(draft.meta, after))
+    else:
+        after = draft.current
+    interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
+    asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
+    shown = asked or _differ(before, after)
+    response = HeartbeatResponse(
+        event.member_id, after.member_epoch, interval, plain(after.assigned) if shown else None
+    )
+    return Result(draft.records, response, timers, draft.tasks)
+
+
+# 1. The member and the group epoch ---------------------------------------------------------------
+
+
+def _bump(
+    state: State, config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+) -> None:
+    """Move the group epoch where this needs a new assignment (G-34, G-35, G-37)."""
+    group = draft.group
+    reason = _subscription_reason(draft)
+    unused = _regexes(state, config, draft, now_ms)
+    if reason is None and _regex_reason(draft):
+        reason = "subscription changed"
+    if reason is None and _assignor_changed(config, settings, draft, now_ms):
+        reason = "assignor changed"
+    metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
+    if draft.names_changed or draft.regex_changed:
+        gone = [draft.old] if draft.old else []
+        metadata_hash = hash_after(state, group, gone, draft.meta, unused)
+    if reason is None and stale and metadata_hash != group.metadata_hash:
+        reason = "topics changed"
+    if reason is None and _moves_left(config, settings, group, now_ms):
+        reason, draft.finishing = "finishing moves", True
+    draft.epoch = group.epoch
+    if reason is not None:
+        draft.epoch += 1
+        draft.records.append(
+            GroupMetadata(group.group_id, draft.epoch, metadata_hash, reason, draft.meta.member_id)
+        )
+
+
+def _subscription_reason(draft: Draft) -> str | None:
+    if not draft.names_changed:
+        return None
+    return "member joined" if draft.old is None else "subscription changed"
+
+
+def _regex_reason(draft: Draft) -> bool:
+    """Whether the regex went, or another one came that is resolved already.
+
+    One that is not needs no new assignment yet: its resolution moves the epoch.
+    """
+    if not draft.regex_changed:
+        return False
+    regex = draft.meta.subscribed_topic_regex
+    return not regex or regex in draft.group.regexes
+
+
+def _regexes(state: State, config: Config, draft: Draft, now_ms: int) -> list[str]:
+    """Check a new regex, end those nobody uses, ask for resolution when due (G-81…G-85)."""
+    group, regex = draft.group, draft.meta.subscribed_topic_regex
+    before = draft.old.subscribed_topic_regex if draft.old else ""
+    if not regex and not before and not group.regex_members:
+        return []
+    unused: list[str] = []
+    users = Counter(group.regex_members)
+    if draft.regex_changed:
+        if before and draft.old is not None:
+            unused = unused_regexes(group, [draft.old])
+            users[before] -= 1
+        if regex:
+            if group.regex_members[regex] == 0:
+                _compile(regex)
+            users[regex] += 1
+    draft.records += [Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused]
+    used = tuple(sorted(+users))
+    if used and _refresh_due(state, config, group, used, now_ms):
+        draft.tasks.append(ResolveRegexes(group.group_id, used))
+    return unused
+
+
+def _compile(regex: str) -> None:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(regex, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        reason = reason.decode() if isinstance(reason, bytes) else reason
+        raise GroupError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
+        ) from None
+
+
+def _refresh_due(
+    state: State, config: Config, group: Group, used: tuple[str, ...], now_ms: int
+) -> bool:
+    """Whether the regexes are to be resolved now (G-83)."""
+    resolved = group.regexes.values()
+    if resolved:
+        since = now_ms - max(found.timestamp for found in resolved)
+        if 0 <= since <= REGEX_REFRESH_MIN_MS:
+            return False
+        if since < 0 or since > config.kafka.regex_refresh_interval_ms:
+            return True  # before 0: the clock of a coordinator before us was ahead
+    if set(used) != set(group.regexes):
+        return True
+    return min(found.version for found in resolved) < state.new_topics_version
+
+
+def preferred(config: Config, wishes: Mapping[str, int]) -> str:
+    """Return the assignor that most members ask for; ties and none: the first configured (G-36)."""
+    return max(config.kafka.assignors, key=lambda name: wishes.get(name, 0))
+
+
+def _wishes_after(draft: Draft) -> Counter[str]:
+    before = draft.old.server_assignor if draft.old else None
+    after = draft.meta.server_assignor
+    wishes = Counter(draft.group.wishes)
+    if before != after:
+        wishes.update([after] if after else [])
+        wishes.subtract([before] if before else [])
+    return wishes
+
+
+def _preferred_after(config: Config, draft: Draft) -> str:
+    """Return the group's assignor after this heartbeat.
+
+    Where each assignor has one member asking for it at most, the heartbeating member's own wish
+    goes first, as in Kafka 4.4.0.
+    """
+    wishes, own = _wishes_after(draft), draft.meta.server_assignor
+    if own in config.kafka.assignors and max(wishes.values()) == 1:
+        return str(own)
+    return preferred(config, wishes)
+
+
+def _assignor(config: Config, draft: Draft) -> str:
+    """Return the assignor of the next target: what one began, the same one finishes.
+
+    Where wishes are even, that of whoever sends a heartbeat then would undo it, and so on for ever.
+    """
+    begun = draft.group.assignor
+    if draft.finishing and begun in config.kafka.assignors:
+        return begun
+    return _preferred_after(config, draft)
+
+
+def _assignor_changed(
+    config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+) -> bool:
+    """Whether the group's assignor is another one than before (G-34).
+
+    Members with different wishes would take turns for ever, a new epoch at each heartbeat: where
+    no wish has more than one member, the one that made the present target stays. Only the usual
+    choice gives way, once, to a wish that makes another target at once.
+    """
+    group = draft.group
+    wish = draft.old.server_assignor if draft.old else None
+    same = wish == draft.meta.server_assignor and len(group.wishes) <= 1
+    if same or settings.get("consumer.assignor.engine") == "external":
+        return False
+    new = _preferred_after(config, draft)
+    if new == preferred(config, group.wishes):
+        return False
+    wishes = _wishes_after(draft)
+    usual = preferred(config, wishes)
+    if new == usual:
+        return True
+    if wishes[group.assignor] > 0 and group.assignor != usual:
+        return False
+    reached = group.epoch == group.assignment_epoch
+    return new != group.assignor and reached and _due(config, settings, group, now_ms)
+
+
+def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+    """Whether a target cut short by max_moves is reached and the next part may begin.
+
+    With max_moves 0 there is no next part: nothing would ever move.
+    """
+    return (
+        group.partial
+        and int(settings.get("consumer.assignor.max.moves", 1)) > 0
+        and group.state is GroupState.STABLE
+        and _interval_passed(config, settings, group, now_ms)
+    )
+
+
+# 2. The target assignment ------------------------------------------------------------------------
+
+
+def _target(
+    state: State, config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+) -> int:
+    """Return the assignment epoch to reconcile to; computes a new target when due (G-38)."""
+    group = draft.group
+    if draft.epoch <= group.assignment_epoch:
+        return group.assignment_epoch
+    due = _due(config, settings, group, now_ms)
+    if not due or _delegated(config, settings, draft):
+        if due:
+            _delegate(config, draft, now_ms)
+        return group.assignment_epoch
+    change = target_builder.Change(
+        draft.meta,
+        draft.target if draft.had_target else None,
+        frozenset({draft.replaces} - {draft.meta.member_id, None}),  # type: ignore[arg-type]
+    )
+    assignor = _assignor(config, draft)
+    roster = target_builder.roster(state, group, change)
+    try:
+        ranges = target_builder.assign(roster.spec(), assignor, dict(settings))
+    except (SpecError, ValueError, MemoryError) as error:
+        raise GroupError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Failed to compute a new target assignment for epoch {draft.epoch}: {error}",
+        ) from error
+    records, moved = target_builder.changed(group.group_id, roster, ranges)
+    for record in records:
+        if record.member_id == draft.meta.member_id:
+            draft.target = record.spans
+    draft.records += records
+    draft.records.append(
+        TargetMetadata(group.group_id, draft.epoch, now_ms, assignor, moved, ranges.partial)
+    )
+    return draft.epoch
+
+
+def _due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+    if settings.get("consumer.assignor.engine") == "external":
+        return False
+    if _awaited(config, group, now_ms):
+        return False
+    return _interval_passed(config, settings, group, now_ms)
+
+
+def _awaited(config: Config, group: Group, now_ms: int) -> bool:
+    """Whether a computation is under way that can still be installed.
+
+    A deadline that is very far away was set by a coordinator before us, whose clock was ahead.
+    """
+    if group.computation is None:
+        return False
+    record = group.computation.record
+    left = record.deadline_ms - now_ms
+    return record.group_epoch > group.assignment_epoch and 0 < left <= 2 * config.engine.timeout_ms
+
+
+def _interval_passed(
+    config: Config, settings: Mapping[str, str], group: Group, now_ms: int
+) -> bool:
+    interval = group_value(config.kafka, settings, "consumer.assignment.interval.ms")
+    last = group.assignment_timestamp
+    ahead = last > now_ms  # by the clock of a coordinator before us: it does not hold us up
+    return last == 0 or interval == 0 or ahead or now_ms >= last + interval
+
+
+def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:
+    """Whether the target is computed off the heartbeat path: by the group's setting, or by size."""
+    if settings.get("consumer.assignor.engine", config.engine.engine) == "spark":
+        return True
+    members = len(draft.group.members) + 1
+    if members > config.engine.step_rows_max:
+        return True
+    rows = members + draft.group.targets.rows()
+    return rows > config.engine.step_rows_max
+
+
+def _delegate(config: Config, draft: Draft, now_ms: int) -> None:
+    group_id = draft.group.group_id
+    computation_id = f"{ENGINE_PREFIX}{group_id}-{draft.epoch}-{now_ms}"
+    deadline = now_ms + config.engine.timeout_ms
+    draft.records.append(ComputationPrepared(group_id, computation_id, draft.epoch, deadline))
+    assignor = _assignor(config, draft)
+    draft.tasks.append(ComputeTarget(group_id, computation_id, draft.epoch, assignor))
+
+
+# 3. Reconciliation -------------------------------------------------------------------------------
+
+
+def _current_record(draft: Draft, before: CurrentMember, after: CurrentMember) -> Record:
+    """Return the record of a reconciled member: the small one where only its epoch moves."""
+    only_epoch = (
+        before.state is MemberState.STABLE
+        and after.state is MemberState.STABLE
+        and after.assigned == before.assigned
+        and not before.pending
+        and after.previous_member_epoch == before.member_epoch
+    )
+    if only_epoch:
+        group_id, member_id = draft.group.group_id, draft.meta.member_id
+        return MembersAdvanced(group_id, after.member_epoch, (member_id,))
+    return after
+
+
+def _rebalance_timer(meta: MemberMetadata, after: CurrentMember) -> SetTimer:
+    """Return the rebalance timer: it runs only while the member is to revoke something (G-71)."""
+    unrevoked = after.state is MemberState.UNREVOKED_PARTITIONS
+    return SetTimer(
+        REBALANCE,
+        meta.group_id,
+        meta.member_id,
+        meta.rebalance_timeout_ms if unrevoked else None,
+        after.member_epoch,
+    )
+
+
+def _is_full(event: Heartbeat) -> bool:
+    """Whether the request gives everything, so that everything is answered (G-42)."""
+    return (
+        event.rebalance_timeout_ms != -1
+        and (event.subscribed_topic_names is not None or event.subscribed_topic_regex is not None)
+        and event.topic_partitions is not None
+    )
+
+
+def _differ(before: CurrentMember, after: CurrentMember) -> bool:
+    """Whether the member may use other partitions than before."""
+    same = before.assigned is after.assigned or plain(before.assigned) == plain(after.assigned)
+    return not same

@@ -1,0 +1,287 @@
+"""Whether a request is valid, and whom it speaks for (spec § 2.2, 2.3, 2.4).
+
+Ends in a `Draft`: the member as this heartbeat makes it, with the records for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from coordinator.config import Config
+from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat, Task
+from coordinator.core.member_removal import end_of_member, static_member, unknown_member
+from coordinator.core.partition_spans import Spans, TopicKey, kafka_id, spans_of, within
+from coordinator.core.records import CurrentMember, MemberMetadata, Record, TargetMember
+from coordinator.core.state import LEFT_FOR_A_WHILE, Group, Member, State
+from coordinator.errors import ErrorCode, GroupError
+
+
+@dataclass(slots=True)
+class Draft:
+    """The member as this heartbeat makes it, and what was decided so far."""
+
+    group: Group
+    old: MemberMetadata | None
+    """Its metadata before; of the member it replaces, for a returning static member."""
+    meta: MemberMetadata
+    current: CurrentMember
+    serial: int
+    target: Spans
+    had_target: bool
+    replaces: str | None = None
+    records: list[Record] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    epoch: int = 0
+    finishing: bool = False
+    """Whether the epoch is there to finish moves of a target that was cut short."""
+
+    @property
+    def names_changed(self) -> bool:
+        """Whether the set of subscribed names is another one."""
+        before = self.old.subscribed_topic_names if self.old else ()
+        return before != self.meta.subscribed_topic_names
+
+    @property
+    def regex_changed(self) -> bool:
+        """Whether the regex is another one."""
+        before = self.old.subscribed_topic_regex if self.old else ""
+        return before != self.meta.subscribed_topic_regex
+
+
+def check(config: Config, event: Heartbeat) -> None:
+    """Validate a request by itself, in Kafka's order (G-12…G-18).
+
+    Raises
+    ------
+    GroupError
+        INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """
+    if not event.member_id:
+        raise _invalid("MemberId can't be empty.")
+    if not event.group_id:
+        raise _invalid("GroupId can't be empty.")
+    if event.instance_id == "":
+        raise _invalid("InstanceId can't be empty.")
+    if event.rack_id == "":
+        raise _invalid("RackId can't be empty.")
+    if event.member_epoch == JOIN:
+        if event.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if event.topic_partitions is None or any(event.topic_partitions.values()):
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if event.subscribed_topic_names is None and event.subscribed_topic_regex is None:
+            raise _invalid(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                "(re-)joining."
+            )
+    elif event.member_epoch == LEAVE_FOR_A_WHILE:
+        if event.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif event.member_epoch < LEAVE_FOR_A_WHILE:
+        raise _invalid("MemberEpoch is invalid.")
+    known = config.kafka.assignors
+    if event.server_assignor is not None and event.server_assignor not in known:
+        raise GroupError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {event.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(known)}.",
+        )
+
+
+def _invalid(message: str) -> GroupError:
+    return GroupError(ErrorCode.INVALID_REQUEST, message)
+
+
+def refuse_another(config: Config, known: Mapping[str, object], group_id: str) -> None:
+    """Refuse a group that would be one more than there may be.
+
+    Parameters
+    ----------
+    known
+        What there is by group: groups, their offsets, or their settings.
+    """
+    most = config.quotas.groups_max
+    if 0 < most <= len(known) and group_id not in known:
+        raise GroupError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Group {group_id} would be one more than the {most} that there may be "
+            "(quotas.groups_max): delete one.",
+        )
+
+
+def refuse_full(config: Config, group: Group, event: Heartbeat) -> None:
+    """Refuse newcomers of a full group; a known instance id is none (G-23)."""
+    if len(group.members) < config.kafka.max_size or event.member_id in group.members:
+        return
+    if event.instance_id is not None and event.instance_id in group.instances:
+        return
+    raise GroupError(
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        f"The consumer group has reached its maximum capacity of {config.kafka.max_size} members.",
+    )
+
+
+def draft_of(state: State, group: Group, event: Heartbeat) -> Draft:
+    """Find, create or replace the member (G-24…G-31, G-46…G-49)."""
+    existing = _existing(state, group, event)
+    if existing is None:
+        meta = _updated(MemberMetadata(group.group_id, event.member_id), event)
+        current = CurrentMember(group.group_id, event.member_id)
+        draft = Draft(group, None, meta, current, group.serials + 1, (), had_target=False)
+        draft.records.append(meta)
+        return draft
+    if existing.epoch == LEFT_FOR_A_WHILE and event.member_epoch == JOIN and event.instance_id:
+        return _replaced(group, existing, event)
+    meta = _updated(existing.meta, event)
+    draft = Draft(
+        group,
+        existing.meta,
+        meta,
+        existing.current,
+        existing.serial,
+        group.targets.get(existing.member_id, ()),
+        existing.member_id in group.targets,
+    )
+    if meta != existing.meta:
+        draft.records.append(meta)
+    return draft
+
+
+def _existing(state: State, group: Group, event: Heartbeat) -> Member | None:
+    """Return the member that the request speaks for; None for a newcomer."""
+    joins = event.member_epoch == JOIN
+    if event.instance_id is None:
+        member = group.members.get(event.member_id)
+        if member is None:
+            if not joins:
+                raise unknown_member(group.group_id, event.member_id)
+            return None
+        if not joins:
+            _check_epoch(state, member, event)
+        return member
+    if not joins:
+        member = static_member(group, event.instance_id, event.member_id)
+        _check_epoch(state, member, event)
+        return member
+    member = group.static_member(event.instance_id)
+    if member is None:
+        return group.members.get(event.member_id)
+    if member.epoch != LEFT_FOR_A_WHILE:
+        raise GroupError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {event.member_id} with instance id {event.instance_id} cannot join "
+            f"the group because the instance id is owned by {member.member_id} member.",
+        )
+    if event.member_id in group.members and event.member_id != member.member_id:
+        # Its own partitions would be lost with nobody to notice.
+        raise _invalid(
+            f"Member {event.member_id} cannot take over instance id {event.instance_id} while it "
+            "is in the group itself: leave first, or join under another member id."
+        )
+    return member
+
+
+def _check_epoch(state: State, member: Member, event: Heartbeat) -> None:
+    """Fence another epoch than the member's (G-30, G-31).
+
+    The previous epoch is taken when the member owns nothing but what it is assigned: the answer
+    with the new epoch may have been lost.
+    """
+    known, received = member.epoch, event.member_epoch
+    if received == known:
+        return
+    owned = owned_of(state, member.current, event)
+    lost_answer = (
+        received < known
+        and received == member.current.previous_member_epoch
+        and owned is not None
+        and within(owned, member.current.assigned)
+    )
+    if not lost_answer:
+        than = "greater" if received > known else "smaller"
+        raise GroupError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {than} member epoch ({received}) than the one known "
+            f"by the group coordinator ({known}). The member must abandon all its partitions and "
+            "rejoin.",
+        )
+
+
+def _replaced(group: Group, gone: Member, event: Heartbeat) -> Draft:
+    """Give a static member's place to its next incarnation (G-48)."""
+    member_id = event.member_id
+    copied = msgspec.structs.replace(gone.meta, member_id=member_id)
+    meta = _updated(copied, event)
+    current = msgspec.structs.replace(
+        gone.current, member_id=member_id, member_epoch=JOIN, previous_member_epoch=JOIN
+    )
+    spans = group.targets.get(gone.member_id, ())
+    records = [
+        *end_of_member(group.group_id, gone.member_id),
+        copied,
+        TargetMember(group.group_id, member_id, spans),
+        current,
+    ]
+    if meta != copied:
+        records.append(meta)
+    return Draft(
+        group,
+        gone.meta,
+        meta,
+        current,
+        gone.serial,
+        spans,
+        had_target=True,
+        replaces=gone.member_id,
+        records=records,
+    )
+
+
+def _updated(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
+    """Return the metadata with what the request gives; null keeps the old value (G-32)."""
+    names, regex = event.subscribed_topic_names, event.subscribed_topic_regex
+    timeout = event.rebalance_timeout_ms
+    return MemberMetadata(
+        group_id=meta.group_id,
+        member_id=meta.member_id,
+        instance_id=meta.instance_id if event.instance_id is None else event.instance_id,
+        rack_id=meta.rack_id if event.rack_id is None else event.rack_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        subscribed_topic_names=meta.subscribed_topic_names if names is None else _sorted(names),
+        subscribed_topic_regex=meta.subscribed_topic_regex if regex is None else regex,
+        rebalance_timeout_ms=meta.rebalance_timeout_ms if timeout == -1 else timeout,
+        server_assignor=(
+            meta.server_assignor if event.server_assignor is None else event.server_assignor
+        ),
+    )
+
+
+def _sorted(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+def owned_of(state: State, current: CurrentMember, event: Heartbeat) -> Spans | None:
+    """Return the partitions that the member reports, by topic id; None when it reports none.
+
+    A name means the topic that has it now; a name without a topic, the one the member holds. An id
+    says which topic it is; what the member holds nothing of needs no name.
+    """
+    if event.topic_partitions is None:
+        return None
+    if event.by_topic_id:
+        named = {kafka_id(span[0].topic_id): span[0] for span in current.assigned + current.pending}
+        return spans_of(
+            (named.get(topic_id, TopicKey("", topic_id)), partition)
+            for topic_id, found in event.topic_partitions.items()
+            for partition in found
+        )
+    held = {span[0].name: span[0] for span in current.assigned + current.pending}
+    keys = {
+        name: state.topics[name].key if name in state.topics else held.get(name, TopicKey(name, ""))
+        for name in event.topic_partitions
+    }
+    return spans_of((keys[t], p) for t, found in event.topic_partitions.items() for p in found)

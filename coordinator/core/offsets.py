@@ -1,0 +1,203 @@
+"""Commit, fetch, delete and expire them (spec § 2.10), fenced by epochs."""
+
+from __future__ import annotations
+
+from coordinator.config import Config
+from coordinator.core.events import ExpireOffsets, OffsetCommit, OffsetDelete, OffsetFetch, Result
+from coordinator.core.member_removal import not_found, unknown_member
+from coordinator.core.member_update import refuse_another
+from coordinator.core.partition_spans import epoch_of
+from coordinator.core.records import (
+    PARTITION_METADATA,
+    GroupMetadata,
+    OffsetCommitted,
+    Record,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.core.state import Group, Member, State
+from coordinator.errors import ErrorCode, GroupError
+
+MINUTE_MS = 60_000
+
+
+def commit(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
+    """Store offsets; the response is {topic: {partition: ErrorCode}}.
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, POLICY_VIOLATION: for the whole
+        request.
+    """
+    _check_commit(state, event)
+    refuse_another(config, state.offsets, event.group_id)
+    records: list[Record] = []
+    results: dict[str, dict[int, ErrorCode]] = {}
+    for topic, partitions in event.offsets.items():
+        known = state.topics.get(topic)
+        for partition, (offset, metadata) in partitions.items():
+            too_large = len(metadata.encode()) > config.kafka.offset_metadata_max_bytes
+            code = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
+            results.setdefault(topic, {})[partition] = code
+            if not too_large:
+                records.append(
+                    OffsetCommitted(
+                        group_id=event.group_id,
+                        topic=topic,
+                        topic_id=known.key.topic_id if known else "",
+                        partition=partition,
+                        offset=offset,
+                        metadata=metadata,
+                        commit_timestamp=now_ms,
+                    )
+                )
+    return Result(records, results)
+
+
+def _check_commit(state: State, event: OffsetCommit) -> None:
+    """Fence by member epoch, and per partition by assignment epoch (G-121…G-123)."""
+    if not event.group_id:
+        raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
+    for topic, partitions in event.offsets.items():
+        for partition, (offset, _) in partitions.items():
+            if partition < 0 or offset < 0:
+                raise GroupError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Offset {offset} of partition {topic}-{partition}: give neither below 0.",
+                )
+    group = state.groups.get(event.group_id)
+    if group is None:
+        if event.member_epoch < 0:
+            return
+        if event.group_id in state.offsets:
+            raise unknown_member(event.group_id, event.member_id)
+        raise not_found(event.group_id)
+    if event.member_epoch < 0 and not group.members:
+        return
+    member = _member(group, event.member_id)
+    if event.member_epoch == member.epoch:
+        return
+    if event.member_epoch > member.epoch:
+        raise _stale(
+            f"Received member epoch {event.member_epoch} is newer than current member epoch "
+            f"{member.epoch}."
+        )
+    _check_given(state, member, event)
+
+
+def _check_given(state: State, member: Member, event: OffsetCommit) -> None:
+    """Take an older epoch for partitions that the member was given no later (G-122).
+
+    Of the topic that has the name now: offsets of one that is gone mean nothing in its successor.
+    """
+    held = member.current.assigned + member.current.pending
+    for topic, partitions in event.offsets.items():
+        key = state.topics[topic].key if topic in state.topics else None
+        for partition in partitions:
+            given = None if key is None else epoch_of(held, key, partition)
+            if given is None:
+                raise _stale(
+                    f"Partition {topic}-{partition} is not assigned or pending revocation for "
+                    "member."
+                )
+            if given > event.member_epoch:
+                raise _stale(
+                    f"Received member epoch {event.member_epoch} is older than assignment epoch "
+                    f"{given} for partition {topic}-{partition}."
+                )
+
+
+def _member(group: Group, member_id: str) -> Member:
+    member = group.members.get(member_id)
+    if member is None:
+        raise unknown_member(group.group_id, member_id)
+    return member
+
+
+def _stale(message: str) -> GroupError:
+    return GroupError(ErrorCode.STALE_MEMBER_EPOCH, message)
+
+
+def fetch(state: State, event: OffsetFetch) -> Result:
+    """Return {topic: {partition: OffsetCommitted or None}} (G-125).
+
+    A group that is not there has committed nothing; that is no error.
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH when the epoch is not exactly the member's.
+    """
+    group = state.groups.get(event.group_id)
+    of_a_member = event.member_id is not None or event.member_epoch >= 0
+    if group is not None and of_a_member:
+        member = _member(group, event.member_id or "")
+        if member.epoch != event.member_epoch:
+            raise _stale(
+                f"Received member epoch {event.member_epoch}, the current member epoch is "
+                f"{member.epoch}."
+            )
+    offsets = state.offsets.get(event.group_id, {})
+    found: dict[str, dict[int, OffsetCommitted | None]] = {}
+    if event.topics is None:
+        for (topic, partition), record in sorted(offsets.items()):
+            found.setdefault(topic, {})[partition] = record
+    else:
+        for topic, partitions in event.topics.items():
+            found[topic] = {p: offsets.get((topic, p)) for p in partitions}
+    return Result(response=found)
+
+
+def delete(state: State, event: OffsetDelete) -> Result:
+    """Delete offsets; the response is {topic: {partition: ErrorCode}} (G-126).
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND.
+    """
+    group = state.groups.get(event.group_id)
+    offsets = state.offsets.get(event.group_id, {})
+    if group is None and event.group_id not in state.offsets:
+        raise not_found(event.group_id)
+    records: list[Record] = []
+    results: dict[str, dict[int, ErrorCode]] = {}
+    for topic, partitions in event.topics.items():
+        subscribed = group is not None and group.names[topic] > 0
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        for partition in partitions:
+            results.setdefault(topic, {})[partition] = code
+            if not subscribed and (topic, partition) in offsets:
+                records.append(end_of_offset(event.group_id, topic, partition))
+    return Result(records, results)
+
+
+def expire(state: State, config: Config, _event: ExpireOffsets, now_ms: int) -> Result:
+    """End offsets older than the retention, and empty groups left without any (G-127, G-128)."""
+    kept_ms = config.kafka.offsets_retention_minutes * MINUTE_MS
+    records: list[Record] = []
+    for group_id in sorted(state.groups.keys() | state.offsets.keys()):
+        group = state.groups.get(group_id)
+        offsets = state.offsets.get(group_id, {})
+        old = [
+            (topic, partition)
+            for (topic, partition), record in offsets.items()
+            if record.commit_timestamp + kept_ms <= now_ms
+            and (group is None or group.names[topic] == 0)
+        ]
+        records += [end_of_offset(group_id, *key) for key in sorted(old)]
+        if len(old) == len(offsets) and not (group and group.members):
+            records += end_of_group(group_id, group)
+    return Result(records)
+
+
+def end_of_offset(group_id: str, topic: str, partition: int) -> Tombstone:
+    """Return the tombstone of one offset."""
+    return Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
+
+
+def end_of_group(group_id: str, group: Group | None) -> list[Record]:
+    """Return the tombstones of an empty group, as Kafka writes them; None has had offsets only."""
+    kinds = () if group is None else (TargetMetadata.kind, PARTITION_METADATA)
+    return [Tombstone(kind, group_id) for kind in (*kinds, GroupMetadata.kind)]

@@ -1,0 +1,144 @@
+"""Who holds each partition of a group, in arrays; a second owner is refused (G-66)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assignors.arrays import Longs
+from coordinator.core.partition_spans import Holding, TopicKey
+from coordinator.core.state import FREE, Group, Member
+from coordinator.errors import IllegalStateError
+
+Serials: TypeAlias = NDArray[np.int32]
+"""Who holds each partition of a topic: a member's serial, or FREE."""
+Addition: TypeAlias = tuple[Serials, Serials]
+"""A part of a topic's serials, and what is to be added to it."""
+MANY = 100
+"""So many spans of each topic are worth arrays of their own."""
+SPREAD_MAX = 4
+"""Spans are written as one array when no more than so many times as long as they are together."""
+
+
+def release(group: Group, member: Member, holding: Holding) -> None:
+    """Let a member give partitions up.
+
+    Raises
+    ------
+    IllegalStateError
+        It does not hold one of them.
+    """
+    for key, first, end, _ in holding:
+        span = group.owners[key][first:end]
+        if np.count_nonzero(span != member.serial):
+            raise IllegalStateError(
+                f"{member.member_id} releases {key.name}[{first}..{end - 1}] that it does not hold"
+            )
+        span[:] = FREE
+
+
+def claim(group: Group, member: Member, holding: Holding) -> None:
+    """Let a member hold partitions, assigned or pending.
+
+    Raises
+    ------
+    IllegalStateError
+        Somebody holds one of them already.
+    """
+    for key, first, end, _ in holding:
+        span = _owners(group, key, end)[first:end]
+        if len(span.nonzero()[0]):  # not FREE; the quickest way to know
+            raise IllegalStateError(
+                f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"
+            )
+        span.fill(member.serial)
+
+
+def claim_all(group: Group, claims: Sequence[tuple[Member, Holding]]) -> None:
+    """Let many members hold partitions: `claim` for each, in order.
+
+    Raises
+    ------
+    IllegalStateError
+        As for `claim`.
+    """
+    found = _at_once(group, claims)
+    if found is None:
+        for member, holding in claims:
+            claim(group, member, holding)
+        return
+    for window, added in found:
+        np.add(window, added, out=window)
+
+
+class _Columns(NamedTuple):
+    """Spans, and the serial of each one's new holder."""
+
+    first: Longs
+    end: Longs
+    serial: Serials
+
+    def at(self, places: Longs) -> _Columns:
+        """Return some of them."""
+        return _Columns(self.first[places], self.end[places], self.serial[places])
+
+
+def _at_once(group: Group, claims: Sequence[tuple[Member, Holding]]) -> list[Addition] | None:
+    """Return what is to be added, by topic, and nothing yet added.
+
+    None when that would not be quicker than one by one, or when a claim must be refused: one by
+    one says which.
+    """
+    spans = list(chain.from_iterable(holding for _, holding in claims))
+    if not spans:
+        return None
+    keys, first, end, _ = zip(*spans, strict=True)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    if len(spans) < MANY * len(numbers):
+        return None
+    counts = [len(holding) for _, holding in claims]
+    serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
+    topics = np.array(list(map(numbers.__getitem__, keys)))
+    columns = _Columns(np.array(first), np.array(end), serials)
+    order = np.lexsort((columns.first, topics))
+    cuts = np.flatnonzero(np.diff(topics[order])) + 1
+    found = []
+    for key, places in zip(numbers, np.split(order, cuts), strict=True):
+        added = _of_topic(group, key, columns.at(places))
+        if added is None:
+            return None
+        found.append(added)
+    return found
+
+
+def _of_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
+    """Return what is to be added to one topic's; its spans are sorted. None as for `_at_once`."""
+    first, end, serial = spans
+    start, stop = int(first[0]), int(end[-1])
+    if stop - start > SPREAD_MAX * (end - first).sum() or np.any(first[1:] < end[:-1]):
+        return None
+    edges = np.stack([first, end], axis=1).ravel()
+    values = np.stack([serial, np.full_like(serial, FREE)], axis=1).ravel()[:-1]
+    added = values.repeat(np.diff(edges))
+    window = _owners(group, key, stop)[start:stop]
+    if np.any((window != FREE) & (added != FREE)):
+        return None
+    return window, added
+
+
+def _owners(group: Group, key: TopicKey, end: int) -> Serials:
+    """Return the owners of a topic's partitions, with room up to one of them."""
+    owners = group.owners.get(key)
+    if owners is not None and len(owners) >= end:
+        return owners
+    if owners is None:
+        grown = np.zeros(end, dtype=np.int32)
+    else:
+        grown = np.zeros(max(end, 2 * len(owners)), dtype=np.int32)
+        grown[: len(owners)] = owners
+    group.owners[key] = grown
+    return grown

@@ -1,0 +1,165 @@
+"""The few partitions of one member, as small sorted tuples, and set algebra on them.
+
+A span is (topic, first, end) or, where it is assigned, (topic, first, end, assignment epoch). A
+tuple of spans is sorted and its spans do not overlap. Whole groups are columnar
+(`assignors.PartitionRanges`); one member has a handful of spans, where tuples beat arrays.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+
+class TopicKey(NamedTuple):
+    """A topic is its id: a re-created topic has another one (design § 5)."""
+
+    name: str
+    topic_id: str
+
+
+UUID_BYTES = 16
+Span: TypeAlias = tuple[TopicKey, int, int]
+Spans: TypeAlias = tuple[Span, ...]
+Held: TypeAlias = tuple[TopicKey, int, int, int]
+"""A span with the assignment epoch at which its partitions were given (G-122)."""
+Holding: TypeAlias = tuple[Held, ...]
+
+
+@lru_cache(maxsize=100_000)
+def kafka_id(topic_id: str) -> str:
+    """Return a topic id as Kafka has them: a UUID, in unpadded URL-safe base64.
+
+    Sources may give their topics any text as id; from one that is no UUID a UUID is made.
+    """
+    try:
+        raw = base64.b64decode(topic_id + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) == UUID_BYTES and _printed(raw) == topic_id:
+        return topic_id
+    return made_id(topic_id)
+
+
+def made_id(text: str) -> str:
+    """Return an id made from a text, always the same."""
+    raw = bytearray(hashlib.md5(text.encode(), usedforsecurity=False).digest())
+    raw[6] = raw[6] & 0x0F | 0x30  # a UUID's version: 3, made from a text
+    raw[8] = raw[8] & 0x3F | 0x80  # its variant
+    return _printed(bytes(raw))
+
+
+def _printed(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def spans_of(partitions: Iterable[tuple[TopicKey, int]]) -> Spans:
+    """Return single partitions, in any order, as spans."""
+    merged: list[Span] = []
+    for topic, partition in sorted(set(partitions)):
+        if merged and merged[-1][0] == topic and merged[-1][2] == partition:
+            merged[-1] = (topic, merged[-1][1], partition + 1)
+        else:
+            merged.append((topic, partition, partition + 1))
+    return tuple(merged)
+
+
+def plain(holding: Iterable[Held]) -> Spans:
+    """Return a holding without its epochs, touching spans merged."""
+    merged: list[Span] = []
+    for topic, first, end, _ in holding:
+        if merged and merged[-1][0] == topic and merged[-1][2] == first:
+            merged[-1] = (topic, merged[-1][1], end)
+        else:
+            merged.append((topic, first, end))
+    return tuple(merged)
+
+
+def stamped(spans: Iterable[Span], assignment_epoch: int) -> Holding:
+    """Return spans as given at this assignment epoch."""
+    return tuple((topic, first, end, assignment_epoch) for topic, first, end in spans)
+
+
+def union(left: Holding, right: Holding) -> Holding:
+    """Return two holdings that do not overlap as one; spans merge where their epochs are equal."""
+    merged: list[Held] = []
+    for span in sorted(left + right):
+        if merged:
+            topic, first, end, epoch = merged[-1]
+            if topic == span[0] and end == span[1] and epoch == span[3]:
+                merged[-1] = (topic, first, span[2], epoch)
+                continue
+        merged.append(span)
+    return tuple(merged)
+
+
+def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, Holding]:
+    """Return (holding ∩ by, holding − by); `by` holds spans of either kind."""
+    if not holding:
+        return (), ()
+    inside: list[Held] = []
+    outside: list[Held] = []
+    cuts = _by_topic(by)
+    for topic, first, end, epoch in holding:
+        at = first
+        for low, high in cuts.get(topic, ()):
+            if high <= at:
+                continue
+            if low >= end:
+                break
+            if low > at:
+                outside.append((topic, at, low, epoch))
+            inside.append((topic, max(low, at), min(high, end), epoch))
+            at = min(high, end)
+        if at < end:
+            outside.append((topic, at, end, epoch))
+    return tuple(inside), tuple(outside)
+
+
+def minus(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
+    """Return the partitions of `spans` that are not in `by`."""
+    return plain(split(stamped(spans, 0), by)[1])
+
+
+def overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
+    """Whether two sets of spans share a partition."""
+    cuts = _by_topic(right)
+    return any(
+        low < end and first < high
+        for topic, first, end in _heads(left)
+        for low, high in cuts.get(topic, ())
+    )
+
+
+def within(spans: Spans, holding: Holding) -> bool:
+    """Whether every partition of `spans` is in `holding`."""
+    return not minus(spans, holding)
+
+
+def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
+    """Return the assignment epoch of one partition, None when it is not there."""
+    for key, first, end, epoch in holding:
+        if key == topic and first <= partition < end:
+            return epoch
+    return None
+
+
+def size(spans: Iterable[tuple[object, ...]]) -> int:
+    """Return the number of partitions."""
+    return sum(end - first for _, first, end in _heads(spans))
+
+
+def _by_topic(spans: Iterable[tuple[object, ...]]) -> dict[object, list[tuple[int, int]]]:
+    cuts: dict[object, list[tuple[int, int]]] = {}
+    for topic, first, end in _heads(spans):
+        cuts.setdefault(topic, []).append((first, end))
+    return cuts
+
+
+def _heads(spans: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, int, int]]:
+    for span in spans:
+        yield span[:3]  # type: ignore[misc]

@@ -1,0 +1,161 @@
+"""A member's next step towards its target (spec § 2.5, G-50…G-66).
+
+Revocation comes before assignment: what a member must give up is taken out of its assignment and
+stays pending until the member no longer reports it; only then is it free for others. Per topic,
+with the target T (empty when the member is not subscribed), assigned A and pending revocation R:
+
+    keep   = A ∩ T        stays
+    revoke = A − T        must go: UNREVOKED_PARTITIONS, the member epoch stays
+    want   = T − A        given as far as free: UNRELEASED_PARTITIONS while some are not
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from coordinator.core.partition_spans import (
+    Holding,
+    Span,
+    Spans,
+    minus,
+    overlap,
+    plain,
+    split,
+    stamped,
+    union,
+)
+from coordinator.core.records import CurrentMember, MemberMetadata, MemberState
+from coordinator.core.state import Group, State
+from coordinator.errors import ErrorCode, GroupError
+
+ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
+    MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNRELEASED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNKNOWN: frozenset({MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS}),
+}
+"""From which state a member may come to which (G-67, G-68); docs/coordinator.md draws it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Where a member is to go.
+
+    Attributes
+    ----------
+    epoch, target
+        The assignment epoch and the member's part of the target assignment.
+    owned
+        What the heartbeat reports; None is unchanged, not nothing.
+    resubscribed
+        Whether this heartbeat changed the member's subscription.
+    """
+
+    epoch: int
+    target: Spans
+    owned: Spans | None
+    resubscribed: bool
+
+
+def reconcile(
+    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, serial: int, aim: Aim
+) -> CurrentMember | None:
+    """Return the member's next current assignment, None when nothing is to be written.
+
+    Raises
+    ------
+    GroupError
+        FENCED_MEMBER_EPOCH: the stored state is unknown to this version and the member still owns
+        something (G-55).
+    """
+    new = current
+    if current.state is MemberState.STABLE:
+        if current.member_epoch != aim.epoch:
+            new = _next(state, group, meta, current, serial, aim)
+        elif aim.resubscribed:
+            new = _trim(state, group, meta, current, aim)
+    elif current.state is MemberState.UNREVOKED_PARTITIONS:
+        if not _owns(aim.owned, current.pending):
+            new = _next(state, group, meta, current, serial, aim)
+        elif aim.resubscribed:
+            new = _trim(state, group, meta, current, aim)
+    elif current.state is MemberState.UNRELEASED_PARTITIONS:
+        new = _next(state, group, meta, current, serial, aim)
+    else:
+        if aim.owned is None or aim.owned:
+            raise GroupError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The consumer group member is in an unknown state. "
+                "The member must abandon all its partitions and rejoin.",
+            )
+        new = _next(state, group, meta, current, serial, aim)
+    if new == current:
+        return None
+    assert new.state in ALLOWED_MOVES[current.state], f"{current} may not become {new}"
+    return new
+
+
+def _next(
+    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, serial: int, aim: Aim
+) -> CurrentMember:
+    """Compute next: G-56…G-62."""
+    target = tuple(span for span in aim.target if _subscribed(state, group, meta, span))
+    keep: Holding = current.assigned
+    revoke: Holding = ()
+    want: Spans = ()
+    if plain(current.assigned) != target:
+        keep, revoke = split(current.assigned, target)
+        want = minus(target, keep)
+    if revoke and _owns(aim.owned, revoke):
+        return msgspec.structs.replace(
+            current,
+            previous_member_epoch=current.member_epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=keep,
+            pending=revoke,
+        )
+    given = tuple(
+        (key, low, high)
+        for key, first, end in want
+        for low, high in group.free(key, first, end, serial)
+    )
+    unreleased = given != want
+    return CurrentMember(
+        group_id=current.group_id,
+        member_id=current.member_id,
+        member_epoch=aim.epoch,
+        previous_member_epoch=current.member_epoch,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+        assigned=union(keep, stamped(given, aim.epoch)) if given else keep,
+    )
+
+
+def _trim(
+    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, aim: Aim
+) -> CurrentMember:
+    """Give up what the member no longer subscribes to, before a new target is reached: G-63."""
+    keep = tuple(s for s in current.assigned if _subscribed(state, group, meta, s[:3]))
+    if keep == current.assigned:
+        return current
+    dropped = tuple(s for s in current.assigned if not _subscribed(state, group, meta, s[:3]))
+    pending = union(current.pending, dropped)
+    fewer = msgspec.structs.replace(
+        current, previous_member_epoch=current.member_epoch, assigned=keep
+    )
+    if not _owns(aim.owned, pending):
+        return fewer
+    return msgspec.structs.replace(fewer, state=MemberState.UNREVOKED_PARTITIONS, pending=pending)
+
+
+def _subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:
+    """Whether the member subscribes to the topic, and it still is the one of this id (G-56)."""
+    key = span[0]
+    topic = state.topics.get(key.name)
+    return topic is not None and topic.key == key and group.subscribes(meta, key.name)
+
+
+def _owns(owned: Spans | None, revoked: Holding) -> bool:
+    """Whether the member may still use some of these: it says so, or does not say (G-53)."""
+    return owned is None or overlap(owned, revoked)

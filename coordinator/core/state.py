@@ -1,0 +1,317 @@
+"""What the coordinator knows; read by `step`, changed by `replay` and nobody else.
+
+Everything here follows from the records alone. Group states are computed, never stored (G-2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.partition_spans import TopicKey, kafka_id
+from coordinator.core.records import (
+    ComputationPrepared,
+    CurrentMember,
+    MemberMetadata,
+    MemberState,
+    OffsetCommitted,
+    RegexResolved,
+    TargetMetadata,
+)
+from coordinator.core.target_assignment import Targets
+
+FREE = 0
+"""No member's serial: they count from 1."""
+LEFT_FOR_A_WHILE = -2
+HASH_BITS = 64
+
+
+class GroupState(StrEnum):
+    """States of a consumer group (G-1)."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+GROUP_MOVES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.ASSIGNING, GroupState.STABLE, GroupState.DEAD}),
+    GroupState.ASSIGNING: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.RECONCILING: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.STABLE: frozenset(GroupState) - {GroupState.DEAD},
+    GroupState.DEAD: frozenset(),
+}
+"""From which state a group may come to which by one event; docs/coordinator.md draws it.
+
+A group is Dead once it is deleted, or expired: then it is not there.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that exists."""
+
+    key: TopicKey
+    partitions: int
+    racks: tuple[tuple[str, ...], ...]
+    hash: int
+    version: int = 0
+    """`State.topics_version` when it came, for regexes that were resolved before (G-83)."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        topic_id: str,
+        partitions: int,
+        racks: tuple[tuple[str, ...], ...],
+        version: int = 0,
+    ) -> Topic:
+        """Return the topic with its hash over id, name, count and sorted racks (G-148)."""
+        text = repr((0, topic_id, name, partitions, [sorted(r) for r in racks]))
+        digest = hashlib.blake2b(text.encode(), digest_size=HASH_BITS // 8).digest()
+        return cls(TopicKey(name, topic_id), partitions, racks, int.from_bytes(digest), version)
+
+
+class NameList:
+    """A list of topic names that members share: one object however many subscribe alike."""
+
+    __slots__ = ("members", "names")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.members = 0
+
+    def shared(self, meta: MemberMetadata) -> MemberMetadata:
+        """Return metadata with equal names as one with this very list."""
+        if meta.subscribed_topic_names is self.names:
+            return meta
+        return msgspec.structs.replace(meta, subscribed_topic_names=self.names)
+
+
+class Member:
+    """One member: its last records, its list of names, its number in the ownership arrays."""
+
+    __slots__ = ("current", "listed", "meta", "serial")
+
+    def __init__(
+        self, meta: MemberMetadata, listed: NameList, current: CurrentMember, serial: int
+    ) -> None:
+        self.meta = meta
+        self.listed = listed
+        self.current = current
+        self.serial = serial
+
+    @property
+    def member_id(self) -> str:
+        """The member's id."""
+        return self.meta.member_id
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch: the target epoch it has reached; −2 while a static member is away."""
+        return self.current.member_epoch
+
+    @property
+    def stable(self) -> bool:
+        """Whether the member is in state STABLE."""
+        return self.current.state is MemberState.STABLE
+
+
+@dataclass(slots=True)
+class Computation:
+    """A computation outside the coordinator, with the input it was promised (K-38…K-50)."""
+
+    record: ComputationPrepared
+    metas: dict[str, MemberMetadata]
+    """The members, when it was prepared."""
+    topics: list[Topic]
+    """The subscribed topics by name, when it was prepared."""
+    regexes: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, record: ComputationPrepared, group: Group, topics: dict[str, Topic]) -> Computation:
+        """Return a computation that is prepared now."""
+        return cls(
+            record,
+            dict(group.metas),
+            [topics[name] for name in sorted(group.names) if name in topics],
+            {regex: found.topics for regex, found in group.regexes.items()},
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A consumer group."""
+
+    group_id: str
+    epoch: int = 1
+    metadata_hash: int = 0
+    assignment_epoch: int = 1
+    assignment_timestamp: int = 0
+    assignor: str = ""
+    partial: bool = False
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    targets: Targets = field(default_factory=Targets)
+    """The target assignment of each member that has one."""
+    installed: TargetMetadata | None = None
+    """The record of the whole target among them, if there is one."""
+    regexes: dict[str, RegexResolved] = field(default_factory=dict)
+    computation: Computation | None = None
+    # Below: derived by `replay`, so that a heartbeat never looks at all members.
+    metas: dict[str, MemberMetadata] = field(default_factory=dict)
+    """The metadata of each member: a computation keeps a copy, which must take no time."""
+    owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
+    """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
+    serials: int = 0
+    lists: dict[tuple[str, ...], NameList] = field(default_factory=dict)
+    """The distinct lists of names, with the number of members that have each."""
+    lists_by_id: dict[int, NameList] = field(default_factory=dict)
+    """The same by the identity of their names: a list of many topics takes long to hash."""
+    names: Counter[str] = field(default_factory=Counter)
+    """In how many distinct lists and resolved regexes each topic is."""
+    regex_members: Counter[str] = field(default_factory=Counter)
+    wishes: Counter[str] = field(default_factory=Counter)
+    """How many members ask for each assignor."""
+    topics_hash: int = 0
+    """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
+    noticed_hash: int = 0
+    """The same as far as it moved the group epoch, or need not: a pattern that ended does not."""
+    stable_at: Counter[int] = field(default_factory=Counter)
+    """How many STABLE members are at each member epoch."""
+
+    @property
+    def state(self) -> GroupState:
+        """The group's state (G-2)."""
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if self.stable_at[self.assignment_epoch] < len(self.members):
+            return GroupState.RECONCILING
+        return GroupState.STABLE
+
+    def static_member(self, instance_id: str) -> Member | None:
+        """Return the member that has this instance id."""
+        member_id = self.instances.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def subscribes(self, meta: MemberMetadata, name: str) -> bool:
+        """Whether a member with this metadata is subscribed to a topic: by name or regex (G-86)."""
+        names = meta.subscribed_topic_names
+        at = bisect_left(names, name)
+        if at < len(names) and names[at] == name:
+            return True
+        found = self.regexes.get(meta.subscribed_topic_regex)
+        return found is not None and name in found.topics
+
+    def free(self, key: TopicKey, first: int, end: int, serial: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a span that nobody but this member holds."""
+        owners = self.owners.get(key)
+        if owners is None or first >= len(owners):
+            yield first, end
+            return
+        held = owners[first:end]
+        taken = (held != FREE) & (held != serial)
+        if not taken.any():
+            yield first, end
+            return
+        edges = np.flatnonzero(np.diff(taken)) + 1
+        starts = [0, *edges.tolist()]
+        ends = [*edges.tolist(), len(taken)]
+        for start, stop in zip(starts, ends, strict=True):
+            if not taken[start]:
+                last = stop == len(taken)
+                yield first + start, end if last else first + stop
+        if taken[-1] and first + len(taken) < end:
+            yield first + len(taken), end
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """The topics of one instant, by name and by `kafka_id`, for readers in other threads."""
+
+    by_name: dict[str, Topic] = field(default_factory=dict)
+    by_id: dict[str, Topic] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topics: dict[str, Topic]) -> TopicView:
+        """Return a copy that no later change reaches."""
+        return cls(dict(topics), {kafka_id(topic.key.topic_id): topic for topic in topics.values()})
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """All groups, settings, offsets and topics."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
+    """By group: one that has had offsets is there, with or without members, until it is deleted."""
+    topics: dict[str, Topic] = field(default_factory=dict)
+    topics_version: int = 0
+    """How often topics changed; versions of regexes are of this count (G-82)."""
+    new_topics_version: int = 0
+    """The version that last brought a topic that was not there (G-83)."""
+
+
+def hash_of(topics: dict[str, Topic], names: Iterable[str]) -> int:
+    """Return the metadata hash of these topic names: of those that exist, order-free."""
+    return sum(topics[name].hash for name in names if name in topics) % (1 << HASH_BITS)
+
+
+def fingerprint(state: State) -> dict[str, object]:
+    """Return everything that records determine, in plain values: equal states have equal ones.
+
+    Tests compare it around every `step`, and between live state and a replay from zero.
+    """
+    return {
+        "groups": {group_id: _of_group(group) for group_id, group in sorted(state.groups.items())},
+        "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
+        "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
+        "topics": dict(sorted(state.topics.items())),
+    }
+
+
+def _of_group(group: Group) -> dict[str, object]:
+    serial_of = {member.serial: member_id for member_id, member in group.members.items()}
+    owners = {
+        (key, int(p)): serial_of.get(int(array[p]), "nobody")
+        for key, array in sorted(group.owners.items())
+        for p in np.flatnonzero(array != FREE)
+    }
+    return {
+        "epochs": (group.epoch, group.assignment_epoch, group.assignment_timestamp),
+        "metadata_hash": group.metadata_hash,
+        "assignor": (group.assignor, group.partial),
+        "members": {
+            member_id: (member.meta, member.current, group.targets.get(member_id))
+            for member_id, member in sorted(group.members.items())
+        },
+        "instances": dict(sorted(group.instances.items())),
+        "regexes": dict(sorted(group.regexes.items())),
+        "computation": group.computation and group.computation.record,
+        "owners": owners,
+        "counters": [
+            sorted((+counter).items())
+            for counter in (
+                Counter({names: listed.members for names, listed in group.lists.items()}),
+                group.names,
+                group.regex_members,
+                group.wishes,
+                group.stable_at,
+            )
+        ],
+        "topics_hash": group.topics_hash,
+    }

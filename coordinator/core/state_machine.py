@@ -1,0 +1,245 @@
+"""`step` reads the state and decides; it never writes.
+
+Everything the coordinator does is one event through `step`. What it returns is data: records,
+which `replay` applies and the log makes durable; the response, which leaves only after that;
+timers and tasks, which the runtime performs. This room and all below it know no clock, no
+randomness, no disk, no thread and no Spark: time, new ids and settings are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coordinator.config import Config
+from coordinator.core import group_admin, offsets, target_install, topic_metadata
+from coordinator.core.audit import with_audit
+from coordinator.core.events import (
+    AlterConfig,
+    Audit,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    DescribeConfig,
+    DescribeSimple,
+    Event,
+    ExpireOffsets,
+    Heartbeat,
+    HeartbeatResponse,
+    Install,
+    ListConfigured,
+    ListGroupIds,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Prepare,
+    Propose,
+    RegexesResolved,
+    Result,
+    TargetComputed,
+    TargetFailed,
+    TargetLost,
+    TimerFired,
+    TopicsSeen,
+)
+from coordinator.core.heartbeat import heartbeat
+from coordinator.core.member_removal import timer_fired
+from coordinator.core.partition_spans import Holding, Spans, plain
+from coordinator.core.records import MembersAdvanced, MemberState
+from coordinator.core.state import Group, Member, State
+from coordinator.kafka_config import group_value
+
+
+def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
+    """Decide one event, and say in the log who deleted or altered something by it.
+
+    Parameters
+    ----------
+    state
+        Read, never written.
+    event
+        What came; its fields are not trusted.
+    now_ms
+        The time, in ms since 1970.
+
+    Raises
+    ------
+    GroupError
+        The request is refused; nothing is to be written.
+    """
+    result = _decide(state, config, event, now_ms)
+    records = with_audit(event, result.records)
+    return result if records is result.records else replace(result, records=records)
+
+
+def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
+    state: State, config: Config, event: Event, now_ms: int
+) -> Result:
+    match event:
+        case Heartbeat():
+            return heartbeat(state, config, event, now_ms)
+        case OffsetCommit():
+            return offsets.commit(state, config, event, now_ms)
+        case OffsetFetch():
+            return offsets.fetch(state, event)
+        case OffsetDelete():
+            return offsets.delete(state, event)
+        case Describe():
+            return group_admin.describe(state, config, event)
+        case DescribeSimple():
+            return group_admin.described_simple(state, event)
+        case ListGroups():
+            return group_admin.listed(state, event)
+        case ListGroupIds():
+            return Result(response=group_admin.all_ids(state))
+        case DeleteGroup():
+            return group_admin.delete(state, event)
+        case ConfigureGroup():
+            return group_admin.configure(state, config, event)
+        case AlterConfig():
+            return group_admin.alter(state, config, event)
+        case DescribeConfig():
+            return group_admin.described_config(state, config, event)
+        case ListConfigured():
+            return Result(response=sorted(state.settings))
+        case Prepare():
+            return target_install.prepare(state, config, event, now_ms)
+        case Install():
+            return target_install.install(state, event, now_ms)
+        case Propose():
+            return target_install.proposed(state, event, now_ms)
+        case TargetComputed():
+            return target_install.computed(state, event, now_ms)
+        case TargetFailed():
+            return target_install.failed(state, event)
+        case TargetLost():
+            return target_install.lost(state, event)
+        case TopicsSeen():
+            return topic_metadata.topics_seen(state, event)
+        case RegexesResolved():
+            return topic_metadata.regexes_resolved(state, event)
+        case TimerFired():
+            return timer_fired(state, event)
+        case ExpireOffsets():
+            return offsets.expire(state, config, event, now_ms)
+        case Audit():
+            return Result(list(event.records))
+
+
+def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
+    """Return a group whose members' heartbeats may be steady, and its heartbeat interval.
+
+    None when any heartbeat might change something: an assignment is due, topics changed, a target
+    is unfinished, regexes may have to be resolved again, or members differ about the assignor.
+    """
+    group = state.groups.get(group_id)
+    if (
+        group is None
+        or group.epoch != group.assignment_epoch
+        or group.topics_hash != group.noticed_hash
+        or group.partial
+        or group.regex_members
+        or len(group.wishes) > 1
+    ):
+        return None
+    settings = state.settings.get(group_id, {})
+    return group, group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
+
+
+def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result | None:
+    """Answer the heartbeats that a group at rest gets; None for all others.
+
+    The fast path: exactly what `step` decides for a heartbeat with nothing but id and epoch (owned
+    partitions do not matter here) of a STABLE member that is at the assignment epoch, where
+    nothing changes, or behind an epoch that changes nothing for it, where only its epoch moves.
+    """
+    if (
+        event.rebalance_timeout_ms != -1
+        or event.subscribed_topic_names is not None
+        or event.subscribed_topic_regex is not None
+        or event.server_assignor is not None
+        or event.rack_id is not None
+        or event.wants_assignment
+        or event.member_epoch <= 0
+    ):
+        return None
+    found = steady_group(state, config, event.group_id)
+    if found is None:
+        return None
+    group, interval_ms = found
+    member = group.members.get(event.member_id)
+    if (
+        member is None
+        or event.instance_id not in (None, member.meta.instance_id)
+        or not _settled(member, event.member_epoch, event.client_id, event.client_host)
+    ):
+        return None
+    epoch = group.assignment_epoch
+    if event.member_epoch == epoch:
+        return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
+    if not _same(member.current.assigned, group.targets.get(event.member_id, ())):
+        return None
+    return Result(
+        [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
+        HeartbeatResponse(event.member_id, epoch, interval_ms),
+    )
+
+
+def steady_beats(
+    state: State,
+    config: Config,
+    group_id: str,
+    member_ids: Sequence[str],
+    member_epochs: Sequence[int],
+    start: int = 0,
+) -> tuple[int, int, int, tuple[str, ...]]:
+    """Answer the heartbeats of many members that say nothing but who and where they are.
+
+    As `steady_heartbeat` for each of them from `start` on, up to the first that needs a step.
+
+    Returns
+    -------
+    tuple
+        Where it ended, the epoch that all of them are at then, the heartbeat interval in ms, and
+        the members whose epoch moves: one record for all.
+    """
+    found = steady_group(state, config, group_id)
+    if found is None:
+        return start, 0, 0, ()
+    group, interval_ms = found
+    epoch, members, targets = group.assignment_epoch, group.members, group.targets
+    advanced: dict[str, None] = {}
+    at = start
+    for at in range(start, len(member_ids)):
+        member_id, said = member_ids[at], member_epochs[at]
+        member = members.get(member_id)
+        if member is None or said <= 0 or member_id in advanced or not _settled(member, said):
+            break
+        if said != epoch:
+            if not _same(member.current.assigned, targets.get(member_id, ())):
+                break
+            advanced[member_id] = None
+    else:
+        at = len(member_ids)
+    return at, epoch, interval_ms, tuple(advanced)
+
+
+def _settled(member: Member, epoch: int, client_id: str = "", client_host: str = "") -> bool:
+    """Whether a member is STABLE, at the epoch that it says, and where it was before."""
+    current, meta = member.current, member.meta
+    return (
+        current.member_epoch == epoch
+        and current.state is MemberState.STABLE
+        and meta.client_id == client_id
+        and meta.client_host == client_host
+    )
+
+
+def _same(assigned: Holding, target: Spans) -> bool:
+    """Whether a member has exactly its target."""
+    if len(assigned) != len(target):
+        return len(assigned) > len(target) and plain(assigned) == target
+    if len(assigned) == 1:  # most members of very large groups
+        return assigned[0][:3] == target[0]
+    return all(held[:3] == span for held, span in zip(assigned, target, strict=True))

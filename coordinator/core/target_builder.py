@@ -1,0 +1,331 @@
+"""Computing and installing a group's target assignment.
+
+Joins and leaves during a computation count as having happened after it: only members whose target
+changed get a record, members gone since are dropped, members new since have an empty target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
+from assignors.arrays import Bools, Ints, Longs
+from assignors.quality import problems
+from coordinator.core.partition_spans import Spans, minus, size
+from coordinator.core.records import MemberMetadata, Record, TargetMember, Tombstone
+from coordinator.core.state import Computation, Group, State, Topic
+from coordinator.core.target_assignment import Ranges, Targets, WholeTarget
+from coordinator.errors import ErrorCode, GroupError
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What this step is about to change: one member comes or is another; one is gone."""
+
+    meta: MemberMetadata | None = None
+    target: Spans | None = None
+    removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Members with their subscriptions and previous targets, and the topics they subscribe to."""
+
+    metas: dict[str, MemberMetadata]
+    targets: Targets
+    topics: list[Topic]
+    regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def spec(self) -> GroupSpec:
+        """Return the group that an assignor gets; dead topics and their owners are dropped."""
+        subscription = self._subscriptions()
+        offsets, flat = self._lists(subscription)
+        partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
+        had, number = self.owned()
+        stop = np.minimum(had.end, np.append(partitions, 0)[number])
+        alive = (number >= 0) & (stop > had.first)
+        return GroupSpec.from_columns(
+            member_id=pa.array(list(self.metas), pa.string()),
+            instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
+            rack=pa.nulls(len(self.metas), pa.string()),
+            subscription=subscription,
+            list_offsets=offsets,
+            list_topics=flat,
+            topics=pa.array([topic.key.name for topic in self.topics], pa.string()),
+            partitions=partitions,
+            owner=had.owner.filter(pa.array(alive)),
+            owned_topic=number[alive].astype(np.int32),
+            owned_first=had.first[alive],
+            owned_count=(stop - had.first)[alive],
+        )
+
+    def _subscriptions(self) -> Longs:
+        """Return a number for each member's subscription: equal ones share their list of names."""
+        metas = self.metas.values()
+        lists = [id(meta.subscribed_topic_names) for meta in metas]
+        if not self.regexes:
+            _, numbers = np.unique(np.array(lists, dtype=np.int64), return_inverse=True)
+            return numbers.astype(np.int64)
+        known: dict[tuple[int, str], int] = {}
+        pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
+        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
+
+    def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
+        """Return the distinct subscriptions as lists of topic numbers."""
+        number = {topic.key.name: at for at, topic in enumerate(self.topics)}
+        _, rows = np.unique(subscription, return_index=True)
+        members = list(self.metas.values())
+        flat: list[list[int]] = []
+        for row in rows.tolist():
+            meta = members[row]
+            names = {
+                *meta.subscribed_topic_names,
+                *self.regexes.get(meta.subscribed_topic_regex, ()),
+            }
+            flat.append([number[name] for name in names if name in number])
+        offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
+        return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
+
+    def owned(self) -> tuple[Ranges, Longs]:
+        """Return previous targets, and the number of each one's topic; −1 is dead."""
+        had = self.targets.ranges()
+        index = {topic.key: number for number, topic in enumerate(self.topics)}
+        numbers = np.array([index.get(key, -1) for key in had.keys] or [-1], dtype=np.int64)
+        return had, numbers[had.topic]
+
+
+def roster(state: State, group: Group, change: Change) -> Roster:
+    """Return the group as it will be after this step's change."""
+    metas = dict(group.metas)
+    targets = group.targets.copy()
+    for member_id in change.removed:
+        metas.pop(member_id, None)
+        targets.end(member_id)
+    names = set(group.names)
+    if change.meta is not None:
+        member_id = change.meta.member_id
+        metas[member_id] = _shared(group, change.meta)
+        if change.target is not None:
+            targets[member_id] = change.target
+        names.update(change.meta.subscribed_topic_names)
+    topics = [state.topics[name] for name in sorted(names) if name in state.topics]
+    return Roster(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
+
+
+def _shared(group: Group, meta: MemberMetadata) -> MemberMetadata:
+    """Return the metadata with the group's own list object, so that equal lists are one class."""
+    listed = group.lists.get(meta.subscribed_topic_names)
+    return meta if listed is None else listed.shared(meta)
+
+
+def assign(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
+    """Run an assignor with the group's settings.
+
+    Raises
+    ------
+    SpecError
+        The assignor is not installed or refuses the group.
+    """
+    options: dict[str, object] = {}
+    if assignor == "sticky":
+        imbalance = settings.get("consumer.assignor.imbalance", "0")
+        options["imbalance"] = imbalance if imbalance.endswith("%") else int(imbalance)
+        if "consumer.assignor.max.moves" in settings:
+            options["max_moves"] = int(settings["consumer.assignor.max.moves"])
+    return get_assignor(assignor, **options).assign(spec)
+
+
+def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[TargetMember], int]:
+    """Return a record for each member whose target is another one (G-153), and the moves in them.
+
+    A member that had no target gets a record even when it stays empty.
+    """
+    bounds = np.searchsorted(ranges.member, np.arange(len(ranges.member_ids) + 1))
+    differs = _differs(old, ranges, bounds)
+    rows, theirs = np.flatnonzero(differs), differs[ranges.member]
+    ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
+    keys = {topic.key.name: topic.key for topic in old.topics}
+    names = [keys[name] for name in ranges.topics.to_pylist()]
+    topic, first = ranges.topic[theirs], ranges.first[theirs].astype(np.int64)
+    end = first + ranges.count[theirs]
+    columns = (map(names.__getitem__, topic.tolist()), first.tolist(), end.tolist())
+    spans = list(zip(*columns, strict=True))
+    stops = np.cumsum(np.diff(bounds)[rows]).tolist()
+    alive = set(names)
+    records, moved = [], 0
+    for member_id, (start, stop) in zip(ids, pairwise([0, *stops]), strict=True):
+        record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
+        had = old.targets.get(member_id) or ()
+        moved += size(minus((s for s in had if s[0] in alive), record.spans))
+        records.append(record)
+    return sorted(records, key=lambda record: record.member_id), moved
+
+
+def _differs(old: Roster, ranges: PartitionRanges, bounds: Longs) -> Bools:
+    """Return which members' ranges are not their old target, comparing whole columns."""
+    had, number = old.owned()
+    owner = pc.index_in(had.owner, value_set=ranges.member_ids)
+    member = owner.fill_null(-1).to_numpy().astype(np.int64)
+    order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
+    had_count = np.bincount(member[order], minlength=len(bounds) - 1)
+    has_count = np.diff(bounds)
+    differs: Bools = had_count != has_count
+    nothing = np.flatnonzero((had_count == 0) & (has_count == 0))
+    ids = ranges.member_ids.take(pa.array(nothing)).to_pylist()
+    differs[nothing] = [member_id not in old.targets for member_id in ids]
+    was = order[~differs[member[order]]]
+    now = np.flatnonzero(~differs[ranges.member])
+    other = (
+        (number[was] != ranges.topic[now])
+        | (had.first[was] != ranges.first[now])
+        | (had.end[was] != ranges.first[now].astype(np.int64) + ranges.count[now])
+    )
+    differs[ranges.member[now[other]]] = True
+    return differs
+
+
+def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
+    """Check an assignment against the input it was computed from (K-47).
+
+    Raises
+    ------
+    GroupError
+        INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
+        member, or of a topic to which the member does not subscribe; or not such a table.
+    """
+    spec = Roster(computation.metas, Targets(), computation.topics, computation.regexes).spec()
+    return _checked(spec, ranges)
+
+
+def check_whole(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) -> None:
+    """Check a whole target against the input it was computed from (K-47).
+
+    Raises
+    ------
+    GroupError
+        INVALID_ASSIGNMENT, as for `validated`; or a topic has another id.
+    """
+    had = whole.ranges()
+    unknown = set(had.keys) - {topic.key for topic in topics}
+    if unknown:
+        raise _invalid(f"there is no topic {min(unknown)}")
+    names = pa.array([key.name for key in had.keys], pa.string())
+    columns = {
+        "member_id": had.owner,
+        "topic": names.take(pa.array(had.topic)),
+        "first_partition": had.first,
+        "partition_count": had.end - had.first,
+    }
+    _checked(spec, pa.table(columns))
+
+
+def _checked(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
+    try:
+        found = _read(spec, ranges)
+        wrong = problems(spec, found)
+    except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
+        wrong = [str(error)]
+    if wrong:
+        raise _invalid(wrong[0])
+    return found
+
+
+def _invalid(reason: str) -> GroupError:
+    return GroupError(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is refused: {reason}.")
+
+
+def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
+    wanted = ("member_id", "topic", "first_partition", "partition_count")
+    missing = [name for name in wanted if name not in ranges.column_names]
+    if missing:
+        raise SpecError(f"column {missing[0]} is missing: give {', '.join(wanted)}")
+    table = ranges.select(wanted).cast(
+        pa.schema(
+            [
+                ("member_id", pa.string()),
+                ("topic", pa.string()),
+                ("first_partition", pa.int32()),
+                ("partition_count", pa.int32()),
+            ]
+        )
+    )
+    if any(column.null_count for column in table.columns):
+        raise SpecError("a value is null: give every row its four values")
+    count = table["partition_count"].to_numpy()
+    first = table["first_partition"].to_numpy()
+    if (count < 1).any() or (first < 0).any():
+        raise SpecError("a range is empty or begins below 0")
+    found = PartitionRanges.from_arrow(spec.member_ids, spec.topics, table)
+    return found
+
+
+def prepared(group: Group, computation: Computation) -> Roster:
+    """Return the group as it was when the computation was prepared.
+
+    A target is the same since, but for that of a static member, which its successor has now.
+    """
+    targets = group.targets.copy()
+    for member_id in computation.metas.keys() - group.members.keys():
+        successor = _now(group, computation, member_id)
+        if successor is not None and successor in targets:
+            targets[member_id] = targets[successor]
+    return Roster(computation.metas, targets, computation.topics, computation.regexes)
+
+
+def diffed(
+    group: Group, computation: Computation, ranges: PartitionRanges
+) -> tuple[list[TargetMember], int]:
+    """Return the records of an assignment made for a computation's input, and its moves."""
+    return changed(group.group_id, prepared(group, computation), ranges)
+
+
+def installed(
+    group: Group, computation: Computation, records: Iterable[TargetMember]
+) -> list[TargetMember]:
+    """Return the records that make a computed target the group's (K-48, K-49).
+
+    Members that are gone since are left out, but a static member's successor inherits; members
+    that are new since get an empty target.
+    """
+    found: dict[str, TargetMember] = {}
+    for record in records:
+        member_id = _now(group, computation, record.member_id)
+        if member_id is not None:
+            found[member_id] = TargetMember(group.group_id, member_id, record.spans)
+    for member_id in group.members.keys() - computation.metas.keys():
+        if member_id not in found and member_id not in group.targets:
+            found[member_id] = TargetMember(group.group_id, member_id)
+    return [found[member_id] for member_id in sorted(found)]
+
+
+def since(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
+    """Return what must come after a whole target that was computed for another set of members.
+
+    Members that are gone since have no target, but a static member's successor inherits; members
+    that are new since have an empty one.
+    """
+    records: list[Record] = []
+    heirs = set()
+    for member_id in (i for i in computation.metas if i not in group.members):
+        heir = _now(group, computation, member_id)
+        records.append(Tombstone(TargetMember.kind, group.group_id, member_id))
+        if heir is not None:
+            heirs.add(heir)
+            records.append(TargetMember(group.group_id, heir, whole.spans(member_id)))
+    new = (i for i in group.members if i not in computation.metas and i not in heirs)
+    records += (TargetMember(group.group_id, member_id) for member_id in new)
+    return records
+
+
+def _now(group: Group, computation: Computation, member_id: str) -> str | None:
+    """Return who has a member's place now: itself, its next incarnation, or nobody."""
+    if member_id in group.members:
+        return member_id
+    instance_id = computation.metas[member_id].instance_id
+    return None if instance_id is None else group.instances.get(instance_id)

@@ -1,0 +1,250 @@
+"""A target assignment computed outside a step (K-38…K-50, S-30…S-32).
+
+By an external computer, which asks with Prepare and answers with Install, or by the coordinator's
+own engine, whose outcome is TargetComputed. A computation id given by Prepare stands in place of
+Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from coordinator.config import Config
+from coordinator.core import target_builder
+from coordinator.core.events import (
+    Install,
+    Prepare,
+    Propose,
+    Result,
+    TargetComputed,
+    TargetFailed,
+    TargetLost,
+    Written,
+)
+from coordinator.core.partition_spans import plain
+from coordinator.core.records import (
+    ACCEPTED,
+    ComputationPrepared,
+    GroupMetadata,
+    ProposalJudged,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.core.state import Computation, Group, State
+from coordinator.core.target_assignment import NOT_READ
+from coordinator.errors import ErrorCode, GroupError
+
+
+def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result:
+    """Begin a computation for the present group epoch; the response is the group's state (K-42).
+
+    Until it is installed, superseded, or past its deadline, the coordinator computes none itself.
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND.
+    """
+    group = _group(state, event.group_id)
+    deadline = now_ms + config.engine.timeout_ms
+    record = ComputationPrepared(event.group_id, event.computation_id, group.epoch, deadline)
+    members, topics, owned = (
+        target_builder.roster(state, group, target_builder.Change()).spec().to_arrow()
+    )
+    response = {
+        "computation_id": event.computation_id,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": members,
+        "topics": topics,
+        "owned": owned,
+    }
+    return Result([record], response)
+
+
+def install(state: State, event: Install, now_ms: int) -> Result:
+    """Make a computed assignment the target (K-43…K-50).
+
+    Computed for an older group epoch it is installed all the same; the next one is computed after.
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, INVALID_ASSIGNMENT.
+    """
+    group = _group(state, event.group_id)
+    found = _waiting(group, event.computation_id, event.group_epoch)
+    ranges = target_builder.validated(found, event.ranges)
+    records, moved = target_builder.diffed(group, found, ranges)
+    return _installed(group, found, records, event.assignor, moved, now_ms, partial=event.partial)
+
+
+def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
+    """Install what the coordinator's own engine computed and checked.
+
+    Raises
+    ------
+    GroupError
+        As `install`: the computation is not the one that the group waits for.
+    """
+    group = _group(state, event.group_id)
+    found = _waiting(group, event.computation_id, event.group_epoch)
+    if event.written is None:
+        return _installed(
+            group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
+        )
+    done = _metadata(
+        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
+    )
+    return _installed_whole(group, found, event.written, done)
+
+
+def proposed(state: State, event: Propose, now_ms: int) -> Result:
+    """Install what an external job proposes, or say why not; the job reads the answer in the log.
+
+    What the group's own engine is computing meanwhile is superseded.
+    """
+    records: list[Record] = []
+    verdict = ACCEPTED
+    try:
+        records = _proposed(state, event, now_ms)
+    except GroupError as error:
+        verdict = f"{error.code.name}: {error.message}"
+    judged = ProposalJudged(event.group_id, event.run_id, event.group_epoch, verdict)
+    return Result([*records, judged], verdict)
+
+
+def _proposed(state: State, event: Propose, now_ms: int) -> list[Record]:
+    if event.refusal is not None:
+        raise event.refusal
+    group = _group(state, event.group_id)
+    if group.installed is not None and group.installed.computation_id == event.run_id:
+        return []  # we crashed after the installation, before its file was taken away
+    if event.group_epoch <= group.assignment_epoch:
+        raise _stale(group, event.group_epoch)
+    assert event.written is not None
+    run = ComputationPrepared(event.group_id, event.run_id, event.group_epoch, now_ms)
+    found = Computation(run, dict(event.members), [], {})
+    done = _metadata(
+        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
+    )
+    return list(_installed_whole(group, found, event.written, done).records)
+
+
+def _stale(group: Group, group_epoch: int) -> GroupError:
+    return GroupError(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"The assignment was computed for group epoch {group_epoch}; the group already has "
+        f"one for {group.assignment_epoch}: prepare again.",
+    )
+
+
+def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation:
+    """Return the computation that the group waits for, if it is this one (K-45, K-46)."""
+    found = group.computation
+    if group_epoch <= group.assignment_epoch:
+        raise _stale(group, group_epoch)
+    if found is None or found.record.computation_id != computation_id:
+        raise GroupError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Computation {computation_id} is not the one that group {group.group_id} waits for: "
+            "prepare again.",
+        )
+    if group_epoch != found.record.group_epoch:
+        raise GroupError(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"The computation was prepared for group epoch {found.record.group_epoch}, the "
+            f"assignment names {group_epoch}: install it with the epoch it was prepared for.",
+        )
+    return found
+
+
+def _installed(
+    group: Group,
+    found: Computation,
+    targets: Sequence[TargetMember],
+    assignor: str,
+    moved: int,
+    now_ms: int,
+    *,
+    partial: bool,
+) -> Result:
+    epoch = found.record.group_epoch
+    records = target_builder.installed(group, found, targets)
+    done = _metadata(group, epoch, assignor, moved, now_ms, partial=partial)
+    response = {
+        "group_epoch": group.epoch,
+        "assignment_epoch": epoch,
+        "moved": moved,
+        "members_changed": len(records),
+    }
+    return Result([*records, done], response)
+
+
+def _installed_whole(
+    group: Group, found: Computation, written: Written, done: TargetMetadata
+) -> Result:
+    """Install a target that is in the table: one small record, and who came and went since."""
+    record = msgspec.structs.replace(
+        done,
+        computation_id=written.run_id,
+        targets_version=written.version,
+        digest=written.digest,
+        members=written.members,
+        ranges=len(written.whole),
+        whole=written.whole,
+    )
+    return Result([record, *target_builder.since(group, found, written.whole)])
+
+
+def _metadata(
+    group: Group, epoch: int, assignor: str, moved: int, now_ms: int, *, partial: bool
+) -> TargetMetadata:
+    """Return the record that ends an installation.
+
+    When the group has moved on meanwhile, the next target is computed at once (K-49).
+    """
+    at_once = 0 if group.epoch > epoch else now_ms
+    return TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
+
+
+def failed(state: State, event: TargetFailed) -> Result:
+    """Let the next heartbeat begin again; the last target stays."""
+    group = state.groups.get(event.group_id)
+    found = group.computation if group else None
+    if found is None or found.record.computation_id != event.computation_id:
+        return Result()
+    return Result([Tombstone(ComputationPrepared.kind, event.group_id, name=event.computation_id)])
+
+
+def lost(state: State, event: TargetLost) -> Result:
+    """Let a group keep what it has when its whole target is gone from the table, and begin anew.
+
+    What it has is the target as far as it is known here: from before the table was damaged, or,
+    after a restart, what each member is assigned.
+    """
+    group = state.groups.get(event.group_id)
+    if group is None or group.installed is None:
+        return Result()
+    known = group.targets.whole is not NOT_READ
+    records: list[Record] = [
+        Tombstone(TargetMetadata.kind, group.group_id),
+        TargetMetadata(group.group_id, group.assignment_epoch, 0, group.assignor),
+    ]
+    for member_id, member in group.members.items():
+        spans = group.targets.get(member_id, ()) if known else plain(member.current.assigned)
+        records.append(TargetMember(group.group_id, member_id, spans))
+    epoch = group.epoch + 1
+    records.append(GroupMetadata(group.group_id, epoch, group.metadata_hash, "target was lost"))
+    return Result(records)
+
+
+def _group(state: State, group_id: str) -> Group:
+    group = state.groups.get(group_id)
+    if group is None:
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+    return group

@@ -1,0 +1,69 @@
+"""Topics as the catalog reports them, and what regexes stand for (spec § 2.7, G-148)."""
+
+from __future__ import annotations
+
+from coordinator.core.events import RegexesResolved, Result, TopicsSeen
+from coordinator.core.offsets import end_of_offset
+from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
+from coordinator.core.state import HASH_BITS, State
+
+
+def topics_seen(state: State, event: TopicsSeen) -> Result:
+    """Record the topics that changed; offsets of those that went end at once (G-128).
+
+    Groups notice at their next heartbeat, by the hash.
+    """
+    records: list[Record] = []
+    gone = []
+    for name in sorted(state.topics.keys() - event.topics.keys()):
+        records.append(Tombstone(TopicChanged.kind, name=name))
+        gone.append(name)
+    for name, seen in sorted(event.topics.items()):
+        old = state.topics.get(name)
+        same = old is not None and old.key.topic_id == seen.topic_id
+        version = old.version if old and same else state.topics_version + len(records) + 1
+        new = TopicChanged(name, seen.topic_id, seen.partitions, seen.racks, version)
+        if old is not None and not same:
+            gone.append(name)
+        elif old is not None and (old.partitions, old.racks) == (seen.partitions, seen.racks):
+            continue
+        records.append(new)
+    dead = set(gone)
+    records += [
+        end_of_offset(group_id, topic, partition)
+        for group_id, offsets in sorted(state.offsets.items() if dead else ())
+        for topic, partition in sorted(offsets)
+        if topic in dead
+    ]
+    return Result(records)
+
+
+def regexes_resolved(state: State, event: RegexesResolved) -> Result:
+    """Store what regexes stand for; another meaning moves the group epoch (G-82, G-85)."""
+    group = state.groups.get(event.group_id)
+    if group is None or event.topics is None:
+        return Result()
+    records: list[Record] = []
+    changed = False
+    total = group.topics_hash
+    names = dict(group.names)
+    for regex, topics in sorted(event.topics.items()):
+        if group.regex_members[regex] == 0:
+            continue
+        new = tuple(sorted(topics))
+        old = group.regexes.get(regex)
+        records.append(RegexResolved(group.group_id, regex, new, event.version, event.started_ms))
+        before = old.topics if old else ()
+        if before == new:
+            continue
+        changed = True
+        for name, more in [(n, 1) for n in new] + [(n, -1) for n in before]:
+            had = names.get(name, 0)
+            names[name] = had + more
+            if name in state.topics:
+                total += state.topics[name].hash * ((had + more > 0) - (had > 0))
+    metadata_hash = total % (1 << HASH_BITS)
+    if changed or metadata_hash != group.metadata_hash:
+        reason = "topics matched" if changed else "topics changed"
+        records.append(GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, reason))
+    return Result(records)

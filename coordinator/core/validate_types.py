@@ -1,0 +1,98 @@
+"""Whether a request is made of the right types, before anything looks at what it says."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.core.events import (
+    AlterConfig,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    DescribeConfig,
+    DescribeSimple,
+    Event,
+    Heartbeat,
+    Install,
+    ListGroupIds,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Prepare,
+)
+from coordinator.errors import ErrorCode, GroupError
+
+REQUESTS = (
+    Heartbeat,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetDelete,
+    Describe,
+    ListGroups,
+    ListGroupIds,
+    DeleteGroup,
+    ConfigureGroup,
+    AlterConfig,
+    DescribeConfig,
+    DescribeSimple,
+    Prepare,
+)
+NAMES_MAX = 100_000
+"""Names that a member may subscribe to: others wait while they are looked at and written."""
+
+
+def check_types(event: Event) -> None:
+    """Refuse a request with a field of another type, out of bounds, or of no valid Unicode.
+
+    Raises
+    ------
+    GroupError
+        INVALID_REQUEST; the message names the field.
+    """
+    try:
+        if isinstance(event, REQUESTS):
+            if isinstance(event, Heartbeat):
+                _refuse_many(event)
+            fields = {field: getattr(event, field) for field in event.__dataclass_fields__}
+            msgspec.convert(fields, type(event))
+            msgspec.json.encode(event)
+        elif isinstance(event, Install):
+            _check_install(event)
+        elif not isinstance(event, get_args(Event)):
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                f"{type(event).__name__} is no request: give a Heartbeat, or another of events.py.",
+            )
+    except msgspec.ValidationError as error:
+        raise GroupError(ErrorCode.INVALID_REQUEST, f"The request is refused: {error}.") from None
+    except (UnicodeEncodeError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"The request is refused: it cannot be written: {error}."
+        ) from None
+
+
+def _refuse_many(event: Heartbeat) -> None:
+    names = event.subscribed_topic_names
+    if names is not None and len(names) > NAMES_MAX:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"subscribed_topic_names has {len(names)} names, at most {NAMES_MAX} are taken: "
+            "subscribe by subscribed_topic_regex.",
+        )
+
+
+def _check_install(event: Install) -> None:
+    if not isinstance(event.ranges, pa.Table):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"ranges is {type(event.ranges).__name__}: give an Arrow table with member_id, topic, "
+            "first_partition, partition_count.",
+        )
+    texts = {"group_id": str, "computation_id": str, "assignor": str, "group_epoch": int}
+    for name, kind in texts.items():
+        if not isinstance(getattr(event, name), kind):
+            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} is no {kind.__name__}: give one.")

@@ -1,0 +1,176 @@
+"""One group as the log has it up to a position: what a computation is made for.
+
+Epochs, topics, regexes and distinct subscriptions are small, and read here. Members are read here
+only where a target is checked against them; a Spark job reads them itself, from the same files, and
+tells their subscriptions by the same label: a hash of what the log has of them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import GroupSpec
+from assignors.arrays import Longs
+from coordinator.core.records import (
+    GroupConfigured,
+    GroupMetadata,
+    MemberMetadata,
+    RegexResolved,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.core.replay import replay
+from coordinator.core.state import State, Topic
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.log_scan import Source
+from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.target_digest import SEED, hash_texts
+
+NAMES, REGEX = "subscribed_topic_names", "subscribed_topic_regex"
+_ALL_TOLD = (TopicChanged.kind, RegexResolved.kind)
+_LAST_TOLD = (GroupMetadata.kind, GroupConfigured.kind, TargetMetadata.kind)
+_COLUMNS = (
+    *("topic", "topic_id", "partitions", "racks", "version"),
+    *("regex", "topics", "timestamp"),
+    *("epoch", "metadata_hash", "reason", "member_id", "settings"),
+    *("assignment_epoch", "assignment_timestamp", "assignor", "moved", "partial"),
+    *("computation_id", "targets_version", "digest", "members", "ranges"),
+)
+
+
+class Pinned:
+    """One group up to a position.
+
+    Attributes
+    ----------
+    group_epoch, assignment_epoch
+        For which a target is to be computed, and that of the last target.
+    assignor
+        Of the last target; "" when there was none.
+    settings
+        Of the group.
+    topics
+        Those that exist and are subscribed to, by name.
+    lists
+        The distinct subscriptions, by label: names of topics, which may not exist.
+    installed, installed_at
+        The record of the last whole target, if targets go on from one, and its position.
+
+    Raises
+    ------
+    GroupError
+        GROUP_ID_NOT_FOUND.
+    """
+
+    def __init__(self, source: Source, group_id: str) -> None:
+        self.source = source
+        self.group_id = group_id
+        state, self.installed_at = self._facts()
+        group = state.groups[group_id]
+        self.group_epoch, self.assignment_epoch = group.epoch, group.assignment_epoch
+        self.assignor, self.installed = group.assignor, group.installed
+        self.settings = state.settings.get(group_id, {})
+        regexes = {regex: found.topics for regex, found in group.regexes.items()}
+        self.lists = self._subscriptions(regexes)
+        wanted = {name for names in self.lists.values() for name in names}
+        self.topics: list[Topic] = [state.topics[n] for n in sorted(wanted & state.topics.keys())]
+
+    @cached_property
+    def members(self) -> pa.Table:
+        """member_id, instance_id and label of each member."""
+        columns = ["member_id", "instance_id", NAMES, REGEX]
+        rows = self.source.rows(self.group_id, [MemberMetadata.kind], columns)
+        codes = _whole(rows["member_id"]).dictionary_encode().indices.to_numpy()
+        last = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+        last[codes] = np.arange(len(codes))  # the last of a member's rows is what stays
+        kept = rows.take(pa.array(last))
+        kept = kept.filter(pc.invert(kept["tombstone"]))
+        labels = pa.array(_labels(kept)[0])
+        return kept.select(["member_id", "instance_id"]).append_column("label", labels)
+
+    def spec(self) -> GroupSpec:
+        """Return the group, without what its members own."""
+        place = {label: at for at, label in enumerate(self.lists)}
+        number = {topic.key.name: at for at, topic in enumerate(self.topics)}
+        labels, inverse = np.unique(self.members["label"].to_numpy(), return_inverse=True)
+        numbers = np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+        lists = [[number[n] for n in names if n in number] for names in self.lists.values()]
+        nothing = np.array([], dtype=np.int64)
+        return GroupSpec.from_columns(
+            member_id=_whole(self.members["member_id"]),
+            instance_id=_whole(self.members["instance_id"]),
+            rack=pa.nulls(len(self.members), pa.string()),
+            subscription=numbers[inverse],
+            list_offsets=np.cumsum([0, *map(len, lists)], dtype=np.int64),
+            list_topics=np.array([at for one in lists for at in one], dtype=np.int32),
+            topics=pa.array(number, pa.string()),
+            partitions=np.array([topic.partitions for topic in self.topics], dtype=np.int64),
+            owner=pa.array([], pa.string()),
+            owned_topic=nothing.astype(np.int32),
+            owned_first=nothing,
+            owned_count=nothing,
+        )
+
+    def _facts(self) -> tuple[State, int]:
+        """Replay what is small: of the group's own epochs and settings the last only."""
+        rows = self.source.rows(self.group_id, [*_ALL_TOLD, *_LAST_TOLD], _COLUMNS)
+        kinds = _whole(rows["kind"])
+        targets = pc.equal(kinds, TargetMetadata.kind)
+        whole = pc.and_(targets, pc.or_(rows["tombstone"], pc.is_valid(rows["targets_version"])))
+        places = _places(pc.is_in(kinds, value_set=pa.array(_ALL_TOLD)))
+        at_whole = _places(whole)[-1:]
+        for found in (*(_places(pc.equal(kinds, kind)) for kind in _LAST_TOLD), at_whole):
+            places += found[-1:]
+        state = State()
+        for record in decode(rows.take(pa.array(sorted(set(places)), pa.int64())), Seen()):
+            assert record is not None
+            replay(state, record)
+        if self.group_id not in state.groups:
+            raise GroupError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {self.group_id} not found."
+            )
+        return state, rows["position"][at_whole[0]].as_py() if at_whole else 0
+
+    def _subscriptions(self, regexes: dict[str, tuple[str, ...]]) -> dict[int, list[str]]:
+        """Return the topic names behind each label."""
+        rows = self.source.rows(self.group_id, [MemberMetadata.kind], [NAMES, REGEX])
+        labels, pairs = _labels(rows.filter(pc.invert(rows["tombstone"])))
+        found = {}
+        for label, (text, regex) in zip(np.unique(labels).tolist(), pairs, strict=True):
+            names: list[str] = msgspec.json.decode(text, type=list[str])
+            found[label] = sorted({*names, *regexes.get(regex, ())})
+        return found
+
+
+def _labels(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
+    """Return each row's label, and the subscription behind each distinct label, by label.
+
+    The label is Spark's xxhash64(subscribed_topic_names, subscribed_topic_regex).
+    """
+    names, regex = _whole(rows[NAMES]), _whole(rows[REGEX]).dictionary_encode()
+    width = max(len(regex.dictionary), 1)
+    pair = names.indices.to_numpy().astype(np.int64) * width + regex.indices.to_numpy()
+    distinct, inverse = np.unique(pair, return_inverse=True)
+    texts = names.dictionary.take(pa.array(distinct // width))
+    regexes = regex.dictionary.take(pa.array(distinct % width))
+    hashes = hash_texts(texts, np.full(len(distinct), SEED, dtype=np.uint64))
+    labels = hash_texts(regexes, hashes).view(np.int64)
+    order = np.argsort(labels)
+    pairs = zip(texts.to_pylist(), regexes.to_pylist(), strict=True)
+    behind = list(pairs)
+    return labels[inverse], [behind[at] for at in order.tolist()]
+
+
+def _places(rows: pa.Array | pa.ChunkedArray) -> list[int]:
+    """Return which rows are true."""
+    found = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows
+    return list(np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist())
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()

@@ -1,0 +1,96 @@
+"""Who may see metrics, and how anybody else is refused."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import ssl
+from dataclasses import replace
+from http import HTTPStatus
+from typing import NamedTuple
+
+from coordinator.config import ConfigError, ServerConfig
+from coordinator.wire.access import Reread, server_tls
+from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.sasl import Users
+
+TEXT = "text/plain; charset=utf-8"
+logger = logging.getLogger("muster.wire")
+
+
+class Page(NamedTuple):
+    """An answer: its status, type, content, and what else its head says."""
+
+    code: HTTPStatus
+    kind: str
+    body: bytes
+    head: str = ""
+
+
+class HttpAccess:
+    """Who may see metrics, as it is configured."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        host, _ = parse_address(config.http_listen, "server.http_listen")
+        here = is_loopback(host)
+        if config.http_tls and not config.tls_certificate:
+            raise ConfigError("server.http_tls needs server.tls_certificate: give the PEM file")
+        of_server = replace(config, tls_client_ca="")  # probes have no certificates
+        self._tls = Reread(
+            "server.http_tls",
+            (config.tls_certificate, config.tls_key) if config.http_tls else (),
+            lambda: server_tls(of_server) if config.http_tls else None,
+        )
+        path, iterations = config.http_users, config.scram_iterations
+        self._users = Reread(
+            "server.http_users",
+            (path,),
+            lambda: Users.read(path, iterations, "server.http_users") if path else None,
+        )
+        self._open = here or config.insecure
+        where = f"server.http_listen {config.http_listen} is open beyond this machine"
+        if here:
+            return
+        if not config.http_users and not config.insecure:
+            logger.warning(
+                "%s, and there is no login (server.http_users): only /healthz and /readyz are "
+                "served there, no /metrics, which names groups; --insecure (server.insecure) "
+                "serves them to anybody",
+                where,
+            )
+        elif not config.http_users:
+            logger.warning("%s without a login: anybody who reaches it sees the groups", where)
+        elif not config.http_tls:
+            logger.warning("%s without TLS (server.http_tls): passwords can be read", where)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What visits are encrypted with; None: they are not."""
+        self._tls.again()
+        return self._tls.value
+
+    def refuse(self, login: str) -> Page | None:
+        """Return what somebody is told who may not see metrics; None for who may."""
+        self._users.again()
+        users = self._users.value
+        if users is None:
+            if self._open:
+                return None
+            why = "no metrics beyond this machine: configure server.http_users"
+            return text_page(HTTPStatus.FORBIDDEN, why)
+        scheme, _, words = login.partition(" ")
+        try:
+            said = base64.b64decode(words.strip(), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            said = ""
+        name, _, password = said.partition(":")
+        if scheme.lower() == "basic" and name and users.is_right(name, password):
+            return None
+        page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
+        return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')
+
+
+def text_page(code: HTTPStatus, text: str) -> Page:
+    """Return a page of one line."""
+    return Page(code, TEXT, f"{text}\n".encode())

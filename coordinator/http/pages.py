@@ -1,0 +1,239 @@
+"""/metrics for Prometheus, /healthz and /readyz for whoever starts and stops the process.
+
+Health says one word, to anybody. Metrics name groups: beyond this machine they need a login. One
+thread reads what visitors ask; half a request costs a socket for some seconds, and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from http import HTTPStatus
+from typing import cast
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from coordinator.config import ServerConfig
+from coordinator.http.access import HttpAccess, Page, text_page
+from coordinator.status import Status
+from coordinator.wire.acceptor import Acceptor, Place
+from coordinator.wire.listener import bound
+
+LOST = {Status.FENCED.value, Status.CLOSED.value}
+PATHS = ("/metrics", "/healthz", "/readyz")
+STANDS_BY = "stands by"
+"""The status before there is a coordinator: another one has the store."""
+CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
+HEAD_BYTES_MAX = 8_192
+VISIT_S = 10.0
+"""How long a visitor may take to ask, and to read the answer."""
+HEAD_S = 3.0
+"""How long to ask."""
+logger = logging.getLogger("muster.wire")
+
+
+class Pages:
+    """The pages, served in a thread of their own.
+
+    Attributes
+    ----------
+    status
+        The coordinator's status as it was noticed last; it is ill when it has to be restarted.
+    confirm
+        Its status, after a look at the log: it is ready when active. None before there is one.
+    registry
+        Its metrics, once there are any.
+    address
+        Where they are.
+
+    Raises
+    ------
+    ConfigError
+        An address or a file that cannot be used.
+    OSError
+        The address is taken.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.status: Callable[[], str] = lambda: STANDS_BY
+        self.confirm: Callable[[], str] | None = None
+        self.registry: CollectorRegistry | None = None
+        access = HttpAccess(config)
+        sock = bound(config.http_listen, "server.http_listen")
+        host, _, _ = config.http_listen.rpartition(":")
+        self.address = f"{host}:{sock.getsockname()[1]}"
+        self._access = access
+        self._limits = replace(
+            config,
+            connections_max=CONNECTIONS_MAX,
+            connections_per_address_max=CONNECTIONS_PER_ADDRESS_MAX,
+        )
+        self._stop: Callable[[], object] = lambda: None
+        begun: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(sock, begun)), name="muster-http", daemon=True
+        )
+        self._thread.start()
+        begun.result()
+
+    async def _serve(self, sock: socket.socket, begun: Future[None]) -> None:
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        visits: set[Visit] = set()
+        # A thread a page: metrics take a while, and readiness waits for the coordinator.
+        pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
+
+        def answer(path: str, words: str) -> asyncio.Future[Page]:
+            pool = pools.get(path, pools[""])
+            return loop.run_in_executor(pool, self.page, path, words)
+
+        acceptor = Acceptor(
+            sock,
+            lambda: self._access.tls,
+            self._limits,
+            Uncounted(),
+            lambda place: Visit(place, visits, answer),
+        )
+        self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
+        begun.set_result(None)
+        await end.wait()
+        acceptor.close()
+        for visit in list(visits):
+            visit.end()
+        for pool in pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.sleep(0)
+
+    def page(self, path: str, login: str = "") -> Page:
+        """Return a page; `login` is what the visitor said of who they are."""
+        status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
+        if path == "/metrics":
+            refused = self._access.refuse(login)
+            if refused is not None:
+                return refused
+            if self.registry is not None:
+                return Page(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
+        if path in {"/metrics", "/readyz"}:
+            return _word(status, fine=status == Status.ACTIVE.value)
+        if path == "/healthz":
+            return _word(status, fine=status not in LOST)
+        return text_page(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(PATHS)}")
+
+    def close(self) -> None:
+        """Stop."""
+        self._stop()
+        self._thread.join()
+
+
+class Visit(asyncio.Protocol):
+    """One connection: one request, one answer."""
+
+    def __init__(
+        self,
+        place: Place,
+        visits: set[Visit],
+        answer: Callable[[str, str], asyncio.Future[Page]],
+    ) -> None:
+        self._place = place
+        self._visits = visits
+        self._page = answer
+        self._asked = bytearray()
+        self._answering = False
+        self._transport: asyncio.Transport | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._place.taken = True
+        self._transport = cast("asyncio.Transport", transport)
+        self._visits.add(self)
+        loop = asyncio.get_running_loop()
+        self._timers = [loop.call_later(HEAD_S, self._late), loop.call_later(VISIT_S, self.end)]
+
+    def data_received(self, data: bytes) -> None:
+        """Take the head of a request; nothing after it matters."""
+        if self._answering:
+            return
+        self._asked += data
+        if b"\r\n\r\n" in self._asked or b"\n\n" in self._asked:
+            self._answer()
+        elif len(self._asked) > HEAD_BYTES_MAX:
+            self._send(text_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers"))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget it."""
+        self._transport = None
+        self._visits.discard(self)
+        self._place.release()
+        for timer in self._timers:
+            timer.cancel()
+
+    def end(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _late(self) -> None:
+        if not self._answering:
+            self.end()
+
+    def _answer(self) -> None:
+        lines = self._asked.decode("latin-1").split("\n")
+        method, _, target = lines[0].strip().partition(" ")
+        path = target.partition(" ")[0].partition("?")[0]
+        if not target:
+            self._send(text_page(HTTPStatus.BAD_REQUEST, "no HTTP"))
+        elif method not in {"GET", "HEAD"}:
+            self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD"))
+        else:
+            self._answering = True
+            found = self._page(path, _login_of(lines[1:]))
+            found.add_done_callback(lambda done: self._answered(done, head_only=method == "HEAD"))
+
+    def _answered(self, done: asyncio.Future[Page], *, head_only: bool) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            logger.error("no page", exc_info=error)
+            self._send(text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "it failed; the log says why"))
+        else:
+            self._send(done.result(), head_only=head_only)
+
+    def _send(self, page: Page, *, head_only: bool = False) -> None:
+        self._answering = True
+        if self._transport is None:
+            return
+        head = (
+            f"HTTP/1.1 {page.code} {page.code.phrase}\r\nContent-Type: {page.kind}\r\n"
+            f"Content-Length: {len(page.body)}\r\nConnection: close\r\n{page.head}\r\n"
+        )
+        self._transport.write(head.encode() + (b"" if head_only else page.body))
+        self._transport.close()
+
+
+class Uncounted:
+    """Counts nothing: the metrics of connections are those of Kafka clients."""
+
+    def connected(self, _more: int) -> None:
+        """Ignore a visitor."""
+
+    def closed(self, _reason: str) -> None:
+        """Ignore a visitor."""
+
+
+def _login_of(lines: list[str]) -> str:
+    """Return what the header Authorization says."""
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "authorization":
+            return value.strip()
+    return ""
+
+
+def _word(status: str, *, fine: bool) -> Page:
+    return text_page(HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE, status)

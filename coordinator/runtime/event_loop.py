@@ -1,0 +1,264 @@
+"""The one thread that runs the runner, and the pools for what is slow.
+
+Requests wait in one queue. The loop takes all that wait as one batch: an idle coordinator answers
+at once, a busy one batches by itself while a commit is under way; `log.linger_ms` makes it wait
+longer for company.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+from coordinator.compute.engine import Engine
+from coordinator.core.events import ComputeTarget, Event, Heartbeat, OffsetCommit, ResolveRegexes
+from coordinator.runtime import futures
+from coordinator.runtime.event_processor import Answer, Runner
+from coordinator.runtime.target_jobs import Computing
+from coordinator.status import Status, refusal
+
+TICK_S = 0.05
+RETRY_S = 1.0
+TIMERS_A_ROUND = 200
+"""When very many members go at once, the others are answered in between."""
+REQUESTS_A_ROUND = 500
+"""So are they while somebody asks about very many groups."""
+BRIEF = Heartbeat | OffsetCommit
+"""What members send all the time: a round takes `log.batch_records_max` of them."""
+T = TypeVar("T")
+logger = logging.getLogger("muster.coordinator")
+
+
+@dataclass(slots=True)
+class Item:
+    """Events that are asked together, and who waits for the answers.
+
+    Attributes
+    ----------
+    piece
+        The events of this round: all, or as many as others can wait for.
+    answers
+        Those of the rounds before.
+    """
+
+    events: list[Event]
+    future: Future[Any]
+    since: float
+    call: Callable[[], object] | None = None
+    piece: list[Event] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    def cut(self, room: int, brief_in_one: int) -> int:
+        """Take the next piece, and return how much room it leaves."""
+        self.piece = []
+        for event in islice(self.events, len(self.answers), None):
+            if room <= 0:
+                break
+            self.piece.append(event)
+            room -= 1 if isinstance(event, BRIEF) else brief_in_one
+        return room
+
+
+class Loop:
+    """Runs a runner in a thread of its own."""
+
+    def __init__(self, runner: Runner, engine: Engine | None = None) -> None:
+        self.runner = runner
+        self._queue: deque[Item] = deque()
+        self._wake = threading.Condition()
+        self._open = True
+        self._ended = False
+        self._items: list[Item] = []
+        """Those of this round; what is left of them when the loop dies is refused."""
+        self._idle_s = 0.0
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
+        self._resolving: set[str] = set()
+        self.computing = Computing(runner, self.submit, engine)
+        self.care_due = threading.Event()
+        """Set when the log wants care: every commit until it gets it costs more than the last."""
+        self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer what waits, then stop."""
+        with self._wake:
+            self._open = False
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.computing.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody is answered any more, because the loop was closed or died."""
+        return self._ended
+
+    def submit(self, events: list[Event]) -> Future[list[Answer]]:
+        """Ask; the future has one answer an event once all may be answered."""
+        return self._put(Item(events, Future(), time.monotonic()))
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function in the loop's thread, where it may read the state."""
+        future: Future[T] = Future()
+        self._put(Item([], future, time.monotonic(), function))
+        return future
+
+    def _put(self, item: Item) -> Future[list[Answer]]:
+        with self._wake:
+            if self._open:
+                self._queue.append(item)
+                self._wake.notify()
+                return item.future
+        _refuse(item)
+        return item.future
+
+    # In the loop's thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self._round()
+            while self._queue:
+                self._round()
+        except BaseException:
+            logger.exception("the coordinator's loop ends: a stand-by may take the store over")
+        finally:
+            self.runner.status = Status.CLOSED
+            with self._wake:
+                self._open = False
+                left = [*self._items, *self._queue]
+                self._queue.clear()
+            for item in left:
+                _refuse(item)
+            self._ended = True
+
+    def _wait(self) -> bool:
+        """Wait for something to do; False when it is time to stop."""
+        began = time.monotonic()
+        with self._wake:
+            if not self._queue and self._open:
+                self._wake.wait(TICK_S)
+            going = self._open
+        self._idle_s += time.monotonic() - began
+        linger = self.runner.config.log.linger_ms
+        if linger > 0 and self._queue:
+            time.sleep(linger / 1000)
+        return going
+
+    def _round(self) -> None:
+        """Answer a batch, fire timers, hand out tasks.
+
+        Answers first: after a pause, members whose heartbeats wait here are alive.
+        """
+        began = time.monotonic()
+        if self.runner.status is Status.FAILED:
+            self._retry_load()
+        elif self.runner.status is Status.FENCED:
+            self.computing.give_up_all()
+        items = self._items = self._take()
+        events = [event for item in items for event in item.piece]
+        answers = self.runner.confirmed(self.runner.run(events)) if events else []
+        self._answer(items, answers)
+        if events:
+            ended = time.monotonic()
+            total = self._idle_s + ended - began
+            waited = (began - items[0].since) * 1000
+            idle = self._idle_s / total if total else 0.0
+            self.runner.metrics.processed(
+                max(waited, 0.0), (ended - began) * 1000, len(self._queue), idle
+            )
+            self._idle_s = 0.0
+        for item in items:
+            if item.call is not None:
+                _do_call(item, item.call)
+        self._items = []
+        self.runner.tick(TIMERS_A_ROUND)
+        if self.runner.status is Status.ACTIVE and self.runner.log.housekeeping_due():
+            self.care_due.set()
+        for task in self.runner.take_tasks():
+            self._start(task)
+
+    def _take(self) -> list[Item]:
+        """Take what waits and is still wanted, up to the size of a batch."""
+        most = self.runner.config.log.batch_records_max
+        items: list[Item] = []
+        room = most
+        with self._wake:
+            while self._queue and room > 0:
+                item = self._queue.popleft()
+                if item.answers or futures.begin(item.future):
+                    items.append(item)
+                    room = item.cut(room, max(most // REQUESTS_A_ROUND, 1))
+        return items
+
+    def _answer(self, items: list[Item], answers: list[Answer]) -> None:
+        """Answer those who have all answers; the others go on behind who came meanwhile."""
+        at = 0
+        for item in items:
+            if item.call is not None:
+                continue
+            item.answers += answers[at : at + len(item.piece)]
+            at += len(item.piece)
+            if len(item.answers) == len(item.events):
+                futures.answer(item.future, item.answers)
+            else:
+                item.since = time.monotonic()
+                with self._wake:
+                    self._queue.append(item)
+
+    def _retry_load(self) -> None:
+        time.sleep(RETRY_S)
+        self.runner.reload()
+
+    # Tasks ---------------------------------------------------------------------------------------
+
+    def _start(self, task: ResolveRegexes | ComputeTarget) -> None:
+        if isinstance(task, ResolveRegexes):
+            self._resolve(task)
+        else:
+            self.computing.begin(task)
+
+    def _resolve(self, task: ResolveRegexes) -> None:
+        """Resolve regexes in a pool, one run a group at a time (G-82)."""
+        if task.group_id in self._resolving:
+            return
+        self._resolving.add(task.group_id)
+        future = self._pool.submit(self.runner.resolve(task))
+
+        def done(found: Future[Event]) -> None:
+            self._resolving.discard(task.group_id)
+            if found.cancelled() or found.exception() is not None:
+                logger.warning("regexes of %s are as before: %s", task.group_id, found)
+                return
+            self.submit([found.result()])
+
+        future.add_done_callback(done)
+
+
+def _do_call(item: Item, call: Callable[[], object]) -> None:
+    try:
+        found = call()
+    except Exception as error:  # noqa: BLE001 - handed to whoever waits
+        futures.fail(item.future, error)
+    else:
+        futures.answer(item.future, found)
+
+
+def _refuse(item: Item) -> None:
+    """Answer what nobody will decide any more; who has an answer keeps it."""
+    closed = refusal(Status.CLOSED)
+    if item.call is None:
+        futures.answer(item.future, [closed] * len(item.events))
+    else:
+        futures.fail(item.future, closed)

@@ -1,0 +1,62 @@
+"""Answers for callers, who may cancel or break a future that they were given.
+
+What a caller does with its future never reaches the thread that answers: a cancelled call is a
+call whose answer nobody wants.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+logger = logging.getLogger("muster.coordinator")
+
+
+def begin(future: Future[Any]) -> bool:
+    """Whether the answer is still wanted; if so, the call cannot be cancelled from now on."""
+    if future.done() and not future.cancelled():
+        return False  # somebody else answered
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:
+        return False
+
+
+def answer(future: Future[T], value: T) -> None:
+    """Give an answer to whoever waits."""
+    _settle(lambda: future.set_result(value))
+
+
+def fail(future: Future[Any], error: BaseException) -> None:
+    """Raise an error for whoever waits; who was answered already keeps that answer."""
+    _settle(lambda: future.set_exception(error))
+
+
+def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
+    """Return a future of what `shape` makes of an outcome; cancelling it cancels both."""
+    out: Future[T] = Future()
+
+    def done(found: Future[Any]) -> None:
+        if not begin(out):
+            return
+        try:
+            answer(out, shape(found.result()))
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            fail(out, error)
+
+    future.add_done_callback(done)
+    out.add_done_callback(lambda found: found.cancelled() and future.cancel())
+    return out
+
+
+def _settle(change: Callable[[], None]) -> None:
+    """Change a future and run what was hung on it, whatever state that leaves or raises."""
+    try:
+        change()
+    except InvalidStateError:
+        pass  # cancelled, or answered by somebody else
+    except BaseException:
+        logger.exception("what a caller does with an answer failed")

@@ -1,0 +1,240 @@
+"""What the coordinator counts, under Kafka's names (K-120…K-127, G-145, G-146) and a few.
+
+Kafka's hyphens are underscores here. What Kafka lacks is tagged by group (group_series.py):
+assignment time, moved partitions, load spread, fences by cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from coordinator.config import MetricsConfig
+from coordinator.core.events import Event, Heartbeat, OffsetCommit
+from coordinator.core.partition_spans import size
+from coordinator.core.records import (
+    GroupMetadata,
+    OffsetCommitted,
+    Record,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.core.state import GroupState, State
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.group_series import GroupSeries
+
+FENCES = {
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+}
+MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
+
+
+class Metrics:
+    """The metrics of one coordinator, in a registry of its own.
+
+    Parameters
+    ----------
+    groups_max
+        How many groups have series of their own.
+    """
+
+    def __init__(self, groups_max: int = MetricsConfig().groups_max) -> None:
+        self.registry = CollectorRegistry()
+        self._by_group = GroupSeries(groups_max)
+        self._rebalances = self._counter(
+            "consumer_group_rebalance", "Group epochs begun.", ("group", "reason")
+        )
+        self._targets = self._counter("target_assignment", "Targets made.", ("group", "assignor"))
+        self._moved = self._counter(
+            "moved_partitions", "Partitions that changed hands.", ("group",)
+        )
+        self._assigning = self._histogram(
+            "assignment_time_ms", "Computing a target, ms.", ("group",)
+        )
+        self._failures = self._counter(
+            "target_assignment_failed", "Computations that came to nothing.", ("group",)
+        )
+        self._targets_lost = self._counter(
+            "target_assignment_lost", "Targets gone from their table.", ("group",)
+        )
+        self._fences = self._counter("fences", "Requests fenced.", ("group", "cause"))
+        self._commits = self._counter("offset_commit", "Offsets committed.")
+        self._expirations = self._counter("offset_deletion", "Offsets ended.")
+        self._flush = self._histogram("batch_flush_time_ms", "Making a batch durable, ms.")
+        self._flushes = self._counter("batch_flush", "Batches made durable.")
+        self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
+        self._catalog = self._counter("topic_catalog_failed", "Times topics could not be read.")
+        self._processing = self._histogram(
+            "event_processing_time_ms", "Deciding a batch and making it durable, ms."
+        )
+        self._queued = self._histogram("event_queue_time_ms", "Waiting to be decided, ms.")
+        self._queue = Gauge("event_queue_size", "Requests that wait.", registry=self.registry)
+        self._load = Gauge(
+            "partition_load_time_max", "Longest replay of the log, ms.", registry=self.registry
+        )
+        self._idle = Gauge(
+            "thread_idle_ratio_avg", "Share of time the loop waits.", registry=self.registry
+        )
+        self._lost = Gauge("fenced", "1 when another has the store.", registry=self.registry)
+        self._load_max = 0.0
+        self._requests = self._counter("wire_requests", "Requests on the wire.", ("api",))
+        self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
+        self._throttled = self._counter("wire_throttled", "Requests beyond a quota.")
+        self._throttle = self._counter("wire_throttle_time_ms", "How long clients were muted.")
+        self._refused = self._counter(
+            "wire_refused", "Clients that were told that they are not served.", ("client",)
+        )
+        self._connections = Gauge(
+            "wire_connections", "Connections of clients.", registry=self.registry
+        )
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=MS_BUCKETS)
+
+    def watch(self, state: Callable[[], State], status: Callable[[], str]) -> None:
+        """Let the gauges of groups be read from the state when they are asked for."""
+        self._by_group.there = lambda group_id: group_id in state().groups
+        self.registry.register(_Groups(state, status, self._by_group))
+
+    def loaded(self, took_ms: float) -> None:
+        """Count a replay of the log; groups that it does not know are gone."""
+        self._by_group.keep_those_there()
+        self._load_max = max(self._load_max, took_ms)
+        self._load.set(self._load_max)
+
+    def committed(self, records: Sequence[Record], took_ms: float) -> None:
+        """Count a batch that is durable."""
+        self._flushes.inc()
+        self._flush.observe(took_ms)
+        for record in records:
+            if isinstance(record, GroupMetadata):
+                self._by_group.of(self._rebalances, record.group_id, record.reason).inc()
+            elif isinstance(record, TargetMetadata) and record.assignor:
+                self._by_group.of(self._targets, record.group_id, record.assignor).inc()
+                self._by_group.of(self._moved, record.group_id).inc(record.moved)
+            elif isinstance(record, OffsetCommitted):
+                self._commits.inc()
+            elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
+                self._expirations.inc()
+            elif isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
+                self._by_group.drop(record.group_id)
+
+    def refused(self, event: Event, error: GroupError) -> None:
+        """Count a request that was fenced."""
+        if error.code in FENCES and isinstance(event, Heartbeat | OffsetCommit):
+            self._by_group.of(self._fences, event.group_id, error.code.name).inc()
+
+    def assigned(self, group_id: str, took_ms: float) -> None:
+        """Count the computation of a target."""
+        self._by_group.of(self._assigning, group_id).observe(took_ms)
+
+    def computation_failed(self, group_id: str) -> None:
+        """Count a computation that came to nothing."""
+        self._by_group.of(self._failures, group_id).inc()
+
+    def target_lost(self, group_id: str) -> None:
+        """Count a whole target that is gone from the table of targets."""
+        self._by_group.of(self._targets_lost, group_id).inc()
+
+    def processed(self, queued_ms: float, took_ms: float, waiting: int, idle: float) -> None:
+        """Count one round of the loop."""
+        self._queued.observe(queued_ms)
+        self._processing.observe(took_ms)
+        self._queue.set(waiting)
+        self._idle.set(idle)
+
+    def commit_failed(self) -> None:
+        """Count a batch that could not be made durable."""
+        self._failed.inc()
+
+    def served(self, requests: Mapping[str, int]) -> None:
+        """Count requests of clients on the wire, by API."""
+        for api, count in requests.items():
+            self._requests.labels(api).inc(count)
+
+    def connected(self, more: int) -> None:
+        """Count a client on the wire that came, or went (−1)."""
+        self._connections.inc(more)
+
+    def throttled(self, throttle_ms: int) -> None:
+        """Count a request whose client is not listened to for a while."""
+        self._throttled.inc()
+        self._throttle.inc(throttle_ms)
+
+    def closed(self, reason: str) -> None:
+        """Count a connection that we closed."""
+        self._closed.labels(reason).inc()
+
+    def client_refused(self, client: str) -> None:
+        """Count that a client's software was refused."""
+        self._refused.labels(client).inc()
+
+    def catalog_failed(self) -> None:
+        """Count a time when topics could not be read."""
+        self._catalog.inc()
+
+    def fenced(self) -> None:
+        """Say that another coordinator has the store."""
+        self._by_group.keep_those_there()
+        self._lost.set(1)
+
+
+class _Groups:
+    """Gauges that follow from the state."""
+
+    def __init__(
+        self, state: Callable[[], State], status: Callable[[], str], by_group: GroupSeries
+    ) -> None:
+        self._state = state
+        self._status = status
+        self._by_group = by_group
+
+    def collect(self) -> Iterable[Metric]:
+        """Return today's values."""
+        state = self._state()
+        groups = list(state.groups.values())
+        by_state = dict.fromkeys((s.value for s in GroupState), 0)
+        spreads: dict[str, int] = {}
+        members: dict[str, int] = {}
+        for group in groups:
+            by_state[group.state.value] += 1
+            loads = [size(member.current.assigned) for member in list(group.members.values())]
+            label = self._by_group.label(group.group_id)
+            members[label] = members.get(label, 0) + len(loads)
+            spread = max(loads) - min(loads) if loads else 0
+            spreads[label] = max(spreads.get(label, 0), spread)
+        count = GaugeMetricFamily("group_count", "Groups.", labels=["protocol"])
+        count.add_metric(["consumer"], len(groups))
+        count.add_metric(["classic"], len(state.offsets.keys() - state.groups.keys()))
+        consumer = GaugeMetricFamily("consumer_group_count", "Groups by state.", labels=["state"])
+        for name, number in by_state.items():
+            consumer.add_metric([name.lower()], number)
+        offsets = GaugeMetricFamily("offset_count", "Offsets kept.")
+        offsets.add_metric([], sum(len(found) for found in list(state.offsets.values())))
+        partitions = GaugeMetricFamily("num_partitions", "Logs by state.", labels=["state"])
+        for name in ("loading", "active", "failed"):
+            partitions.add_metric([name], int(self._status() == name))
+        return [
+            count,
+            consumer,
+            _by_label("group_members", "Members.", members),
+            _by_label("load_spread", "Greatest load less the smallest.", spreads),
+            offsets,
+            partitions,
+        ]
+
+
+def _by_label(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, text, labels=["group"])
+    for label, value in values.items():
+        found.add_metric([label], value)
+    return found

@@ -1,0 +1,295 @@
+"""Where topic metadata comes from. A file, a Delta table, a Kafka cluster, or a dict."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from coordinator.config import Config, ConfigError
+from coordinator.core.events import SeenTopic
+from coordinator.core.partition_spans import made_id
+from coordinator.core.state import Topic
+from coordinator.storage.table_io import UnreadableTableError, read_delta
+
+PARTITIONS_MAX = 2**31 - 1
+KAFKA = "kafka://"
+"""How a Kafka cluster is named as the source of topics."""
+
+
+class TopicCatalog(Protocol):
+    """What a source of topic metadata is; the coordinator asks again and again."""
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Return all topics as they are now.
+
+        Raises
+        ------
+        ConfigError
+            The source says something that cannot be.
+        OSError
+            The source cannot be reached; the coordinator keeps the topics it knows.
+        """
+
+
+def catalog_for(
+    topics: TopicCatalog | Mapping[str, int] | str | None, config: Config
+) -> TopicCatalog | None:
+    """Return where topics come from; of none, the store's stay as they are."""
+    if isinstance(topics, Mapping):
+        return DictCatalog(topics)
+    source = config.topics.source if topics is None else topics
+    if isinstance(source, str):
+        return catalog_of(source, config.topics.kafka) if source else None
+    if not callable(getattr(source, "topics", None)):
+        raise ConfigError(
+            f"topics is {source!r}: give {{topic: partitions}}, a source or a catalog"
+        )
+    return source
+
+
+def are_known(known: Mapping[str, Topic], seen: Mapping[str, SeenTopic]) -> bool:
+    """Whether the topics of a catalog are just those that are known."""
+    return len(seen) == len(known) and all(
+        name in known
+        and known[name].key.topic_id == topic.topic_id
+        and known[name].partitions == topic.partitions
+        and known[name].racks == topic.racks
+        for name, topic in seen.items()
+    )
+
+
+def catalog_of(source: str, settings: Mapping[str, str] | None = None) -> TopicCatalog:
+    """Return the catalog of a source: a .toml or .json file, a Delta table, kafka://servers.
+
+    Parameters
+    ----------
+    settings
+        Of the client that asks a Kafka cluster.
+
+    Raises
+    ------
+    ConfigError
+        A file or a table cannot be read: later it may be away for a while, at the start it is a
+        mistake.
+    """
+    if source.startswith(KAFKA):
+        servers = source.removeprefix(KAFKA)
+        return KafkaCatalog({"bootstrap.servers": servers, **(settings or {})})
+    is_file = source.endswith((".toml", ".json"))
+    catalog: TopicCatalog = FileCatalog(source) if is_file else DeltaCatalog(source)
+    try:
+        catalog.topics()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"the topics in {source} cannot be read: {reason}") from None
+    return catalog
+
+
+def topic_id_of(name: str) -> str:
+    """Return the id of a topic whose source gives none: a UUID made from its name.
+
+    Unpadded URL-safe base64, as Kafka prints ids. A source without ids cannot show that a topic
+    was re-created.
+    """
+    return made_id(name)
+
+
+def seen(name: str, partitions: object, topic_id: object = None, racks: object = None) -> SeenTopic:
+    """Check one topic.
+
+    Raises
+    ------
+    ConfigError
+        Its name, number of partitions, id or racks cannot be.
+    """
+    if not name:
+        raise ConfigError("a topic's name is empty: give it one")
+    whole = isinstance(partitions, int) and not isinstance(partitions, bool)
+    if not whole or not 0 <= partitions <= PARTITIONS_MAX:  # type: ignore[operator]
+        raise ConfigError(
+            f"topic {name!r} has {partitions!r} partitions: give a whole number from 0 to "
+            f"{PARTITIONS_MAX}"
+        )
+    if topic_id is not None and (not isinstance(topic_id, str) or not topic_id):
+        raise ConfigError(f"topic {name!r} has the id {topic_id!r}: give text, or leave it out")
+    found = _racks(name, racks)
+    return SeenTopic(topic_id or topic_id_of(name), partitions, found)  # type: ignore[arg-type]
+
+
+def _racks(name: str, racks: object) -> tuple[tuple[str, ...], ...]:
+    if racks is None:
+        return ()
+    fine = isinstance(racks, Sequence) and all(
+        isinstance(of_one, Sequence) and all(isinstance(rack, str) for rack in of_one)
+        for of_one in racks
+    )
+    if not fine:
+        raise ConfigError(f"topic {name!r} has racks {racks!r}: give a list of racks a partition")
+    return tuple(tuple(sorted(set(of_one))) for of_one in racks)  # type: ignore[attr-defined]
+
+
+class DictCatalog:
+    """Topics kept in memory: for pipelines that know their partitions, and for tests."""
+
+    def __init__(self, topics: Mapping[str, int | SeenTopic] | None = None) -> None:
+        self._topics: dict[str, SeenTopic] = {}
+        for name, found in (topics or {}).items():
+            self.set(name, found)
+
+    def set(self, name: str, found: int | SeenTopic, topic_id: str | None = None) -> None:
+        """Create a topic or change it; without an id it keeps the one it has."""
+        if isinstance(found, SeenTopic):
+            self._topics[name] = found
+            return
+        old = self._topics.get(name)
+        self._topics[name] = seen(name, found, topic_id or (old.topic_id if old else None))
+
+    def delete(self, name: str) -> None:
+        """Delete a topic; one that is not there is no fault."""
+        self._topics.pop(name, None)
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Return all topics."""
+        return dict(self._topics)
+
+
+class FileCatalog:
+    """A TOML or JSON file: {topic: partitions} or {topic: {partitions, topic_id, racks}}."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Read the file.
+
+        Raises
+        ------
+        ConfigError
+            It is not such a file.
+        """
+        text = self._path.read_text(encoding="utf-8")
+        if not text.strip():
+            # Whoever writes it anew empties it first. No topics at all are written as {}.
+            raise ConfigError(f"{self._path} is empty: give topics, or replace it as a whole")
+        try:
+            tree: Any = json.loads(text) if self._path.suffix == ".json" else tomllib.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{self._path}: {error}") from None
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{self._path}: give an object of topics")
+        found = tree.get("topics", tree)
+        try:
+            return {name: self._one(name, value) for name, value in found.items()}
+        except (ConfigError, AttributeError, TypeError) as error:
+            raise ConfigError(f"{self._path}: {error}") from None
+
+    @staticmethod
+    def _one(name: str, value: object) -> SeenTopic:
+        if not isinstance(value, dict):
+            return seen(name, value)
+        unknown = value.keys() - {"partitions", "topic_id", "racks"}
+        if unknown:
+            raise ConfigError(
+                f"topic {name!r} has {min(unknown)!r}: the fields are partitions, topic_id, racks"
+            )
+        return seen(name, value.get("partitions"), value.get("topic_id"), value.get("racks"))
+
+
+class DeltaCatalog:
+    """A Delta table with topic, partitions and, if there, topic_id and racks (design § 6)."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._version = -1
+        self._topics: dict[str, SeenTopic] = {}
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Read the table, if it has a new version.
+
+        Raises
+        ------
+        ConfigError
+            It is no Delta table, a column is missing, a topic is there twice.
+        """
+        try:
+            table = DeltaTable(self._table)
+        except TableNotFoundError:
+            raise ConfigError(f"{self._table} is no Delta table: name one of topics") from None
+        if table.version() != self._version:
+            try:
+                rows = read_delta(table)
+            except UnreadableTableError as error:
+                raise ConfigError(f"{self._table} {error}: give a table without it") from None
+            self._topics = self._read(rows)
+            self._version = table.version()
+        return self._topics
+
+    def _read(self, rows: pa.Table) -> dict[str, SeenTopic]:
+        for column in ("topic", "partitions"):
+            if column not in rows.column_names:
+                raise ConfigError(
+                    f"{self._table}: column {column} is missing: give topic and partitions"
+                )
+        found: dict[str, SeenTopic] = {}
+        for row in rows.to_pylist():
+            name = row["topic"] or ""
+            if name in found:
+                raise ConfigError(f"{self._table}: topic {name!r} is there twice")
+            found[name] = seen(name, row["partitions"], row.get("topic_id"), row.get("racks"))
+        return found
+
+
+class KafkaCatalog:
+    """The topics of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
+
+    def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        try:
+            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
+        except ImportError:
+            raise ConfigError(
+                "topics from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
+            ) from None
+        self._admin = AdminClient(dict(settings))
+        self._timeout_s = timeout_s
+
+    def topics(self) -> Mapping[str, SeenTopic]:
+        """Ask the cluster; internal topics are left out."""
+        try:
+            names = [
+                n for n in self._admin.list_topics(timeout=self._timeout_s).topics if n[:2] != "__"
+            ]
+            if not names:
+                return {}
+            from confluent_kafka import TopicCollection  # noqa: PLC0415 - the extra `kafka`
+
+            asked = self._admin.describe_topics(
+                TopicCollection(names), request_timeout=self._timeout_s
+            )
+            found = {name: future.result() for name, future in asked.items()}
+        except Exception as error:  # confluent-kafka has one exception class for everything
+            raise OSError(f"the Kafka cluster does not answer: {error}") from error
+        return {
+            name: SeenTopic(
+                _kafka_id(topic.topic_id),
+                len(topic.partitions),
+                tuple(
+                    tuple(sorted({node.rack for node in p.replicas if node.rack}))
+                    for p in sorted(topic.partitions, key=lambda p: p.id)
+                ),
+            )
+            for name, topic in found.items()
+        }
+
+
+def _kafka_id(topic_id: Any) -> str:  # noqa: ANN401 - confluent-kafka has no types
+    raw = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    whole = b"".join((part & (2**64 - 1)).to_bytes(8) for part in raw)
+    return base64.urlsafe_b64encode(whole).decode().rstrip("=")

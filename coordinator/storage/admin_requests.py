@@ -1,0 +1,40 @@
+"""What other processes ask of a store's live coordinator, in the folder `requests/`.
+
+A request is an empty file; it is taken away when it is done. Targets that jobs propose have a
+folder of their own (inbox.py).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from coordinator.storage.file_queue import Mailbox
+
+COMPACT = "compact"
+
+
+def put(store: str | os.PathLike[str], what: str) -> str:
+    """Ask for something; returns the name of the request."""
+    name = f"{what}-{uuid.uuid4().hex}"
+    _mailbox(store).put(name, b"")
+    return name
+
+
+def waiting(store: str | os.PathLike[str], what: str) -> list[str]:
+    """Return the names of the requests for something that are not done."""
+    return [name for name in _mailbox(store).waiting() if name.startswith(f"{what}-")]
+
+
+def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+    """Put what is no request where it is in nobody's way."""
+    _mailbox(store).set_strangers_aside()
+
+
+def take_away(store: str | os.PathLike[str], name: str) -> None:
+    """End a request: it is done, or whoever asked does not wait any more."""
+    _mailbox(store).take_away(name)
+
+
+def _mailbox(store: str | os.PathLike[str]) -> Mailbox:
+    return Mailbox(store, "requests", ".request")

@@ -1,0 +1,281 @@
+"""What the commits of a Delta table say, read file by file, without delta-rs.
+
+For `muster verify`, which trusts nobody who wrote the table, and for copies of a table that is
+being written. Nothing is written here, and nothing locked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.storage.record_log import CorruptLog, NoLog
+from coordinator.storage.recovery import (
+    ACTIONS,
+    CHECKPOINT_FILE,
+    COMMIT_FILE,
+    RESTORE,
+    commit_file,
+    lines_of,
+    log_folder,
+)
+
+LISTINGS_MAX = 10
+"""How often the commits are listed anew when their writer cleans up meanwhile."""
+PIECES = re.compile(r"^\.(\d{10})\.(\d{10})$")
+"""Of a checkpoint in several files: which one it is, and of how many."""
+KNOWN = ("protocol", "metaData", "txn", "add", "remove")
+
+Action: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file that a version of a table names.
+
+    Attributes
+    ----------
+    name
+        Its path in the table's folder.
+    bytes
+        Its size, as the commit says.
+    add
+        The whole action of the commit.
+    """
+
+    name: str
+    bytes: int
+    add: Action
+
+    @property
+    def statistics(self) -> Action:
+        """What the commit says of its rows; empty when it says nothing that can be read."""
+        try:
+            found = json.loads(self.add.get("stats") or "{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def partition(self) -> dict[str, str | None]:
+        """Its values of the columns by which the table is partitioned."""
+        return dict(self.add.get("partitionValues") or {})
+
+
+@dataclass(slots=True)
+class TableFiles:
+    """One version of a table: its data files, and what is said of the table itself.
+
+    Attributes
+    ----------
+    writers
+        The last transaction number of each Delta application that wrote here.
+    """
+
+    folder: str
+    version: int = -1
+    protocol: Action = field(default_factory=dict)
+    metadata: Action = field(default_factory=dict)
+    writers: dict[str, int] = field(default_factory=dict)
+    files: dict[str, DataFile] = field(default_factory=dict)
+
+    def path(self, file: DataFile) -> str:
+        """Return where a data file is."""
+        return os.path.join(self.folder, file.name)
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of the table."""
+        return dict(self.metadata.get("configuration") or {})
+
+    def apply(self, actions: Iterable[Action], source: str) -> None:
+        """Change the version by the actions of one commit or checkpoint.
+
+        Raises
+        ------
+        CorruptLog
+            An action is malformed, or the number of a writer falls.
+        """
+        for action in actions:
+            try:
+                self._apply(action, source)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise CorruptLog(
+                    f"{source} is damaged: an action in it cannot be read ({said}): {RESTORE}"
+                ) from None
+
+    def _apply(self, action: Action, source: str) -> None:
+        if protocol := action.get("protocol"):
+            self.protocol = dict(protocol)
+        if metadata := action.get("metaData"):
+            self.metadata = dict(metadata)
+        if txn := action.get("txn"):
+            app, number = str(txn["appId"]), int(txn["version"])
+            if number < self.writers.get(app, number):
+                raise CorruptLog(
+                    f"{source}: the number of writer {app!r} falls from {self.writers[app]} to "
+                    f"{number}: a fenced coordinator wrote after its successor; {RESTORE}"
+                )
+            self.writers[app] = number
+        if add := action.get("add"):
+            name = _inside(str(add["path"]), source)
+            if add.get("deletionVector"):
+                raise CorruptLog(
+                    f"{source}: rows of {name} are deleted by a deletion vector, and Muster never "
+                    f"writes one: somebody else changed the table; {RESTORE}"
+                )
+            self.files[name] = DataFile(name, int(add["size"]), add)
+        if remove := action.get("remove"):
+            self.files.pop(_inside(str(remove["path"]), source), None)
+
+
+def read_table_files(folder: str) -> TableFiles:
+    """Return the newest version of a table.
+
+    Raises
+    ------
+    NoLog
+        There is no folder, or nothing of a table in it.
+    CorruptLog
+        A commit or checkpoint is missing or damaged; the message names it.
+    """
+    for _ in range(LISTINGS_MAX):
+        checkpoints, versions = _listed(folder)
+        if not checkpoints and not versions:
+            _refuse_nothing(folder)
+        try:
+            return _read(folder, checkpoints, versions)
+        except FileNotFoundError as error:  # the writer has cleaned up since we listed
+            gone = error.filename
+    raise CorruptLog(f"{gone} went away whenever it was to be read: try again, or {RESTORE}")
+
+
+def _refuse_nothing(folder: str) -> None:
+    try:
+        left = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
+    except (FileNotFoundError, NotADirectoryError):
+        left = []
+    if left or os.path.isdir(log_folder(folder)):
+        there = f", while {left[0]} is there" if left else ""
+        raise CorruptLog(f"{log_folder(folder)} has no commits{there}: {RESTORE}")
+    raise NoLog(f"there is no table of a coordinator in {folder}")
+
+
+def _listed(folder: str) -> tuple[dict[int, list[str]], list[int]]:
+    """Return the whole checkpoints, as the names of their files, and the versions of commits."""
+    try:
+        names = sorted(os.listdir(log_folder(folder)))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}, []
+    versions = [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
+    whole: dict[int, list[str]] = {}
+    pieces: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        found = CHECKPOINT_FILE.match(name)
+        if found is None:
+            continue
+        piece = PIECES.match(found[2] or "")
+        if not found[2]:
+            whole[int(found[1])] = [name]
+        elif piece:
+            pieces.setdefault((int(found[1]), int(piece[2])), []).append(name)
+    for (version, count), found_pieces in pieces.items():
+        if len(found_pieces) == count:
+            whole.setdefault(version, found_pieces)
+    return whole, versions
+
+
+def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -> TableFiles:
+    table = TableFiles(folder)
+    if checkpoints:
+        table.version = max(checkpoints)
+        for name in checkpoints[table.version]:
+            path = os.path.join(log_folder(folder), name)
+            table.apply(read_checkpoint(path), path)
+        if max(versions, default=-1) < table.version:
+            # Readers do without it, but nobody can write after it.
+            missing = commit_file(folder, table.version)
+            raise CorruptLog(f"{missing} is missing: {RESTORE}")
+    for version in versions:
+        if version <= table.version:
+            continue
+        if version != table.version + 1:
+            missing = commit_file(folder, table.version + 1)
+            raise CorruptLog(f"{missing} is missing: {RESTORE}")
+        path = commit_file(folder, version)
+        newest = version == versions[-1]
+        table.apply(read_commit(path, newest=newest), path)
+        table.version = version
+    if not table.protocol or not table.metadata:
+        raise CorruptLog(f"{log_folder(folder)} says nothing of the table itself: {RESTORE}")
+    return table
+
+
+def read_commit(path: str, *, newest: bool) -> Iterator[Action]:
+    """Return the actions of a commit.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    CorruptLog
+        It is not whole.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    remedy = f"a coordinator with log.fsync on sets it aside, else {RESTORE}" if newest else RESTORE
+    try:
+        actions = [json.loads(line) for line in lines_of(content)]
+        said = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        whole = len(actions) > (int(said[0].get(ACTIONS, 0)) if said else 0)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        whole, actions = False, []
+    if not whole or not actions:
+        raise CorruptLog(f"{path} is damaged: {remedy}")
+    return iter(actions)
+
+
+def read_checkpoint(path: str) -> Iterator[Action]:
+    """Yield the actions of a checkpoint, or of one file of it.
+
+    Raises
+    ------
+    FileNotFoundError
+        It is not there.
+    CorruptLog
+        It cannot be read.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            names = set(file.schema_arrow.names)
+            if "sidecar" in names and not {"add"} <= names:
+                raise CorruptLog(f"{path} is a checkpoint of a kind that Muster never writes")
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, columns=[n for n in KNOWN if n in names])
+                for row in rows.to_pylist(maps_as_pydicts="strict"):
+                    yield {name: value for name, value in row.items() if value is not None}
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise CorruptLog(f"{path} is damaged ({first}): {RESTORE}") from None
+
+
+def _inside(path: str, source: str) -> str:
+    """Return a data file's path as the file system has it; one outside of the table is refused."""
+    name = unquote(path)
+    parts = name.split("/")
+    if not name or os.path.isabs(name) or "://" in name or "\0" in name or ".." in parts:
+        raise CorruptLog(
+            f"{source} names a data file outside of its table, {path!r}: somebody else wrote it; "
+            f"{RESTORE}"
+        )
+    return name

@@ -1,0 +1,171 @@
+"""Fewer files in a store's log, and no whole targets that nobody can ask for any more.
+
+No row of the log is deleted. A whole target is dropped from the table of targets once it has been
+out of force for longer than history is kept (`log.retention_days`), or was never installed and is
+as old. No JVM is needed. The log has one writer: a live coordinator is asked to pack it, otherwise
+the claim is taken for as long as that takes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from coordinator import progress
+from coordinator.clock import wall_ms
+from coordinator.config import Config
+from coordinator.core.records import GroupMetadata, TargetMetadata
+from coordinator.error_text import one_line
+from coordinator.storage import admin_requests
+from coordinator.storage.data_files import parts_of
+from coordinator.storage.delta_log import DeltaLog, table
+from coordinator.storage.lease import Lease
+from coordinator.storage.log_scan import every_group
+from coordinator.storage.record_log import LogError
+from coordinator.storage.state_loader import pack
+from coordinator.storage.store_marks import refuse_copy
+from coordinator.storage.store_modes import disk_of
+from coordinator.storage.table_io import BusyError
+from coordinator.storage.target_table import alone, files_with_runs, path_of
+
+DAY_MS = 86_400_000
+PATIENCE_S = 60.0
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was done.
+
+    Attributes
+    ----------
+    by
+        Who packed the log: "coordinator" or "us".
+    runs_dropped, runs_kept
+        Whole targets.
+    files_vacuumed
+        Data files of targets that were deleted from the disk.
+    """
+
+    by: str
+    log_files_before: int
+    log_files_after: int
+    runs_dropped: int
+    runs_kept: int
+    files_vacuumed: int
+
+
+def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compacted:
+    """Pack the log of a store, and drop the whole targets past the retention.
+
+    Raises
+    ------
+    NoLog, LogError
+        There is no log, or it cannot be read.
+    BusyError
+        The live coordinator does not answer, or others write targets all the time.
+    """
+    root = os.path.abspath(store)
+    refuse_copy(root)
+    before = len(parts_of(table(root)))
+    by = _pack(root, config, now_ms)
+    after = len(parts_of(table(root)))
+    return Compacted(by, before, after, *_drop_targets(root, config, now_ms))
+
+
+# The log -----------------------------------------------------------------------------------------
+
+
+def _pack(store: str, config: Config, now_ms: int) -> str:
+    """Have the log packed by who may write it; returns who that was."""
+    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
+    if lease.holder() is not None:
+        with progress.task("the coordinator packs the log"):
+            _ask(store, lease)
+        return "coordinator"
+    lease.wait("refuse")
+    try:
+        log = DeltaLog.open(store, config.log)
+        lease.claimed(log.claim("compact", "", now_ms))
+        pack(log, now_ms)
+        log.close()
+    finally:
+        lease.release()
+    return "us"
+
+
+def _ask(store: str, lease: Lease) -> None:
+    """Wait until the live coordinator has packed the log."""
+    request = admin_requests.put(store, admin_requests.COMPACT)
+    until = time.monotonic() + PATIENCE_S
+    while request in admin_requests.waiting(store, admin_requests.COMPACT):
+        if time.monotonic() > until:
+            admin_requests.take_away(store, request)
+            raise BusyError(
+                f"the coordinator of {store} ({lease.holder()}) did not pack the log within "
+                f"{PATIENCE_S:g} s: look at it, and try again"
+            )
+        time.sleep(LOOK_S)
+
+
+# Targets -----------------------------------------------------------------------------------------
+
+
+def _drop_targets(store: str, config: Config, now_ms: int) -> tuple[int, int, int]:
+    """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
+    path = path_of(store)
+    with alone(store, PATIENCE_S):
+        try:
+            targets = DeltaTable(path)
+        except TableNotFoundError:
+            return 0, 0, 0
+        cutoff = now_ms - config.log.retention_days * DAY_MS
+        needed = runs_needed(store, cutoff)
+        runs: dict[str, int] = {}
+        for _, run_id, written_ms in files_with_runs(targets):
+            runs[run_id] = max(written_ms, runs.get(run_id, 0))
+        gone = [run for run, at in sorted(runs.items()) if run not in needed and at < cutoff]
+        try:
+            if gone:
+                targets.delete(f"run_id IN ({', '.join(map(_quoted, gone))})")
+            hours = -(-config.log.files_kept_ms // 3_600_000)
+            vacuumed = targets.vacuum(
+                retention_hours=hours, dry_run=False, enforce_retention_duration=False
+            )
+        except DeltaError as error:
+            raise LogError(f"{path} was not compacted: {one_line(error)}") from None
+        disk_of(store).permit_all(path)  # delta-rs writes as the umask says
+    return len(gone), len(runs) - len(gone), len(vacuumed)
+
+
+def runs_needed(store: str, cutoff_ms: int) -> set[str]:
+    """Return the runs whose targets were in force at the cutoff or have been since."""
+    needed: set[str] = set()
+    in_force: dict[str, str] = {}
+    for group_id, at_ms, run_id in _installs(store):
+        ended = in_force.pop(group_id, None)
+        if ended is not None and at_ms >= cutoff_ms:
+            needed.add(ended)
+        if run_id is not None:
+            in_force[group_id] = run_id
+    return needed | set(in_force.values())
+
+
+def _installs(store: str) -> Iterator[tuple[str, int, str | None]]:
+    """Yield (group, when, run) as whole targets came into force; None: the last one ended."""
+    names = ["position", "at_ms", "kind", "tombstone", "group_id", "computation_id"]
+    for rows in every_group(store, [TargetMetadata.kind, GroupMetadata.kind], names):
+        told = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
+        for row in rows.filter(told).sort_by("position").to_pylist():
+            yield row["group_id"], row["at_ms"], row["computation_id"]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,195 @@
+"""The data files of a table; each holds rows of neighbouring positions, in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from coordinator import progress
+from coordinator.clock import wall_ms
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CommitFailed, CorruptLog
+
+AS_TEXT_ONCE = "subscribed_topic_names"
+"""A long text that many rows share: kept as numbers in memory too."""
+
+
+TEXT_MAX = 256
+"""Statistics have no longer texts: each commit has them, and each reader loads them all."""
+
+SNAPSHOT = "snapshot_position"
+"""The column by which the table of snapshots is partitioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A data file that a table's newest version names."""
+
+    path: str
+    bytes: int
+    rows: int
+    first: int
+    last: int
+    snapshot: int = 0
+    """Which snapshot it is a part of; in a snapshot, positions count its own rows."""
+
+
+def parts_of(table: DeltaTable) -> list[Part]:
+    """Return the data files of a table by position."""
+    found = pa.table(table.get_add_actions(flatten=True))
+    if not len(found):
+        return []
+    snapshot = f"partition.{SNAPSHOT}"
+    names = ["path", "size_bytes", "num_records", "min.position", "max.position"]
+    names += [snapshot] if snapshot in found.column_names else []
+    parts = [Part(*row) for row in zip(*(found[name].to_pylist() for name in names), strict=True)]
+    for part in parts:
+        if part.last is None:
+            raise CorruptLog(
+                f"{table.table_uri} says nothing of the positions in {part.path}: "
+                f"rewrite the table with statistics of that column"
+            )
+    return sorted(parts, key=lambda part: (part.snapshot, part.first))
+
+
+def write_part(
+    disk: Disk,
+    folder: str,
+    rows: pa.Table,
+    *,
+    sync: bool,
+    data_change: bool = True,
+    snapshot: int | None = None,
+) -> AddAction:
+    """Write rows as a data file that no version names yet; return what a commit says of it.
+
+    Raises
+    ------
+    CommitFailed
+        The disk is full, read-only, or broken; nothing is left behind.
+    """
+    name = f"part-{uuid.uuid4().hex}.parquet"
+    path = os.path.join(folder, name)
+    try:
+        size = disk.write_rows(path, rows)
+        if sync:
+            disk.sync(path)
+            disk.sync(folder)
+    except OSError as error:
+        with suppress(OSError):  # a disk that cannot be written to
+            disk.remove(path)
+        raise CommitFailed(f"nothing was written to {folder}: {error}") from None
+    values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
+    stats = json.dumps(_statistics(rows))
+    return AddAction(name, size, values, wall_ms(), data_change=data_change, stats=stats)
+
+
+def removed(part: Part) -> RemoveAction:
+    """Return what a commit says of a data file that its others replace."""
+    return RemoveAction(part.path, data_change=False, deletion_timestamp=wall_ms(), size=part.bytes)
+
+
+def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[pa.Table]:
+    """Yield the rows after a position, a piece at a time, in order and none missing.
+
+    The next piece is read, in a thread, while the caller works on this one.
+
+    Raises
+    ------
+    CorruptLog
+        A file is gone or damaged, or rows are missing before it.
+    """
+    pieces = _read_parts(folder, parts, after)
+    rows = sum(part.last - max(part.first - 1, after) for part in parts if part.last > after)
+    with (
+        progress.task(f"reading the {os.path.basename(folder).removesuffix('s')}", rows) as reading,
+        ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader,
+    ):
+        coming = _ahead(reader, pieces)
+        while (piece := coming()) is not None:
+            coming = _ahead(reader, pieces)
+            yield piece
+            reading.advance(len(piece))
+
+
+def _ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:
+    """Return what waits for the next piece, which is being read."""
+    try:
+        return reader.submit(next, pieces, None).result
+    except RuntimeError:  # the program is ending: no thread does anything new, now or later
+        reader.shutdown(wait=False, cancel_futures=True)
+        return partial(next, pieces, None)
+
+
+def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
+    expected = after + 1
+    for part in parts:
+        if part.last < expected:
+            continue
+        for piece in _pieces(folder, part):
+            rows = piece.slice(np.searchsorted(piece["position"].to_numpy(), expected))
+            positions = rows["position"].to_numpy()
+            if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
+                raise CorruptLog(f"rows from {expected} on are missing in or before {part.path}")
+            if len(rows):
+                expected += len(rows)
+                yield rows
+
+
+def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
+    path = os.path.join(folder, part.path)
+    rows = 0
+    try:
+        with pq.ParquetFile(path) as plain:
+            names = plain.schema_arrow.names
+        # Parquet has checksums of its pages only: under another name a column would be missed.
+        if unknown := set(names) - set(SCHEMA.names):
+            raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
+        coded = [AS_TEXT_ONCE] if AS_TEXT_ONCE in names else None
+        with pq.ParquetFile(path, read_dictionary=coded, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                piece = file.read_row_group(group)
+                rows += len(piece)
+                yield piece
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptLog(f"{path} cannot be read: {error}") from None
+    if rows != part.rows:
+        raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")
+
+
+def _min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value; None where there is none, or a long text."""
+    if name not in rows.column_names:
+        return None
+    found = pc.min_max(rows.column(name)).as_py()
+    long = any(isinstance(text, str) and len(text) > TEXT_MAX for text in found.values())
+    return None if long or found["max"] is None else (found["min"], found["max"])
+
+
+def _statistics(rows: pa.Table) -> dict[str, Any]:
+    """Return least and greatest values: readers skip files by them."""
+    least, greatest = {}, {}
+    for name in ("coordinator_epoch", "position", "at_ms", "kind", "group_id"):
+        found = _min_max(rows, name)
+        if found is not None:
+            least[name], greatest[name] = found
+    for values in (least, greatest):
+        at = datetime.fromtimestamp(values["at_ms"] / 1000, UTC)
+        values["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"numRecords": len(rows), "minValues": least, "maxValues": greatest}

@@ -1,0 +1,333 @@
+"""The log as a Delta table, `<store>/log`, with `<store>/snapshots` beside it.
+
+Commits go through delta-rs (delta_table.py), data files are ours (parts.py), rows are columns.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Self
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from coordinator.config import ConfigError, LogConfig, folder_mode
+from coordinator.core.records import Record, TargetMetadata
+from coordinator.core.target_assignment import WholeTarget
+from coordinator.storage import target_table
+from coordinator.storage.data_files import SNAPSHOT, Part, parts_of, read_parts, write_part
+from coordinator.storage.fenced_table import Lost, Table, Transact, load, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.maintenance import Housekeeper
+from coordinator.storage.record_decoder import Seen, batches
+from coordinator.storage.record_encoder import SCHEMA, encode, encode_claim
+from coordinator.storage.record_log import (
+    Batch,
+    CommitFailed,
+    CorruptLog,
+    Fenced,
+    LogError,
+    NoLog,
+    merged,
+)
+from coordinator.storage.recovery import damaged, log_folder, remains, set_aside_torn
+from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
+from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
+from coordinator.storage.store_modes import disk_of
+
+TRIES = 20
+"""How often a version that another writer took is tried for again."""
+CLAIM_TRIES = 200
+"""The same for a claim, which races with every commit of a coordinator that is alive."""
+SNAPSHOT_FILES_KEPT_MS = 300_000
+"""Only a load reads them, and it is through with them by then."""
+
+ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
+"""What delta-rs decodes in a path, or refuses."""
+
+logger = logging.getLogger("muster.coordinator")
+
+
+class DeltaLog:
+    """A RecordLog in a folder. Nothing is read or written before the claim.
+
+    Parameters
+    ----------
+    store
+        Root path of the tables.
+    disk, transact
+        What a simulator breaks: the file system, and the commit of delta-rs.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        config: LogConfig | None = None,
+        disk: Disk | None = None,
+        transact: Transact = transact,
+    ) -> None:
+        self.store = os.path.abspath(store)
+        self.config = config or LogConfig()
+        self.epoch = 0
+        self.position = 0
+        self._disk = disk or disk_of(self.store, folder_mode(self.config))
+        self._table = self._table_of("log", transact)
+        self._snapshots = self._table_of("snapshots", transact)
+        self._care = Housekeeper(self._table, self.config, self._disk)
+        self._care_of_snapshots = Housekeeper(
+            self._snapshots,
+            replace(self.config, pack_commits=0, files_kept_ms=SNAPSHOT_FILES_KEPT_MS),
+            self._disk,
+        )
+        self._known = -1
+        """The version that `position` is of."""
+
+    @classmethod
+    def open(cls, store: str | os.PathLike[str], config: LogConfig | None = None) -> Self:
+        """Return the log of a store; the claim makes what is not there."""
+        return cls(store, config)
+
+    def _table_of(self, name: str, transact: Transact) -> Table:
+        path = os.path.join(self.store, name)
+        return Table(path, self._disk, transact, sync=self.config.fsync)
+
+    # Writing -------------------------------------------------------------------------------------
+
+    def claim(self, owner: str, address: str, at_ms: int) -> int:
+        """Take the log over with the next coordinator epoch, and return it."""
+        table = self._table
+        with table.lock:
+            try:
+                self._disk.make_folder(self.store)
+                self._disk.make_folder(table.path)
+                table.open(SCHEMA, remains=self._remains())
+                if self.config.fsync:
+                    set_aside_torn(self._disk, self._snapshots.path)
+            except OSError as error:
+                raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
+            epoch = table.epoch + 1
+            for _ in range(CLAIM_TRIES):
+                self.position = _last(table.handle)
+                try:
+                    self._write(
+                        encode_claim(owner, address, self.position + 1, at_ms, epoch), epoch
+                    )
+                except Lost:
+                    if table.epoch >= epoch:
+                        raise Fenced(
+                            f"another coordinator claimed {table.path} at the same time, with "
+                            f"epoch {table.epoch}"
+                        ) from None
+                else:
+                    self.epoch = epoch
+                    return epoch
+        raise CommitFailed(
+            f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
+            f"it: try again, or stop that coordinator"
+        )
+
+    def _remains(self) -> list[str]:
+        """Return what nothing but a log leaves behind; to be asked before another can make one."""
+        tables = (self._table, self._snapshots)
+        return [path for table in tables for path in remains(self._disk, table.path)]
+
+    def append(self, records: Sequence[Record], at_ms: int) -> int:
+        """Make records durable, all or none, and return the position of the last one."""
+        rows = merged(records)
+        with self._table.lock:
+            for _ in range(TRIES):
+                self._settle()
+                if not rows:
+                    return self.position
+                try:
+                    self._write(encode(rows, self.position + 1, at_ms, self.epoch), self.epoch)
+                except Lost:
+                    continue
+                return self.position
+        raise CommitFailed(
+            f"nothing was written: other writers took {TRIES} versions of {self._table.path} in a "
+            f"row; let only the coordinator write there"
+        )
+
+    def look(self) -> None:
+        """Raise Fenced when somebody else has claimed the log since our last commit."""
+        try:
+            self._table.look()
+        except OSError as error:
+            raise CommitFailed(
+                f"whether {self._table.path} is ours cannot be seen: {error}"
+            ) from None
+        self._table.refuse_fenced(self.epoch)
+
+    def _settle(self) -> None:
+        """Be sure of the newest version, that nobody fenced us, and of the last position."""
+        table = self._table
+        if table.unsure:
+            table.refresh()
+        table.refuse_fenced(self.epoch)
+        if self._known != table.version:
+            self.position, self._known = _last(table.handle), table.version
+
+    def _write(self, rows: pa.Table, epoch: int) -> None:
+        part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
+        self._known = self._table.commit([part], epoch)
+        self.position += len(rows)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield the newest snapshot that can be read, then what the log has after it.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator has claimed the log.
+        CorruptLog, NewerLog
+            It cannot be read.
+        """
+        with self._table.lock:
+            self._settle()
+            parts, until = parts_of(self._table.handle), self.position
+        seen, after = Seen(), 0
+        for batch in self._from_snapshot(until, seen):
+            yield batch
+            after = batch.position
+        for rows in _rows(self._disk, self._table.path, parts, after):
+            yield from batches(rows, seen)
+
+    def _from_snapshot(self, until: int, seen: Seen) -> Iterator[Batch]:
+        """Whatever is wrong with the snapshots, the log has everything."""
+        table = Table(self._snapshots.path, self._disk, transact, sync=False)
+        try:
+            table.refresh()
+        except NoLog:
+            return
+        except LogError as error:
+            logger.warning("snapshots are passed over: %s", error)
+            return
+        yield from read_snapshot(table, until, seen)
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record of the log names."""
+        return target_table.load(self.store, record)
+
+    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+        """Write the records that make the state at this position."""
+        replaced = write_snapshot(
+            self._opened_snapshots(),
+            self._disk,
+            records,
+            position,
+            at_ms,
+            self.epoch,
+            sync=self.config.fsync,
+        )
+        self._care_of_snapshots.sweep(replaced)
+
+    def _opened_snapshots(self) -> Table:
+        with self._snapshots.lock:
+            if self._snapshots.version < 0:
+                self._disk.make_folder(self._snapshots.path)
+                self._snapshots.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
+            elif self._snapshots.unsure:
+                self._snapshots.refresh()
+        return self._snapshots
+
+    # Care ----------------------------------------------------------------------------------------
+
+    def housekeeping_due(self) -> bool:
+        """Whether `housekeep` would have something to do."""
+        return self._care.due() or self._care_of_snapshots.due()
+
+    def housekeep(self, *, pack: bool = False) -> None:
+        """Checkpoint, clean up and pack; no row is ever deleted."""
+        if pack or self._care.due():
+            self._care.run(self.epoch, pack=pack)
+        if self._care_of_snapshots.due():
+            self._care_of_snapshots.run(self.epoch)
+
+    def close(self) -> None:
+        """Let go of the log; its claim stays until the next one."""
+
+
+def root_of(store: str | os.PathLike[str]) -> str:
+    """Return the root path of a store that is to be written.
+
+    Raises
+    ------
+    ConfigError
+        It can be no folder of ours, or it is a backup, or a copy that is not whole.
+    """
+    root = folder_of(store)
+    refuse_copy(root)
+    return root
+
+
+def folder_of(store: str | os.PathLike[str]) -> str:
+    """Return the root path of a store.
+
+    Raises
+    ------
+    ConfigError
+        It can be no folder of ours.
+    """
+    remedy = "name a folder of its own, or None to keep nothing"
+    text = str(store)
+    if not isinstance(store, str | os.PathLike) or not text or "\0" in text:
+        raise ConfigError(f"the store is {store!r}: {remedy}")
+    if "://" in text:
+        raise ConfigError(f"the store {text} is no folder: {remedy}; a mounted one will do")
+    if odd := ELSEWHERE.search(os.path.abspath(text)):
+        raise ConfigError(
+            f"the store {text} has {odd[0]!r} in its path, and Delta would look for it at another "
+            f"one: {remedy}"
+        )
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise ConfigError(f"the store {text} is a file: {remedy}")
+    if os.path.exists(log_folder(text)):
+        raise ConfigError(f"the store {text} is itself a Delta table: {remedy}")
+    return os.path.abspath(text)
+
+
+def table(store: str | os.PathLike[str]) -> DeltaTable:
+    """Open the log of a store to read it.
+
+    Raises
+    ------
+    NoLog, CorruptLog, NewerLog
+        There is none, it cannot be read, or it is of a newer version.
+    ConfigError
+        It is a copy that is not whole.
+    """
+    refuse_incomplete(os.path.abspath(store))
+    return load(Disk(), os.path.join(os.path.abspath(store), "log"))
+
+
+def read(
+    store: str | os.PathLike[str], after: int = 0, until: int | None = None
+) -> Iterator[Batch]:
+    """Yield what a store's log has after a position, and up to another one, without a claim."""
+    opened = table(store)
+    folder = os.path.join(os.path.abspath(store), "log")
+    seen = Seen()
+    for rows in _rows(Disk(), folder, parts_of(opened), after):
+        wanted = len(rows) if until is None else until + 1 - rows["position"][0].as_py()
+        yield from batches(rows.slice(0, max(0, wanted)), seen)
+        if wanted < len(rows):
+            return
+
+
+def _rows(disk: Disk, folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
+    try:
+        yield from read_parts(folder, parts, after)
+    except CorruptLog as error:
+        reason = damaged(disk, folder)
+        raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
+
+
+def _last(table: DeltaTable) -> int:
+    return max((part.last for part in parts_of(table)), default=0)

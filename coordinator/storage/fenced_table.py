@@ -1,0 +1,332 @@
+"""One Delta table with one writer, fenced by a number that only rises.
+
+A commit lands at exactly the version after the one we know, or not at all: never by path, never
+with delta-rs's retries, which would both lay a fenced writer's rows on top of its successor's.
+After every look at newer versions the writer's epoch is compared with the table's before anything
+else is written, because the number alone does not keep an old writer from appending.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from coordinator.error_text import one_line
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_log import (
+    CommitFailed,
+    CorruptLog,
+    Fenced,
+    LogError,
+    NewerLog,
+    NoLog,
+)
+from coordinator.storage.recovery import (
+    ACTIONS,
+    RESTORE,
+    commit_file,
+    damaged,
+    log_folder,
+    set_aside_torn,
+)
+
+FORMAT = 1
+FORMAT_PROPERTY = "muster.format"
+APP = "coordinator"
+"""The Delta application whose transaction number is the coordinator epoch."""
+COMMIT_ID = "muster.commit_id"
+PROPERTIES = {
+    FORMAT_PROPERTY: str(FORMAT),
+    # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
+    # themselves stay for readers, housekeeping.py says how long.
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Checkpoints are made off the answer path."""
+
+Action: TypeAlias = AddAction | RemoveAction
+Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
+
+
+class Lost(CommitFailed):
+    """Somebody with no higher epoch took the version that we wanted; nothing was written."""
+
+
+def transact(table: DeltaTable, actions: Sequence[Action], epoch: int, commit_id: str) -> None:
+    """Commit actions at the version after the table's, or fail; a simulator wraps this one."""
+    metadata = table.metadata()
+    table.create_write_transaction(
+        list(actions),
+        mode="append",
+        schema=table.schema(),
+        partition_by=metadata.partition_columns or None,
+        commit_properties=CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[Transaction(APP, epoch)],
+            custom_metadata={COMMIT_ID: commit_id, ACTIONS: len(actions) + 1},
+        ),
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def load(disk: Disk, path: str) -> DeltaTable:
+    """Open a table at its newest version.
+
+    Raises
+    ------
+    NoLog
+        There is none.
+    CorruptLog
+        It cannot be read; the message names the file.
+    NewerLog
+        A newer version of Muster made it.
+    """
+    try:
+        table = DeltaTable(path)
+        found = table.metadata().configuration.get(FORMAT_PROPERTY)
+    except TableNotFoundError:
+        raise NoLog(f"there is no table of a coordinator in {path}") from None
+    except (DeltaError, OSError) as error:
+        raise CorruptLog(why_unreadable(disk, path, error)) from None
+    if found is None or not found.isdigit():
+        raise CorruptLog(
+            f"{path} is a Delta table, but not of a coordinator: it has no property "
+            f"{FORMAT_PROPERTY}; name another store"
+        )
+    if int(found) > FORMAT:
+        raise NewerLog(
+            f"{path} has format {found}, this version of Muster knows formats up to {FORMAT}: "
+            f"open it with the version that wrote it, or a newer one"
+        )
+    return table
+
+
+def why_unreadable(disk: Disk, path: str, error: Exception) -> str:
+    """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
+    reason = None
+    with suppress(OSError):  # a file in place of a folder
+        reason = damaged(disk, path)
+    return reason or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
+
+
+class Table:
+    """A table and the version that we know it at.
+
+    Attributes
+    ----------
+    version
+        The newest that we know.
+    epoch
+        Of the writer of that version, or of one before.
+    unsure
+        Whether a commit of ours may have landed or not; the next use looks.
+    lock
+        Held around every use of the handle; housekeeping comes from another thread.
+    """
+
+    def __init__(self, path: str, disk: Disk, transact: Transact, *, sync: bool) -> None:
+        self.path = path
+        self.version = -1
+        self.epoch = 0
+        self.unsure = True
+        self.lock = threading.RLock()
+        self._disk = disk
+        self._transact = transact
+        self._sync = sync
+        self._broken = ""
+
+    def open(
+        self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
+    ) -> None:
+        """Open the table, made when it is not there; a torn newest commit is set aside.
+
+        Parameters
+        ----------
+        remains
+            Paths that were there before this call, and are not without the table's commits: it is
+            not made anew beside them.
+        """
+        with self.lock:
+            if self._sync:
+                set_aside_torn(self._disk, self.path)
+            try:
+                self.refresh()
+            except NoLog:
+                if remains:
+                    raise CorruptLog(
+                        f"{log_folder(self.path)} is gone or empty, but {remains[0]} is there: "
+                        f"{RESTORE}, or name another folder for a new one"
+                    ) from None
+                self._create(schema, partition_by)
+                self.refresh()
+                self._disk.permit(log_folder(self.path))
+                if self._sync:  # its folder too: a power cut must not leave data files without it
+                    self._disk.sync(self.path)
+                    self._disk.sync(os.path.dirname(self.path))
+            # delta-rs reads an empty commit as one that did nothing.
+            if reason := damaged(self._disk, self.path):
+                raise CorruptLog(reason)
+            # Its writer may have been killed before this.
+            self._disk.permit(commit_file(self.path, self.version))
+
+    def _create(self, schema: pa.Schema, partition_by: str | None) -> None:
+        try:
+            DeltaTable.create(
+                self.path,
+                Schema.from_arrow(schema),
+                partition_by=partition_by,
+                configuration=PROPERTIES,
+                raise_if_key_not_exists=False,
+            )
+        except (DeltaError, OSError) as error:
+            if not self._disk.exists(commit_file(self.path, 0)):  # else another one made it
+                raise CommitFailed(f"{self.path} cannot be made: {one_line(error)}") from None
+
+    def refresh(self) -> DeltaTable:
+        """Look at the newest version; the caller compares epochs before it goes on.
+
+        One that is news to us is synced: we are about to build on it, or to answer what it says,
+        and whoever wrote it may have died before, or have been us, with an unknown outcome.
+        """
+        with self.lock:
+            if self._broken:
+                raise CommitFailed(self._broken)
+            known = -1 if self.unsure else self.version
+            self._adopt(load(self._disk, self.path))
+            if self.version != known and self._disk.exists(commit_file(self.path, self.version)):
+                self._persist(self.version)
+            return self.handle
+
+    def look(self) -> None:
+        """Refresh when there may be a newer version: when the next one exists, or ours is gone.
+
+        A successor cleans up commits that its checkpoints hold, so the next version alone says
+        nothing to somebody who slept for long.
+        """
+        with self.lock:
+            if self.unsure or not (
+                self._disk.exists(commit_file(self.path, self.version))
+                and not self._disk.exists(commit_file(self.path, self.version + 1))
+            ):
+                self.refresh()
+
+    def reopen(self) -> None:
+        """Take a fresh handle: one that has seen many commits is slow."""
+        fresh = load(self._disk, self.path)
+        with self.lock:
+            fresh.update_incremental()
+            if not self.unsure and fresh.version() == self.version:
+                self.handle = fresh
+
+    def commit(self, actions: Sequence[Action], epoch: int) -> int:
+        """Commit at the next version and return it; it is durable then.
+
+        Raises
+        ------
+        Fenced
+            The table has a higher epoch.
+        Lost
+            Somebody else took the version; nothing was written.
+        CommitFailed
+            Nothing was written, or (`unsure`) it cannot be seen whether it was.
+        """
+        with self.lock:
+            try:
+                version = self._land(actions, epoch)
+            except LogError:
+                if not self.unsure:
+                    self.discard(actions)
+                raise
+            self._disk.permit(commit_file(self.path, version))
+            self._persist(version)
+            self._advance(version, epoch)
+            return version
+
+    def _land(self, actions: Sequence[Action], epoch: int) -> int:
+        """Get the actions into the next version, whatever delta-rs says of it, and return it."""
+        if self.unsure:
+            self.refresh()
+        self.refuse_fenced(epoch)
+        version, commit_id = self.version + 1, uuid.uuid4().hex
+        self.unsure = True
+        try:
+            self._transact(self.handle, actions, epoch, commit_id)
+        except (DeltaError, OSError) as error:
+            self._resolve(version, epoch, commit_id, one_line(error))
+        return version
+
+    def discard(self, actions: Sequence[Action]) -> None:
+        """Remove data files that no version will ever name."""
+        for action in actions:
+            if isinstance(action, AddAction):
+                with suppress(OSError):  # the disk may be what went wrong
+                    self._disk.remove(os.path.join(self.path, action.path))
+
+    def refuse_fenced(self, epoch: int) -> None:
+        """Raise Fenced when the table has a higher epoch."""
+        if self.epoch > epoch:
+            raise Fenced(
+                f"coordinator epoch {epoch} ended: another coordinator claimed {self.path} with "
+                f"epoch {self.epoch}"
+            )
+
+    def _resolve(self, version: int, epoch: int, commit_id: str, reason: str) -> None:
+        """Find out what a failed commit came to; return when it landed after all."""
+        try:
+            self.refresh()
+            there = self._disk.exists(commit_file(self.path, version))
+            ours = there and commit_id.encode() in self._disk.read(commit_file(self.path, version))
+        except (CorruptLog, NoLog, OSError) as error:
+            self.unsure = True
+            raise CommitFailed(
+                f"version {version} of {self.path} was not acknowledged ({reason}), and whether it "
+                f"landed cannot be seen: {one_line(error)}"
+            ) from None
+        if ours:
+            return
+        self.refuse_fenced(epoch)
+        if self.version >= version:
+            raise Lost(f"version {version} of {self.path} was taken by another writer")
+        raise CommitFailed(f"nothing was written to {self.path}: {reason}")
+
+    def _persist(self, version: int) -> None:
+        """Sync a commit. On one that cannot be nothing is ever built, and nothing answered."""
+        if not self._sync:
+            return
+        try:
+            self._disk.sync(commit_file(self.path, version))
+            self._disk.sync(log_folder(self.path))
+        except OSError as error:
+            self.unsure = True
+            self._broken = (
+                f"the disk did not confirm {commit_file(self.path, version)} ({error}): "
+                f"nothing more is written; see to the disk, then open the store again"
+            )
+            raise CommitFailed(self._broken) from None
+
+    def _advance(self, version: int, epoch: int) -> None:
+        """Bring the handle to our own commit; anything newer is looked at closely."""
+        try:
+            self.handle.update_incremental()
+        except DeltaError:
+            self.refresh()
+        if self.handle.version() == version:
+            self.version, self.epoch, self.unsure = version, epoch, False
+        else:
+            self.refresh()
+            self.refuse_fenced(epoch)
+
+    def _adopt(self, handle: DeltaTable) -> None:
+        self.handle = handle
+        self.version = handle.version()
+        self.epoch = handle.transaction_version(APP) or 0
+        self.unsure = False

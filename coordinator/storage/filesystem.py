@@ -1,0 +1,205 @@
+"""Everything that the log and the lease do to files themselves, in one small place.
+
+What Delta does is delta-rs's. A simulator replaces this class, and its disk loses what was not
+synced, or fails, when it likes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LOCK_POLL_S = 0.02
+ROW_GROUP = 65_536
+"""Rows that are read at once: a load holds no more of a file in memory."""
+PRIVATE = 0o700
+
+
+class Disk:
+    """A local file system, or one mounted like it.
+
+    On a network file system that remembers which names do not exist (NFS), mount it with
+    `lookupcache=none`: what another coordinator has committed must be seen at once.
+
+    Parameters
+    ----------
+    folder_mode
+        Of the folders that are made here, whatever the process's umask is, which stays as it is:
+        it is the whole program's. Files have the same mode, but for execute.
+    owner
+        User and group to whom root gives what it writes: a file of root's that only its owner may
+        read would lock them out of their store.
+    """
+
+    folder_mode = PRIVATE
+    owner: tuple[int, int] | None = None
+
+    def __init__(self, folder_mode: int = PRIVATE, owner: tuple[int, int] | None = None) -> None:
+        self.folder_mode = folder_mode
+        self.owner = owner
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; one that is there stays as it is, those above have the umask's mode."""
+        above = os.path.dirname(path)
+        if not os.path.lexists(above):
+            os.makedirs(above, exist_ok=True)
+        try:
+            os.mkdir(path, self.folder_mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        else:
+            self.permit(path)
+
+    def permit(self, path: str) -> None:
+        """Give a file or a folder its mode, and as root its owner; a link is not followed.
+
+        Others write files as the umask says, and a umask may keep out whom the mode lets in. Where
+        it fails (another user's file, a file system without modes) nobody is let in by that: the
+        folder above keeps them out.
+        """
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                self._permit(handle)
+            finally:
+                os.close(handle)
+
+    def _permit(self, handle: int) -> None:
+        found = os.fstat(handle)
+        special, mode = found.st_mode & 0o7000, self.folder_mode
+        if not stat.S_ISDIR(found.st_mode):
+            mode &= 0o666
+        if self.owner is not None and os.geteuid() == 0 and found.st_uid != self.owner[0]:
+            os.fchown(handle, *self.owner)
+        if stat.S_IMODE(found.st_mode) != special | mode:
+            os.fchmod(handle, special | mode)
+
+    def permit_all(self, folder: str) -> None:
+        """Give a folder and all that is in it their modes."""
+        for at, _, names in os.walk(folder):
+            self.permit(at)
+            for name in names:
+                self.permit(os.path.join(at, name))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there; an error is not an absence."""
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there, not a folder, a pipe, or a link to one."""
+        try:
+            return stat.S_ISREG(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def names(self, folder: str) -> list[str]:
+        """List a folder; one that is not there is empty."""
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def sync(self, path: str) -> None:
+        """Wait until a file, or the names in a folder, would survive a power cut."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # file systems that cannot sync a folder
+                raise
+        finally:
+            os.close(handle)
+
+    def write_rows(self, path: str, rows: pa.Table) -> int:
+        """Write a data file, with check sums, and return its size."""
+        pq.write_table(
+            rows,
+            path,
+            compression="zstd",
+            write_page_checksum=True,
+            store_schema=False,
+            row_group_size=ROW_GROUP,
+        )
+        self.permit(path)
+        return os.path.getsize(path)
+
+    def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:
+        """Replace a small file whole: readers see the old or the new one.
+
+        With `sync` also after a power cut, and the new one once this has returned.
+        """
+        beside = f"{path}.{os.getpid()}"
+        try:
+            with open(beside, "wb", opener=self._opener) as file:
+                with suppress(OSError):  # as `permit`
+                    self._permit(file.fileno())
+                file.write(content)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(beside, path)
+            if sync:
+                self.sync(os.path.dirname(path))
+        except BaseException as error:
+            self.remove(beside)
+            if isinstance(error, OSError) and error.filename is None:  # what a write raises
+                error.filename = path
+            raise
+
+    def move(self, path: str, to: str) -> None:
+        """Rename a file, into a folder that is made if need be."""
+        self.make_folder(os.path.dirname(to))
+        os.rename(path, to)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone is no error."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _opener(self, path: str, flags: int) -> int:
+        return os.open(path, flags, self.folder_mode & 0o666)
+
+    @contextmanager
+    def lock(self, path: str, patience_s: float) -> Iterator[bool]:
+        """Hold a lock file while in here; False when somebody else held it all the time.
+
+        The system frees it when its holder dies, but not while it is stopped.
+        """
+        self.make_folder(os.path.dirname(path))
+        handle = self._opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        self.permit(path)
+        try:
+            yield _locked(handle, patience_s)
+        finally:
+            os.close(handle)
+
+
+def _locked(handle: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOCK_POLL_S)
+        else:
+            return True

@@ -1,0 +1,190 @@
+"""Who may claim a store now, in one small file; it decides when, never whether it is safe.
+
+The holder renews `<store>/_lease.json` again and again; a stand-by claims the log once that file is
+gone, has expired, or has not changed for as long as a lease lives. Clocks that are wrong, a lease
+that is forced or deleted, two stand-bys at once: all of that costs a needless take-over at worst,
+because the claim in the log alone fences (design § 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+
+import msgspec
+
+from coordinator.config import LeaseConfig
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.store_modes import disk_of
+from coordinator.storage.table_io import BusyError
+
+POLL_MS = 200
+logger = logging.getLogger("muster.coordinator")
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What the lease file says.
+
+    Attributes
+    ----------
+    token
+        Of this very lease: two coordinators may call themselves the same.
+    """
+
+    owner: str
+    coordinator_epoch: int
+    address: str
+    expires_ms: int
+    token: str
+
+    def __str__(self) -> str:
+        at = f" at {self.address}" if self.address else ""
+        return (
+            f"{self.owner}{at} with coordinator epoch {self.coordinator_epoch}, "
+            f"its lease runs until {_shown(self.expires_ms)}"
+        )
+
+
+def _shown(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970, which is no date: its file is damaged"
+
+
+class Lease:
+    """One coordinator's side of the lease of a store.
+
+    Parameters
+    ----------
+    owner, address
+        Who we are and where we answer, for those that find the store taken.
+    clock
+        Milliseconds since 1970.
+    sleep
+        Waits so many seconds; what it raises ends `wait`.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        owner: str,
+        address: str,
+        config: LeaseConfig,
+        clock: Callable[[], int],
+        sleep: Callable[[float], None] = time.sleep,
+        disk: Disk | None = None,
+    ) -> None:
+        self._store = store
+        self._path = f"{store}/_lease.json"
+        self._lock = f"{store}/_locks/_lease"
+        self._owner, self._address = owner, address
+        self._config = config
+        self._clock, self._sleep = clock, sleep
+        self._disk = disk or disk_of(store)
+        self._token = uuid.uuid4().hex
+        self._epoch = 0
+        self._seen: Holder | None = None
+        self._unchanged_ms = 0
+
+    def holder(self) -> Holder | None:
+        """Return who has the lease, None when nobody does."""
+        held = self._read()
+        return None if held is None or held.expires_ms <= self._clock() else held
+
+    def wait(self, takeover: str = "wait") -> None:
+        """Return once we hold the lease, and may claim the log.
+
+        Parameters
+        ----------
+        takeover
+            "wait" until it is free; "refuse" when it is not; "force" it from its holder.
+
+        Raises
+        ------
+        BusyError
+            Another coordinator holds it, and takeover is "refuse".
+        """
+        while (held := self._take(force=takeover == "force")) is not None:
+            if takeover == "refuse":
+                raise BusyError(
+                    f"{self._store} is held by {held}: "
+                    f"wait for its end, stop it, or take over by force"
+                )
+            self._sleep(POLL_MS / 1000)
+            self._unchanged_ms += POLL_MS
+
+    def claimed(self, epoch: int) -> None:
+        """Tell the others the coordinator epoch of our claim."""
+        self._epoch = epoch
+        self.retake()
+
+    def renew(self, now_ms: int) -> bool:
+        """Hold on for another while; False when the lease is another's, or gone."""
+        with self._locked():
+            held = self._read()
+            if held is None or held.token != self._token:
+                return False
+            self._write(now_ms)
+        return True
+
+    def retake(self) -> bool:
+        """Take the lease again if nobody has it; only while the log is seen to be ours.
+
+        The file may be gone because somebody removed it, or because a successor came and went.
+        """
+        return self._take(force=False) is None
+
+    def release(self) -> None:
+        """Give the lease back, so that a stand-by claims at once; where that fails it expires."""
+        try:
+            with self._locked():
+                held = self._read()
+                if held is not None and held.token == self._token:
+                    self._disk.remove(self._path)
+        except OSError as error:
+            logger.warning("the lease is not given back, it expires by itself: %s", error)
+
+    def _take(self, *, force: bool) -> Holder | None:
+        """Write our name into the file; returns who is in the way, if somebody is."""
+        with self._locked():
+            held = self._read()
+            if held is None or held.token == self._token or force or self._ended(held):
+                self._write(self._clock())
+                return None
+        return held
+
+    def _ended(self, held: Holder) -> bool:
+        """Whether it expired, or did not change for a ttl: its clock may be ahead of ours."""
+        if held.expires_ms <= self._clock():
+            return True
+        if held != self._seen:
+            self._seen, self._unchanged_ms = held, 0
+        return self._unchanged_ms > self._config.ttl_ms
+
+    def _locked(self) -> AbstractContextManager[bool]:
+        """Between reading and writing: two stand-bys must not both find it free.
+
+        A process that was stopped in here keeps the lock; the others go on after a while, the log
+        will fence whoever is late.
+        """
+        return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
+
+    def _read(self) -> Holder | None:
+        """Return what the file says; one that says nothing of a lease holds nothing."""
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Holder)
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError) as error:  # msgspec's errors among them
+            logger.warning("%s is no lease, and keeps nobody out: %s", self._path, error)
+            return None
+
+    def _write(self, now_ms: int) -> None:
+        until = now_ms + self._config.ttl_ms
+        held = Holder(self._owner, self._epoch, self._address, until, self._token)
+        self._disk.replace(self._path, msgspec.json.format(msgspec.json.encode(held)) + b"\n")

@@ -1,0 +1,159 @@
+"""The data files that say what a store's state is at a position, read by a few columns.
+
+They are the newest snapshot that is not after the position, and the log from there on; so reading
+costs as much as there is to know, however long the log is. Without a claim and without a JVM; a
+Spark job reads the same files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from coordinator.core.records import ComputationPrepared, TopicChanged
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.data_files import AS_TEXT_ONCE, Part, parts_of
+from coordinator.storage.delta_log import table
+from coordinator.storage.fenced_table import Table, transact
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_log import CorruptLog, LogError
+
+BEFORE_THE_LOG = -(1 << 62)
+"""Added to the positions of a snapshot's rows, which count from 1: all are before the log's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The data files for a position.
+
+    Attributes
+    ----------
+    after
+        Position of the snapshot, whose rows come first; 0 without one.
+    snapshot, log
+        Files, in order. Of the log's rows, those after the snapshot and up to the position count.
+    """
+
+    position: int
+    after: int
+    snapshot: list[str]
+    log: list[str]
+
+    @classmethod
+    def of(cls, store: str | os.PathLike[str], position: int | None = None) -> Source:
+        """Return the files for a position; None is the newest."""
+        root = os.path.abspath(store)
+        parts = parts_of(table(root))
+        position = max((p.last for p in parts), default=0) if position is None else position
+        after, snapshot = _snapshot(os.path.join(root, "snapshots"), position)
+        log = [p for p in parts if p.last > after and p.first <= position]
+        return cls(position, after, snapshot, _paths(os.path.join(root, "log"), log))
+
+    def rows(self, group_id: str, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
+        """Return columns of the rows of some kinds, of one group and of topics, in order."""
+        wanted = ["position", "kind", "tombstone", "group_id", *columns]
+        pieces = [_empty(wanted)]
+        for file in self.snapshot:
+            rows = _read(file, group_id, kinds, wanted)
+            moved = pc.add(rows["position"], BEFORE_THE_LOG)
+            pieces.append(rows.set_column(0, "position", moved))
+        for file in self.log:
+            rows = _read(file, group_id, kinds, wanted)
+            later = pc.greater(rows["position"], self.after)
+            pieces.append(
+                rows.filter(pc.and_(later, pc.less_equal(rows["position"], self.position)))
+            )
+        return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
+
+
+def every_group(
+    store: str | os.PathLike[str], kinds: Collection[str], columns: list[str]
+) -> Iterator[pa.Table]:
+    """Yield columns of the whole log's rows of some kinds, of every group, a file at a time."""
+    for file in data_files(store):
+        yield _of_kinds(file, kinds, columns)
+
+
+def data_files(store: str | os.PathLike[str]) -> list[str]:
+    """Return the data files of the whole log, in order."""
+    root = os.path.abspath(store)
+    return _paths(os.path.join(root, "log"), parts_of(table(root)))
+
+
+def position_of(store: str | os.PathLike[str], group_id: str, computation_id: str) -> int:
+    """Return the position at which a computation was prepared: it was promised the group there.
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_MEMBER_ID: the log has no such computation (K-46).
+    """
+    root = os.path.abspath(store)
+    columns = ["position", "kind", "tombstone", "group_id", "computation_id"]
+    for part in reversed(parts_of(table(root))):
+        (path,) = _paths(os.path.join(root, "log"), [part])
+        rows = _read(path, group_id, [ComputationPrepared.kind], columns)
+        found = rows.filter(pc.equal(rows["computation_id"], computation_id))
+        if len(found):
+            return int(found["position"][0].as_py())
+    raise GroupError(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"The log of {root} has no computation {computation_id}: prepare again.",
+    )
+
+
+def _snapshot(folder: str, position: int) -> tuple[int, list[str]]:
+    """Return the newest snapshot that is not after the position, and whose files are there."""
+    try:
+        parts = parts_of(Table(folder, Disk(), transact, sync=False).refresh())
+    except LogError:
+        return 0, []
+    for at in sorted({p.snapshot for p in parts if p.snapshot <= position}, reverse=True):
+        files = _paths(folder, [p for p in parts if p.snapshot == at])
+        if all(map(os.path.exists, files)):
+            return at, files
+    return 0, []
+
+
+def _paths(folder: str, parts: list[Part]) -> list[str]:
+    return [os.path.join(folder, part.path) for part in parts]
+
+
+def _read(path: str, group_id: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
+    """Read the rows of some kinds, of one group and of topics, that one file has."""
+    rows = _of_kinds(path, kinds, columns)
+    ours = pc.equal(rows["group_id"], group_id)
+    return rows.filter(pc.or_kleene(ours, pc.equal(rows["kind"], TopicChanged.kind)))
+
+
+def _of_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
+    """Read the rows of some kinds that one file has; columns that none of them has are null."""
+    try:
+        with pq.ParquetFile(path) as plain:
+            there = [name for name in columns if name in plain.schema_arrow.names]
+        with pq.ParquetFile(path, read_dictionary=_coded(there)) as file:
+            rows = file.read(columns=there)
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptLog(f"{path} cannot be read: {error}") from None
+    rows = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(list(kinds), pa.string())))
+    full = {name: rows[name] if name in there else _nulls(name, len(rows)) for name in columns}
+    return pa.table(full, schema=_empty(columns).schema)
+
+
+def _empty(columns: Sequence[str]) -> pa.Table:
+    return pa.table({name: _nulls(name, 0) for name in columns})
+
+
+def _nulls(name: str, rows: int) -> pa.Array:
+    kind = SCHEMA.field(name).type
+    return pa.nulls(rows, pa.dictionary(pa.int32(), kind) if name == AS_TEXT_ONCE else kind)
+
+
+def _coded(columns: Collection[str]) -> list[str] | None:
+    return [AS_TEXT_ONCE] if AS_TEXT_ONCE in columns else None

@@ -1,0 +1,161 @@
+"""What keeps a table fast to write and to read, beside the answers.
+
+A handle slows down with every commit since the last checkpoint; a folder of commits with every
+file in it; a reader with every small data file. No row is ever deleted: packing writes the same
+rows in the same order into fewer files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from coordinator.config import LogConfig
+from coordinator.storage.data_files import Part, parts_of, read_parts, removed, write_part
+from coordinator.storage.fenced_table import Table, load, why_unreadable
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_log import LogError
+from coordinator.storage.recovery import CHECKPOINT_FILE, COMMIT_FILE, LAST_CHECKPOINT, log_folder
+
+COMMITS_KEPT_S = 10.0
+"""Commits that a checkpoint holds stay so long, for readers that listed them before.
+
+Every commit lists the folder: with a minute's worth of them one takes half as long again.
+"""
+PACKED_BYTES_MAX = 32 << 20
+"""A file this large is not packed again; in memory it is some ten times that."""
+
+
+class Housekeeper:
+    """The care of one table. One thread calls it; the table's lock is held for moments only."""
+
+    def __init__(self, table: Table, config: LogConfig, disk: Disk) -> None:
+        self._table = table
+        self._config = config
+        self._disk = disk
+        self._checkpointed = 0
+        self._packed = 0
+        self._checkpoints: deque[tuple[float, int]] = deque()
+        """Our checkpoints that are younger than `COMMITS_KEPT_S`, and the last older one."""
+        self._replaced: deque[tuple[float, list[str]]] | None = None
+        """Data files that no version names any more, and since when."""
+
+    def due(self) -> bool:
+        """Whether there are enough new commits to do something."""
+        return self._passed(self._checkpointed, self._config.reopen_commits) or self._pack_due()
+
+    def _pack_due(self) -> bool:
+        return self._passed(self._packed, self._config.pack_commits)
+
+    def _passed(self, version: int, commits: int) -> bool:
+        """Whether there were so many commits since a version; 0 is never."""
+        return 0 < commits <= self._table.version - version
+
+    def run(self, epoch: int, *, pack: bool = False) -> None:
+        """Checkpoint, reopen, clean up, and pack if it is time to, or wanted now.
+
+        Raises
+        ------
+        LogError
+            Something could not be done; what was done is whole, and the next run tries again.
+        """
+        pack = pack or self._pack_due()
+        # What fails is tried again when it is due again, not over and over.
+        self._checkpointed = self._table.version
+        self._packed = self._table.version if pack else self._packed
+        try:
+            self._checkpoint()
+            self._table.reopen()
+            self._clean_commits()
+            self.sweep(self._pack(epoch) if pack else [])
+        except (DeltaError, OSError) as error:
+            reason = why_unreadable(self._disk, self._table.path, error)
+            raise LogError(f"{self._table.path} was not cared for: {reason}") from None
+
+    def _checkpoint(self) -> None:
+        # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
+        # its commit file, would keep everybody from writing.
+        table = DeltaTable(self._table.path, version=self._table.version)
+        table.create_checkpoint()
+        folder = log_folder(self._table.path)
+        names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]
+        for name in [*names, LAST_CHECKPOINT]:
+            self._disk.permit(os.path.join(folder, name))
+            self._disk.sync(os.path.join(folder, name))
+        self._disk.sync(folder)
+        self._checkpoints.append((time.monotonic(), table.version()))
+
+    def _clean_commits(self) -> None:
+        """Remove commits and checkpoints that an older checkpoint of ours holds."""
+        old = time.monotonic() - COMMITS_KEPT_S
+        while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= old:
+            self._checkpoints.popleft()
+        made, version = self._checkpoints[0]
+        if made > old:
+            return
+        folder = log_folder(self._table.path)
+        for name in self._disk.names(folder):
+            found = COMMIT_FILE.match(name) or CHECKPOINT_FILE.match(name)
+            if found and int(found[1]) < version:
+                self._disk.remove(os.path.join(folder, name))
+
+    def _pack(self, epoch: int) -> list[str]:
+        """Write the newest small files anew as one, commit it in their place, and return them."""
+        table, sync = self._table, self._config.fsync
+        small = to_pack(parts_of(load(self._disk, table.path)))
+        if not small:
+            return []
+        pieces = list(read_parts(table.path, small, small[0].first - 1))
+        rows = pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
+        added = write_part(self._disk, table.path, rows, sync=sync, data_change=False)
+        table.commit([added, *map(removed, small)], epoch)
+        return [part.path for part in small]
+
+    def sweep(self, replaced_now: list[str]) -> None:
+        """Remove data files that were replaced long ago; these were just now."""
+        replaced = self._replaced_before()
+        replaced.append((time.monotonic(), replaced_now))
+        old = time.monotonic() - self._config.files_kept_ms / 1000
+        while replaced and replaced[0][0] <= old:
+            for name in replaced.popleft()[1]:
+                self._disk.remove(os.path.join(self._table.path, name))
+
+    def _replaced_before(self) -> deque[tuple[float, list[str]]]:
+        """Return what was replaced; at first, all files that no version names are so from now on.
+
+        Under the lock: between writing a data file and committing it, it looks like one of those.
+        """
+        if self._replaced is None:
+            with self._table.lock:
+                there = self._disk.names(self._table.path)
+                named = {part.path for part in parts_of(self._table.refresh())}
+            left = [name for name in there if name.endswith(".parquet") and name not in named]
+            self._replaced = deque([(time.monotonic(), left)])
+        return self._replaced
+
+
+def to_pack(parts: Sequence[Part]) -> list[Part]:
+    """Return the newest files, from one on that is not larger than all after it together.
+
+    So a row is written anew only about as often as the log can be halved, and about as many files
+    are left.
+    """
+    start, rest = len(parts), 0
+    for at in reversed(range(len(parts))):
+        if rest + parts[at].bytes > PACKED_BYTES_MAX:
+            break
+        if parts[at].bytes <= rest:
+            start = at
+        rest += parts[at].bytes
+    return list(parts[start:])
+
+
+def _is_checkpoint(name: str, version: int) -> bool:
+    found = CHECKPOINT_FILE.match(name)
+    return found is not None and int(found[1]) == version

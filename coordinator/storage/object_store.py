@@ -1,0 +1,127 @@
+"""Tables named by a URL: how long they are tried, and what is said when that fails.
+
+What delta-rs says of a failure is a chain of errors on ten lines, with the answer's whole body, in
+which stores repeat access keys and signatures. Here it becomes one line without any of that.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from assignors import SpecError
+from coordinator.error_text import DECORATION
+
+READING = {"connect_timeout": "5s", "max_retries": "3", "retry_timeout": "15s"}
+"""How long reading is tried. By default delta-rs tries for minutes."""
+LOOKING = READING | {"timeout": "5s"}
+"""For the first look: a table's log, which is small."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_STATUS = re.compile(r"^\s*([45]\d\d [A-Z][A-Za-z ]+)$", re.MULTILINE)
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_SIGNED = re.compile(r"(https?://[^\s?]*)\?\S*")
+_REQUEST = re.compile(r"^Error performing .* - ")
+_NO_CREDENTIALS = re.compile(
+    r"credential|token request|/api/token|Missing (Secret)?AccessKey|Account must be", re.IGNORECASE
+)
+
+_AMAZON = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_REGION, and for another "
+    "store than Amazon's AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true if that is http)"
+)
+_GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS, the path of a service account's key"
+_AZURE = (
+    "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or "
+    "AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID"
+)
+_VARIABLES = (
+    dict.fromkeys(("s3", "s3a"), _AMAZON)
+    | dict.fromkeys(("gs", "gcs"), _GOOGLE)
+    | dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), _AZURE)
+)
+"""Environment variables by which delta-rs reaches a store, by the URL's scheme."""
+
+
+def is_url(name: str) -> bool:
+    """Tell whether a name is a URL and no path."""
+    return _SCHEME.match(name) is not None
+
+
+def split_version(name: str) -> tuple[str, int | None]:
+    """Split URL@VERSION; before any other @ is a container or an account."""
+    url, at, tail = name.rpartition("@")
+    return (url, int(tail)) if at and tail.isdigit() else (name, None)
+
+
+def check_url(url: str, what: str) -> None:
+    """Refuse a URL that carries a secret: what was read is told in answers and kept in commits.
+
+    Raises
+    ------
+    SpecError
+        It has a password or a query.
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
+        host = parts.netloc.rpartition("@")[2]
+        raise SpecError(
+            f"{what} {f'{parts.scheme}://{host}{parts.path}'!r}: its URL has a password, a query "
+            f"or a fragment, which are left out here: credentials {_given_by(parts.scheme)}"
+        )
+
+
+def look(url: str, version: int | None, what: str) -> None:
+    """Check that a URL is one of a Delta table that can be reached.
+
+    Raises
+    ------
+    SpecError
+        It is not; the message says what to do.
+    """
+    try:
+        DeltaTable(url, version=version, storage_options=LOOKING)
+    except TableNotFoundError as error:
+        if "Unknown scheme" in str(error):
+            known = ", ".join(f"{scheme}://" for scheme in _VARIABLES)
+            raise SpecError(
+                f"{what} {url!r}: scheme {urlsplit(url).scheme!r} is none of {known}; "
+                "--engine spark reads what Spark has a file system for"
+            ) from None
+        raise SpecError(
+            f"{what} {url!r} is no Delta table: from a URL only those are read without Spark"
+        ) from None
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreachable(url, what, error) from None
+
+
+def unreachable(url: str, what: str, error: Exception) -> SpecError:
+    """Return what to say when a table of an object store cannot be read."""
+    scheme = urlsplit(url).scheme
+    return SpecError(
+        f"{what} {url!r} cannot be read: {reason(error)}: check the URL; "
+        f"credentials {_given_by(scheme)}"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Return why in a few words: the store's status and code, or the innermost of the errors."""
+    text = DECORATION.sub("", str(error))
+    if _NO_CREDENTIALS.search(text):
+        return "no credentials were found"
+    if status := _STATUS.search(text):
+        code = _CODE.search(text)
+        return status[1].strip() + (f" ({code[1]})" if code else "")
+    lines = [line.strip() for line in text.partition("<")[0].splitlines() if line.strip()]
+    said = ": ".join(_REQUEST.sub("", line) for line in lines[-2:])
+    return _SIGNED.sub(r"\1", said) or type(error).__name__
+
+
+def _given_by(scheme: str) -> str:
+    named = _VARIABLES.get(scheme.lower())
+    if named:
+        return f"are given by {named}"
+    return "are given by environment variables, or to Spark with --engine spark"

@@ -1,0 +1,191 @@
+"""From rows of the log back to records, by whole columns; no row is ever skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
+from coordinator.storage.record_encoder import COLUMNS, NAME_COLUMN
+from coordinator.storage.record_log import CLAIM, Batch, NewerLog
+
+_STATES = {state.name: state for state in MemberState}
+_UNSIGNED = 1 << 64
+
+
+class Seen:
+    """One object for all values that are equal: a million members share their names and topics."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str | None, str | None] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._keys: dict[TopicKey, TopicKey] = {}
+
+    def texts(self, column: pa.Array) -> list[str | None]:
+        """Return a column of strings."""
+        words, codes = _coded(column)
+        shared = list(map(self._texts.setdefault, words, words))
+        return list(map(shared.__getitem__, codes))
+
+    def ids(self, column: pa.Array) -> list[str | None]:
+        """Return a column of strings of which hardly two are equal."""
+        words = column.to_pylist()
+        return list(map(self._texts.setdefault, words, words))
+
+    def names(self, column: pa.Array) -> list[tuple[str, ...]]:
+        """Return a column of JSON lists of names."""
+        words, codes = _coded(column)
+        lists = []
+        for text in words:
+            if text not in self._names and text is not None:
+                self._names[text] = msgspec.json.decode(text, type=tuple[str, ...])
+            lists.append(self._names.get(text or "", ()))
+        return list(map(lists.__getitem__, codes))
+
+    def keys(self, ranges: pa.StructArray) -> list[TopicKey]:
+        """Return the topics of a column of ranges."""
+        names, name_codes = _coded(ranges.field("topic"))
+        ids, id_codes = _coded(ranges.field("topic_id"))
+        pairs, codes = np.unique(
+            np.array(name_codes, np.int64) * len(ids) + id_codes, return_inverse=True
+        )
+        keys = [TopicKey(names[p // len(ids)] or "", ids[p % len(ids)] or "") for p in pairs]
+        shared = list(map(self._keys.setdefault, keys, keys))
+        return list(map(shared.__getitem__, codes.tolist()))
+
+
+def batches(rows: pa.Table, seen: Seen) -> Iterator[Batch]:
+    """Yield rows as they were written: those of one moment and one coordinator are one batch.
+
+    Raises
+    ------
+    NewerLog
+        A row is of a kind that this version does not know.
+    """
+    if not len(rows):
+        return
+    at_ms, epochs, positions = (
+        rows.column(name).to_numpy() for name in ("at_ms", "coordinator_epoch", "position")
+    )
+    records = decode(rows, seen)
+    new = np.flatnonzero((np.diff(at_ms) != 0) | (np.diff(epochs) != 0)) + 1
+    bounds = [0, *new.tolist(), len(rows)]
+    for first, end in pairwise(bounds):
+        some = [record for record in records[first:end] if record is not None]
+        yield Batch(int(positions[end - 1]), int(at_ms[first]), int(epochs[first]), some)
+
+
+def decode(rows: pa.Table, seen: Seen) -> list[Record | None]:
+    """Return the record of each row; a claim has none."""
+    records: list[Record | None] = [None] * len(rows)
+    kinds, codes = _coded(rows.column("kind"))
+    ends = rows.column("tombstone").to_numpy(zero_copy_only=False)
+    groups = 2 * np.array(codes, np.int64) + ends
+    for group in np.unique(groups).tolist():
+        places = np.flatnonzero(groups == group)
+        some = _at(rows, places)
+        kind = kinds[group // 2]
+        _refuse_unknown(kind, some)
+        if kind != CLAIM:
+            found = _tombstones(some, str(kind), seen) if group % 2 else _records(some, kind, seen)
+            for place, record in zip(places.tolist(), found, strict=True):
+                records[place] = record
+    return records
+
+
+def _refuse_unknown(kind: str | None, rows: pa.Table) -> None:
+    if kind not in KINDS and kind not in {CLAIM, PARTITION_METADATA}:
+        raise NewerLog(
+            f"position {rows.column('position')[0]} of the log is a record of kind {kind!r}, which "
+            f"this version does not know: open the store with the version that wrote it"
+        )
+
+
+def _at(rows: pa.Table, places: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
+    first, last = int(places[0]), int(places[-1])
+    if last - first + 1 == len(places):
+        return rows.slice(first, len(places))
+    return rows.take(pa.array(places))
+
+
+def _records(rows: pa.Table, kind: str | None, seen: Seen) -> Iterator[Record]:
+    columns = [_values(rows, name, seen) for name in COLUMNS[str(kind)]]
+    return map(KINDS[str(kind)], *columns)
+
+
+def _tombstones(rows: pa.Table, kind: str, seen: Seen) -> Iterator[Record]:
+    name = NAME_COLUMN.get(kind)
+    nothing = [None] * len(rows)
+    columns = [_values(rows, column, seen) for column in ("group_id", "member_id")]
+    names = _values(rows, name, seen) if name else nothing
+    groups = [group_id or "" for group_id in columns[0]]
+    return map(
+        Tombstone, [kind] * len(rows), groups, columns[1], names, _values(rows, "partition", seen)
+    )
+
+
+def _values(rows: pa.Table, name: str, seen: Seen) -> list[Any]:
+    if name not in rows.column_names:  # no row of the file has it
+        return [None] * len(rows)
+    column = rows.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    decoder = _DECODERS.get(name)
+    if decoder is not None:
+        return decoder(array, seen)
+    return seen.texts(array) if pa.types.is_string(array.type) else _plain(array)
+
+
+def _plain(array: pa.Array) -> list[Any]:
+    if array.null_count or pa.types.is_nested(array.type):
+        return list(array.to_pylist())
+    return list(array.to_numpy(zero_copy_only=False).tolist())
+
+
+def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[int]]:
+    """Return the distinct values of a column, and for each row which of them it has."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type) and not column.null_count:
+        coded = column
+    else:
+        coded = column.dictionary_encode(null_encoding="encode")
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().tolist()
+
+
+def _spans(array: pa.ListArray, seen: Seen) -> list[tuple[Any, ...]]:
+    ranges = array.flatten()
+    first = ranges.field("first_partition").to_numpy()
+    columns = [seen.keys(ranges), first.tolist()]
+    columns.append((first + ranges.field("partition_count").to_numpy()).tolist())
+    if ranges.type.num_fields > len(columns) + 1:
+        columns.append(ranges.field("assignment_epoch").to_numpy().tolist())
+    return _tuples(array, zip(*columns, strict=True))
+
+
+def _tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the lists of a column whose values, all of them in a row, are these."""
+    whole = tuple(values)
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths).tolist()
+    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+_DECODERS: dict[str, Callable[[Any, Seen], list[Any]]] = {
+    "metadata_hash": lambda array, _: [value % _UNSIGNED for value in array.to_pylist()],
+    "state": lambda array, seen: [_STATES[str(name)] for name in seen.texts(array)],
+    "subscribed_topic_names": lambda array, seen: seen.names(array),
+    "target": _spans,
+    "assigned": _spans,
+    "pending": _spans,
+    "member_id": lambda array, seen: seen.ids(array),
+    "member_ids": lambda array, seen: _tuples(array, seen.ids(array.flatten())),
+    "topics": lambda array, seen: _tuples(array, seen.texts(array.flatten())),
+    "racks": lambda array, _: [tuple(map(tuple, racks)) for racks in array.to_pylist()],
+    "settings": lambda array, _: [dict(items) for items in array.to_pylist()],
+}

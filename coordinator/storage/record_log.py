@@ -1,0 +1,267 @@
+"""The one place where records become durable, as a protocol; and a log in memory.
+
+A log is a sequence of rows, numbered from 1 without a gap (positions). Who writes first claims it:
+the claim carries a coordinator epoch higher than all before, and from then on everybody with a
+lower one is fenced. `DeltaLog` (delta_log.py) keeps the same promises on a Delta table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
+from coordinator.core.target_assignment import WholeTarget
+
+CLAIM = "claim"
+"""The kind of the row by which a coordinator takes the log; it changes no state."""
+
+
+class LogError(RuntimeError):
+    """The log cannot do what it was asked to."""
+
+
+class Fenced(LogError):  # noqa: N818 - the word of the protocol
+    """Another coordinator has claimed the log: stop, and answer NOT_COORDINATOR."""
+
+
+class CommitFailed(LogError):  # noqa: N818 - the word of the protocol
+    """A commit was not acknowledged. Drop memory and replay: that shows whether it landed."""
+
+
+class CorruptLog(LogError):  # noqa: N818 - the word of the protocol
+    """A file of the log cannot be read, or what it says cannot be; the message names it."""
+
+
+class NewerLog(LogError):  # noqa: N818 - the word of the protocol
+    """A newer version of Muster wrote here something that this one does not know."""
+
+
+class LostTarget(LogError):  # noqa: N818 - the word of the protocol
+    """The rows of a whole target are not, or not all, in the table of targets."""
+
+
+class NoLog(LogError):  # noqa: N818 - the word of the protocol
+    """There is no log here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that became durable together, or a part of a snapshot.
+
+    Attributes
+    ----------
+    position
+        Of the last row. In a part of a snapshot: that of the snapshot.
+    at_ms
+        When they were written.
+    epoch
+        The coordinator epoch of the writer.
+    records
+        Empty for a claim.
+    """
+
+    position: int
+    at_ms: int
+    epoch: int
+    records: list[Record]
+
+
+class RecordLog(Protocol):
+    """Where a coordinator keeps its records.
+
+    One thread calls it, but for the care of it, which runs beside in another: `snapshot` with its
+    `replay`, `housekeep`, and `housekeeping_due`, which both ask.
+    """
+
+    epoch: int
+    """Our coordinator epoch, 0 before the claim."""
+    position: int
+    """Of the last row that we know to be durable."""
+
+    @property
+    def store(self) -> str | None:
+        """Root path of the tables; None for a log in memory."""
+
+    def claim(self, owner: str, address: str, at_ms: int) -> int:
+        """Take the log over with the next coordinator epoch, and return it.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator claimed at the same time, and won.
+        """
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield the newest snapshot that can be read, then what the log has after it."""
+
+    def append(self, records: Sequence[Record], at_ms: int) -> int:
+        """Make records durable, all or none, and return the position of the last one.
+
+        Raises
+        ------
+        Fenced
+            A newer claim exists; nothing was written.
+        CommitFailed
+            Not acknowledged: replay before going on.
+        """
+
+    def look(self) -> None:
+        """Raise Fenced when somebody else has claimed the log since our last commit."""
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record of the log names.
+
+        Raises
+        ------
+        LostTarget
+            It is not, or not all, there any more.
+        """
+
+    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+        """Write the records that make the state at this position."""
+
+    def housekeeping_due(self) -> bool:
+        """Whether `housekeep` would have something to do."""
+
+    def housekeep(self, *, pack: bool = False) -> None:
+        """Keep the log fast to write and to read; no row is ever deleted.
+
+        Parameters
+        ----------
+        pack
+            Pack small files now, whether that is due or not.
+        """
+
+    def close(self) -> None:
+        """Let go of the log; its claim stays until the next one."""
+
+
+def merged(records: Iterable[Record]) -> list[Record]:
+    """Return records as they are written: advances to the same epoch side by side become one."""
+    out: list[Record] = []
+    for advance, run in groupby(records, _advance):
+        if advance is None:
+            out += run
+        else:
+            group_id, member_epoch = advance
+            ids = (member_id for record in run for member_id in record.member_ids)  # type: ignore[attr-defined]
+            out.append(MembersAdvanced(group_id, member_epoch, tuple(ids)))
+    return out
+
+
+def _advance(record: Record) -> tuple[str, int] | None:
+    if isinstance(record, MembersAdvanced):
+        return record.group_id, record.member_epoch
+    return None
+
+
+@dataclass
+class Storage:
+    """What several MemoryLogs share, as several DeltaLogs share a store.
+
+    Attributes
+    ----------
+    batches
+        Everything that was committed.
+    epoch
+        Of the newest claim.
+    position
+        Of the last row.
+    snapshot
+        The newest one: its batch, or None.
+    """
+
+    batches: list[Batch] = field(default_factory=list)
+    epoch: int = 0
+    position: int = 0
+    snapshot: Batch | None = None
+
+
+class MemoryLog:
+    """A log in memory: for tests, for `muster trace`, and for a simulator that breaks commits.
+
+    Parameters
+    ----------
+    storage
+        Shared with the other coordinators of the same store; of its own when left out.
+    fault
+        Called with "before" and "after" around every commit: what it raises is the fault.
+    """
+
+    def __init__(
+        self, storage: Storage | None = None, fault: Callable[[str], None] | None = None
+    ) -> None:
+        self.store = None
+        self.storage = storage or Storage()
+        self.epoch = 0
+        self.position = 0
+        self._fault = fault or (lambda _: None)
+
+    def claim(self, owner: str, address: str, at_ms: int) -> int:  # noqa: ARG002 - the protocol
+        """Take the log over with the next coordinator epoch, and return it."""
+        epoch = self.storage.epoch + 1
+        self._commit([], 1, at_ms, epoch)
+        self.epoch = epoch
+        return epoch
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield the newest snapshot, then what the log has after it."""
+        self.look()
+        self.position = self.storage.position
+        snapshot = self.storage.snapshot
+        if snapshot is not None:
+            yield snapshot
+        after = snapshot.position if snapshot else 0
+        for batch in list(self.storage.batches):
+            if batch.position > after:
+                yield batch
+
+    def append(self, records: Sequence[Record], at_ms: int) -> int:
+        """Make records durable, all or none, and return the position of the last one."""
+        self.look()
+        rows = merged(records)
+        if rows:
+            self._commit(rows, len(rows), at_ms, self.epoch)
+        return self.position
+
+    def target(self, record: TargetMetadata) -> WholeTarget:
+        """Return the whole target that a record names: the record has it, or nothing does."""
+        if record.whole is None:
+            raise LostTarget(f"a log in memory has no table of targets: {record}")
+        return record.whole
+
+    def look(self) -> None:
+        """Raise Fenced when somebody else has claimed the log since."""
+        if self.storage.epoch > self.epoch:
+            raise Fenced(
+                f"coordinator epoch {self.epoch} ended: "
+                f"another coordinator claimed the log with epoch {self.storage.epoch}"
+            )
+
+    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+        """Keep the records that make the state at this position."""
+        self.storage.snapshot = Batch(position, at_ms, self.epoch, list(records))
+
+    def housekeeping_due(self) -> bool:
+        """Nothing ever is."""
+        return False
+
+    def housekeep(self, *, pack: bool = False) -> None:
+        """Do nothing: memory needs no packing."""
+
+    def close(self) -> None:
+        """Let go; the storage stays with whoever holds it."""
+
+    def _commit(self, records: list[Record], rows: int, at_ms: int, epoch: int) -> None:
+        known = self.storage.epoch
+        self._fault("before")
+        if self.storage.epoch != known:
+            raise Fenced(f"another coordinator claimed at the same time, with epoch {known + 1}")
+        self.storage.epoch = epoch
+        self.storage.position += rows
+        self.storage.batches.append(Batch(self.storage.position, at_ms, epoch, records))
+        self._fault("after")
+        self.position = self.storage.position

@@ -1,0 +1,148 @@
+"""What a power cut leaves behind, and which file to blame for a table that is unreadable.
+
+delta-rs does not sync, we do, before a commit counts. So the newest commit file may be torn, and
+then nobody was told of it: it is set aside. Any other damage is refused, by the file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_log import CorruptLog
+
+LOCK_S = 30.0
+COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
+CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.parquet$")
+LAST_CHECKPOINT = "_last_checkpoint"
+ACTIONS = "muster.actions"
+"""In the first line of a commit file: how many lines follow; fewer are a torn file."""
+RESTORE = "restore it from a copy of the store"
+logger = logging.getLogger("muster.coordinator")
+
+
+def log_folder(table: str) -> str:
+    """Return the folder of a table's commits."""
+    return os.path.join(table, "_delta_log")
+
+
+def commit_file(table: str, version: int) -> str:
+    """Return the file of a commit."""
+    return os.path.join(log_folder(table), f"{version:020}.json")
+
+
+def lines_of(commit: bytes) -> list[str]:
+    """Return the lines of a commit file.
+
+    Only a line feed ends one: names in it may have what `str.splitlines` takes for an end.
+    """
+    return commit.decode().removesuffix("\n").split("\n") if commit else []
+
+
+def commits(disk: Disk, table: str) -> list[int]:
+    """Return the versions that have a commit file."""
+    names = disk.names(log_folder(table))
+    return [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
+
+
+def remains(disk: Disk, table: str) -> list[str]:
+    """Return what lies in a table's folder and is not its `_delta_log`."""
+    log = os.path.basename(log_folder(table))
+    return [os.path.join(table, name) for name in disk.names(table) if name != log]
+
+
+def set_aside_torn(disk: Disk, table: str) -> None:
+    """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
+
+    What was synced is never torn, so nobody was told of that commit; and a checkpoint holds only
+    what the commits before it hold, which stay until it is synced.
+    """
+    if not torn(disk, table):
+        return
+    root, name = os.path.split(table)
+    # Two coordinators that find the same must not both move it: the second would move the good
+    # commit that the first one wrote in its place.
+    with disk.lock(os.path.join(root, "_locks", f"{name}.repair"), LOCK_S) as held:
+        if not held:
+            raise CorruptLog(
+                f"{torn(disk, table)} is torn, and another process has been at work on it for "
+                f"{LOCK_S:.0f} s: end it and open the store again"
+            )
+        for path in torn(disk, table):
+            aside = os.path.join(root, "_set_aside", f"{name}-{os.path.basename(path)}")
+            disk.move(path, aside)
+            disk.sync(log_folder(table))
+            logger.warning("%s was torn by a crash and is set aside as %s", path, aside)
+
+
+def torn(disk: Disk, table: str) -> list[str]:
+    """Return the newest commit or checkpoint of a table if it is not whole."""
+    found = []
+    versions = commits(disk, table)
+    if versions and not _whole(disk, commit_file(table, versions[-1])):
+        found.append(commit_file(table, versions[-1]))
+    names = disk.names(log_folder(table))
+    checkpoint = max((name for name in names if CHECKPOINT_FILE.match(name)), default=None)
+    broken = checkpoint is not None and not _readable(os.path.join(log_folder(table), checkpoint))
+    if checkpoint is not None and broken:
+        found.append(os.path.join(log_folder(table), checkpoint))
+    if LAST_CHECKPOINT in names and (broken or not _hint_holds(disk, table, names)):
+        found.append(os.path.join(log_folder(table), LAST_CHECKPOINT))
+    return found
+
+
+def _hint_holds(disk: Disk, table: str, names: list[str]) -> bool:
+    """Whether the file that names the newest checkpoint names one that is there."""
+    try:
+        hint = json.loads(disk.read(os.path.join(log_folder(table), LAST_CHECKPOINT)))
+        version = int(hint["version"])
+    except FileNotFoundError:
+        return True  # another coordinator has set it aside by now
+    except (ValueError, TypeError, KeyError):
+        return False
+    there = {int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))}
+    return version in there
+
+
+def damaged(disk: Disk, table: str) -> str | None:
+    """Return what is wrong with the table's commits and the remedy; None when nothing is seen."""
+    names = disk.names(log_folder(table))
+    checkpoints = [int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))]
+    versions = commits(disk, table)
+    expected = max(checkpoints, default=-1) + 1
+    if checkpoints and max(versions, default=-1) < expected - 1:
+        # Readers do without it, but nobody can write after it.
+        return f"{commit_file(table, expected - 1)} is missing: {RESTORE}"
+    for version in [version for version in versions if version >= expected]:
+        if version != expected:
+            return f"{commit_file(table, expected)} is missing: {RESTORE}"
+        if not _whole(disk, commit_file(table, version)):
+            newest = f"a coordinator with log.fsync on sets it aside, else {RESTORE}"
+            remedy = newest if version == versions[-1] else RESTORE
+            return f"{commit_file(table, version)} is damaged: {remedy}"
+        expected += 1
+    return None
+
+
+def _readable(path: str) -> bool:
+    try:
+        pq.read_table(path).validate(full=True)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def _whole(disk: Disk, path: str) -> bool:
+    """Whether a commit file holds every line that was written."""
+    try:
+        lines = [json.loads(line) for line in lines_of(disk.read(path))]
+    except ValueError:
+        return False
+    first = lines[0].get("commitInfo", {}) if lines and isinstance(lines[0], dict) else None
+    return first is not None and len(lines) > first.get(ACTIONS, 0)

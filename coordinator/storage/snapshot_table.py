@@ -1,0 +1,99 @@
+"""The state at a position, as the records that make it; a load begins with one.
+
+A snapshot is one commit to a table of its own. It is a shortcut: whatever is wrong with it, the log
+has everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from coordinator.core.records import Record
+from coordinator.storage.data_files import SNAPSHOT, Part, parts_of, read_parts, removed, write_part
+from coordinator.storage.fenced_table import Action, Table
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.record_decoder import Seen, batches
+from coordinator.storage.record_encoder import SCHEMA, encode
+from coordinator.storage.record_log import Batch, CorruptLog
+
+SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
+KEPT = 2
+"""Snapshots that stay: the newest, and one in case it cannot be read."""
+PART_ROWS = 250_000
+logger = logging.getLogger("muster.coordinator")
+
+
+def write_snapshot(
+    table: Table,
+    disk: Disk,
+    records: Iterable[Record],
+    position: int,
+    at_ms: int,
+    epoch: int,
+    *,
+    sync: bool,
+) -> list[str]:
+    """Write a snapshot and drop the oldest, in one commit; return the files that it replaced.
+
+    Parameters
+    ----------
+    position
+        What the log's rows up to there come to.
+    """
+    with table.lock:
+        there = _by_position(table.handle)
+    if position in there:
+        return []
+    actions: list[Action] = []
+    source, row = iter(records), 1
+    try:
+        while some := list(islice(source, PART_ROWS)):
+            rows = encode(some, row, at_ms, epoch)
+            row += len(some)
+            actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
+    except BaseException:
+        table.discard(actions)
+        raise
+    if not actions:
+        return []
+    old = sorted(there)[: max(0, len(there) + 1 - KEPT)]
+    replaced = [part for snapshot in old for part in there[snapshot]]
+    table.commit([*actions, *map(removed, replaced)], epoch)
+    return [part.path for part in replaced]
+
+
+def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
+    """Yield the newest snapshot that can be read; its batches bear the snapshot's position.
+
+    It is read whole before the first batch leaves: half of one is worse than none.
+    """
+    with table.lock:
+        there = _by_position(table.handle)
+    for position in sorted(there, reverse=True):
+        if position > until:
+            logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
+            continue
+        found: deque[Batch] = deque()
+        try:
+            for rows in read_parts(table.path, there[position]):
+                found += batches(rows, seen)
+        except CorruptLog as error:
+            logger.warning("snapshot %d is passed over: %s", position, error)
+            continue
+        while found:
+            batch = found.popleft()
+            yield Batch(position, batch.at_ms, batch.epoch, batch.records)
+        return
+
+
+def _by_position(table: DeltaTable) -> dict[int, list[Part]]:
+    found: dict[int, list[Part]] = {}
+    for part in parts_of(table):
+        found.setdefault(part.snapshot, []).append(part)
+    return found

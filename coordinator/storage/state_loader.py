@@ -1,0 +1,80 @@
+"""From a log to the state that it says, and from there to a snapshot."""
+
+from __future__ import annotations
+
+import gc
+
+from coordinator.core.events import TargetLost
+from coordinator.core.replay import read, replay_all
+from coordinator.core.state import State
+from coordinator.core.state_records import records_of
+from coordinator.core.target_assignment import NOT_READ
+from coordinator.storage.record_log import LostTarget, RecordLog
+
+MANY_RECORDS = 100_000
+
+
+def replayed(log: RecordLog) -> tuple[State, int, int]:
+    """Return the state that a log says, where reading began, and where it ended.
+
+    A million members are millions of objects without a cycle among them: the garbage collector
+    would look at all of them again and again while they come, and ever after. So it rests meanwhile
+    and, where there are many, never looks at them again; few are left to it, for what is frozen
+    with them is never collected.
+    """
+    state, began, position, count = State(), 0, 0, 0
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for batch in log.replay():
+            replay_all(state, batch.records)
+            count += len(batch.records)
+            began = began or batch.position
+            position = batch.position
+        if count >= MANY_RECORDS:
+            gc.freeze()
+    finally:
+        if collecting:
+            gc.enable()
+    _look_again(state)
+    return state, began, position
+
+
+def _look_again(state: State) -> None:
+    """Have groups look at all topics, as Kafka's do when their coordinator begins."""
+    state.new_topics_version = state.topics_version
+    for group in state.groups.values():
+        group.noticed_hash = group.metadata_hash
+
+
+def read_targets(state: State, log: RecordLog) -> list[TargetLost]:
+    """Read the whole targets that a state names, and return what is to be said of those lost.
+
+    The members of such a group keep what they have, until the next target is computed.
+    """
+    lost = []
+    for group in state.groups.values():
+        if group.targets.whole is NOT_READ:
+            assert group.installed is not None
+            try:
+                read(group, log.target(group.installed))
+            except LostTarget as error:
+                lost.append(TargetLost(group.group_id, str(error)))
+    return lost
+
+
+def write_snapshot(log: RecordLog, at_ms: int) -> int:
+    """Replay the log beside the coordinator and write its state; returns the position.
+
+    The live state is not touched: a snapshot of a million members takes seconds.
+    """
+    state, _, position = replayed(log)
+    log.snapshot(records_of(state), position, at_ms)
+    return position
+
+
+def pack(log: RecordLog, at_ms: int) -> int:
+    """Write a snapshot and pack the log, whether that is due or not; returns the position."""
+    position = write_snapshot(log, at_ms)
+    log.housekeep(pack=True)
+    return position

@@ -1,0 +1,57 @@
+"""To have a store: the lease says when, the log says that it is ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from pathlib import Path
+
+from coordinator import progress
+from coordinator.clock import Clock
+from coordinator.config import Config, folder_mode
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.delta_log import DeltaLog, root_of
+from coordinator.storage.lease import Lease
+from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, RecordLog
+from coordinator.storage.store_modes import disk_of, warn_of_others
+
+
+def claimed(
+    store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
+) -> tuple[RecordLog, Lease | None]:
+    """Open the log of a store and claim it, when the lease allows."""
+    if takeover not in {"wait", "refuse", "force"}:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
+        )
+    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    if store is None:
+        memory = MemoryLog()
+        memory.claim(owner, address, clock())
+        return memory, None
+    root, mode = root_of(store), folder_mode(config.log)
+    try:
+        disk = disk_of(root, mode)
+        disk.make_folder(root)
+    except OSError as error:
+        raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+    lease = Lease(root, owner, address, config.lease, clock, disk=disk)
+    while True:
+        try:
+            with progress.task("waiting until no other coordinator has the store"):
+                lease.wait(takeover)
+        except OSError as error:
+            raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+        log = DeltaLog.open(root, config.log)
+        try:
+            lease.claimed(log.claim(owner, address, clock()))
+        except Fenced:
+            log.close()  # another stand-by was faster: wait for its end
+            continue
+        except BaseException:
+            log.close()
+            lease.release()
+            raise
+        warn_of_others(root, mode)
+        return log, lease

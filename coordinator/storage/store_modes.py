@@ -1,0 +1,66 @@
+"""Who may read and write a store.
+
+`log.folder_mode` decides when a coordinator makes it. From then on whoever writes there, in any
+process, follows what the store's folder and that of its log both allow: chmod changes it for all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from coordinator.storage.filesystem import PRIVATE, Disk
+
+WIDEST = 0o775
+"""Everybody may read what is made in a store that is open to everybody, never write."""
+OTHERS_WRITE = 0o002
+logger = logging.getLogger("muster.coordinator")
+
+
+def disk_of(store: str, folder_mode: int = PRIVATE) -> Disk:
+    """Return the disk that makes files and folders of a store as those that are there.
+
+    Parameters
+    ----------
+    folder_mode
+        Of a store that has no log yet.
+    """
+    try:
+        top, log = os.stat(store), os.stat(_log(store))
+    except (FileNotFoundError, NotADirectoryError):
+        return Disk(folder_mode)
+    return Disk(PRIVATE | (top.st_mode & log.st_mode & WIDEST), (log.st_uid, log.st_gid))
+
+
+def warn_of_others(store: str, folder_mode: int) -> None:
+    """Say in one line when a store lets in others than the setting says, or keeps them out.
+
+    It may have been made by an older version or another setting, or its folder by somebody else.
+    """
+    try:
+        modes = {path: os.stat(path).st_mode & 0o777 for path in (store, _log(store))}
+    except OSError:
+        return
+    top, log = modes.values()
+    odd = [path for path, mode in modes.items() if folder_mode & ~mode]
+    if top & (log & ~folder_mode | OTHERS_WRITE):
+        odd = [store]
+    if odd:
+        logger.warning(
+            "%s has mode %04o, log.folder_mode is %04o: to change the store, chmod -R %s %s",
+            odd[0],
+            modes[odd[0]],
+            folder_mode,
+            _symbols(folder_mode),
+            store,
+        )
+
+
+def _log(store: str) -> str:
+    return os.path.join(store, "log")
+
+
+def _symbols(mode: int) -> str:
+    """Return a folder's mode as chmod takes it for folders and files at once."""
+    words = {7: "rwX", 5: "rX", 0: ""}
+    return f"u={words[mode >> 6 & 7]},g={words[mode >> 3 & 7]},o={words[mode & 7]}"

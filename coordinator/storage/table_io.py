@@ -1,0 +1,323 @@
+"""Tables and specs without a JVM: read Parquet, Delta and JSON; replace a table whole.
+
+A Delta table has one writer process at a time: who replaces it holds `<folder>/_locks/<table>`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
+
+from assignors import SpecError
+from coordinator.error_text import gist
+from coordinator.storage.object_store import (
+    READING,
+    check_url,
+    is_url,
+    look,
+    split_version,
+    unreachable,
+)
+
+RUN_VERSION = 1
+"""A run id is a Delta application id; all of a run is its transaction number 1."""
+
+
+FEATURES_READ = frozenset(
+    {"columnMapping", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Reader features of Delta tables that are read as Spark reads them; tests compare both."""
+FEATURES_WRITTEN = FEATURES_READ - {"columnMapping"}
+MAPPING_MODE = "delta.columnMapping.mode"
+
+
+class UnreadableTableError(SpecError):
+    """A Delta table uses a feature that only other engines read."""
+
+
+class BusyError(RuntimeError):
+    """Somebody else is at work here: nothing was done, try again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table as named on the command line: PATH, or PATH@VERSION of a Delta table.
+
+    Attributes
+    ----------
+    path
+        Of a Delta table's folder, or of a Parquet file or folder; or a Delta table's URL.
+    version
+        None for the newest.
+    delta
+        Whether it is a Delta table.
+    """
+
+    path: str
+    version: int | None
+    delta: bool
+
+    @classmethod
+    def of(cls, name: str, what: str) -> TableRef:
+        """Look at what is there.
+
+        Raises
+        ------
+        SpecError
+            Nothing is there or can be reached, it is no table, or the version is none.
+        """
+        if is_url(name):
+            return cls._of_url(name, what)
+        path, version = name, None
+        head, at, tail = name.rpartition("@")
+        if at and not os.path.exists(name):
+            if not tail.isdigit():
+                raise SpecError(f"{what} {name!r}: {tail!r} is no version; give PATH@NUMBER")
+            path, version = head, int(tail)
+        if not os.path.isfile(path) and DeltaTable.is_deltatable(path):
+            return cls(path, version, delta=True)
+        if not os.path.exists(path):
+            raise SpecError(f"{what} {path!r} is not there: give a Delta table or Parquet")
+        if version is not None:
+            raise SpecError(f"{what} {path!r} is no Delta table, so it has no version {version}")
+        if not _is_parquet(Path(path)):
+            raise SpecError(f"{what} {path!r} is neither a Delta table nor Parquet")
+        return cls(path, None, delta=False)
+
+    @classmethod
+    def _of_url(cls, name: str, what: str) -> TableRef:
+        url, version = split_version(name)
+        check_url(url, what)
+        if url.startswith("file:"):
+            path = unquote(urlsplit(url).path)
+            return cls.of(path if version is None else f"{path}@{version}", what)
+        look(url, version, what)
+        return cls(url, version, delta=True)
+
+    def pinned(self) -> TableRef:
+        """Return the same table at the version it has now."""
+        return TableRef(self.path, self.opened().version(), delta=True) if self.delta else self
+
+    def read(self, what: str) -> pa.Table:
+        """Read the table into memory.
+
+        Raises
+        ------
+        SpecError
+            It cannot be read, or the version does not exist.
+        """
+        try:
+            if not self.delta:
+                return pq.read_table(self.path)
+            return read_delta(self.opened())
+        except UnreadableTableError as error:
+            raise SpecError(f"{what} {self}: {error}: use --engine spark") from None
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            if is_url(self.path):
+                raise unreachable(self.path, what, error) from None
+            raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
+
+    def opened(self) -> DeltaTable:
+        """Open the Delta table at its version.
+
+        Raises
+        ------
+        SpecError
+            It does not have it, or cannot be read.
+        """
+        remote = is_url(self.path)
+        options = READING if remote else None
+        try:
+            return DeltaTable(self.path, version=self.version, storage_options=options)
+        except (DeltaError, OSError) as error:
+            if remote:
+                raise unreachable(self.path, "table", error) from None
+            if isinstance(error, OSError):
+                raise
+            newest = DeltaTable(self.path).version()
+            raise SpecError(
+                f"{self.path!r} has no version {self.version}: its newest is {newest}"
+            ) from None
+
+    def rows(self) -> int:
+        """Count rows without reading them."""
+        if self.delta:
+            return self.opened().count()
+        return sum(pq.read_metadata(file).num_rows for file in parquet_files(Path(self.path)))
+
+    def __str__(self) -> str:
+        return self.path if self.version is None else f"{self.path}@{self.version}"
+
+
+def read_delta(table: DeltaTable) -> pa.Table:
+    """Read a Delta table into memory, as its readers' protocol says.
+
+    Local files go through Arrow's own file system: through delta-rs's, which calls back into
+    Python, a process that ends soon after reading is now and then aborted by Arrow's threads.
+    Arrow knows neither deletion vectors nor column mapping: renamed columns would be null. A table
+    whose protocol allows them is read by delta-rs itself.
+
+    Raises
+    ------
+    UnreadableTableError
+        It uses another reader feature, which is named.
+    """
+    protocol = table.protocol()
+    if protocol.min_reader_version > 1:
+        unknown = sorted(set(protocol.reader_features or ()) - FEATURES_READ)
+        if unknown:
+            raise UnreadableTableError(
+                f"uses {', '.join(unknown)}, which cannot be read without Spark"
+            )
+        return _read_by_delta_rs(table)
+    folder = table.table_uri.removeprefix("file://")
+    if not os.path.isdir(folder):
+        return _read_by_delta_rs(table)
+    return table.to_pyarrow_table(filesystem=fs.SubTreeFileSystem(folder, fs.LocalFileSystem()))
+
+
+def _read_by_delta_rs(table: DeltaTable) -> pa.Table:
+    try:
+        found = QueryBuilder().register("it", table).execute("SELECT * FROM it")
+        return pa.table(found.read_all())
+    except Exception as error:  # noqa: BLE001 - delta-rs raises no other of these
+        raise OSError(str(error)) from None
+
+
+def _is_parquet(path: Path) -> bool:
+    files = parquet_files(path)
+    if not files:
+        return False
+    with files[0].open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return a file itself, or the files below a folder that readers of Parquet see."""
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
+
+
+@contextmanager
+def table_lock(path: str) -> Iterator[None]:
+    """Hold a table against other writers, for as long as the process lives.
+
+    Raises
+    ------
+    BusyError
+        Another run holds it.
+    """
+    table = Path(path).absolute()
+    folder = table.parent / "_locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / table.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another run"
+            raise BusyError(
+                f"{path} is being written by {holder}: wait for it to end, or stop it"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def check_replaceable(path: str) -> None:
+    """Check that a Delta table, if one is there, can be replaced without a JVM.
+
+    Raises
+    ------
+    SpecError
+        It uses a feature that only Spark writes.
+    """
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return
+    features = set(table.protocol().reader_features or ()) - FEATURES_WRITTEN
+    if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
+        features.add("columnMapping")
+    else:
+        features.discard("columnMapping")
+    if features:
+        raise SpecError(
+            f"--output {path!r} uses {', '.join(sorted(features))}, which only Spark writes: "
+            "use --engine spark"
+        )
+
+
+def replace_delta(path: str, rows: pa.Table, run_id: str, user_metadata: str) -> int:
+    """Replace a Delta table whole in one commit that carries the run id; return its version.
+
+    Parameters
+    ----------
+    user_metadata
+        Text that the commit keeps, where Spark keeps it too.
+    """
+    Path(path).mkdir(parents=True, exist_ok=True)
+    write_deltalake(
+        path,
+        rows,
+        mode="overwrite",
+        schema_mode="overwrite",
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(run_id, RUN_VERSION)],
+            custom_metadata={"userMetadata": user_metadata},
+            max_commit_retries=0,
+        ),
+    )
+    return DeltaTable(path).version()
+
+
+def replace_file(path: str, rows: pa.Table) -> None:
+    """Replace a Parquet file whole: written beside it, then renamed over it."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    os.close(handle)
+    try:
+        pq.write_table(rows, name)
+        _sync(name)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def replace_text(path: str, text: str) -> None:
+    """Replace a text file whole."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        _sync(name)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _sync(name: str) -> None:
+    handle = os.open(name, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

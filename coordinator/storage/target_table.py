@@ -1,0 +1,152 @@
+"""The table of whole targets, `<store>/targets`; Spark writes it, this reads it.
+
+A row is a range of one member in one target: that of (group, assignment epoch, run). Rows are only
+ever added, each target by one commit; the record that installs one names the run, a version that
+has it, and its digest. No JVM is needed to read a target.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from coordinator.core.records import TargetMetadata
+from coordinator.core.target_assignment import WholeTarget
+from coordinator.error_text import one_line
+from coordinator.storage.record_log import LostTarget
+from coordinator.storage.store_modes import disk_of
+from coordinator.storage.table_io import BusyError
+from coordinator.storage.target_digest import digest
+
+COLUMNS = {
+    "group_id": "string",
+    "assignment_epoch": "int",
+    "run_id": "string",
+    "member_id": "string",
+    "topic_id": "string",
+    "topic": "string",
+    "first_partition": "int",
+    "partition_count": "int",
+}
+"""The columns of the table, with their types in SQL; it is partitioned by the first two."""
+RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
+
+
+def path_of(store: str | os.PathLike[str]) -> str:
+    """Return where a store has its table of targets."""
+    return os.path.join(os.path.abspath(store), "targets")
+
+
+@contextmanager
+def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
+    """Hold the table of targets: whoever writes it, or drops from it, is the only one.
+
+    Raises
+    ------
+    BusyError
+        Others held it all the time.
+    """
+    path = path_of(store)
+    root, name = os.path.split(path)
+    with disk_of(root).lock(os.path.join(root, "_locks", name), patience_s) as ours:
+        if not ours:
+            raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
+        yield
+
+
+def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
+    """Return the whole target that a record names; raises as `checked_rows` does."""
+    return WholeTarget.of(checked_rows(store, record))
+
+
+def checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Table:
+    """Return the rows of the whole target that a record names, once they are seen to be the ones.
+
+    Raises
+    ------
+    LostTarget
+        The table or some rows are gone, or are others.
+    OSError
+        The disk cannot be read now.
+    """
+    assert record.targets_version is not None
+    assert record.computation_id is not None
+    path = path_of(store)
+    try:
+        files = files_of(path, record.group_id, record.assignment_epoch, record.targets_version)
+        rows = rows_of(files, record.computation_id)
+    except OSError as error:
+        if error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise
+        raise _lost(record, path, one_line(error)) from None
+    except (DeltaError, pa.ArrowException) as error:
+        raise _lost(record, path, one_line(error)) from None
+    if len(rows) != record.ranges:
+        raise _lost(record, path, f"it has {len(rows)} rows of {record.ranges}")
+    found = digest(rows)
+    if found != record.digest:
+        raise _lost(record, path, f"the digest of its rows is {found}, not {record.digest}")
+    return rows
+
+
+def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:
+    """Return the data files that have a group's targets of an epoch, in order.
+
+    Rows are never taken away from a target: where the version itself is no longer known, the newest
+    one has them, or they are lost.
+    """
+    try:
+        table = DeltaTable(path, version=version)
+    except DeltaError:
+        table = DeltaTable(path)
+    found = pa.table(table.get_add_actions(flatten=True))
+    if not len(found):
+        return []
+    here = pc.and_(
+        pc.equal(found["partition.group_id"], group_id),
+        pc.equal(found["partition.assignment_epoch"], assignment_epoch),
+    )
+    return sorted(
+        os.path.join(path, unquote(name)) for name in found["path"].filter(here).to_pylist()
+    )
+
+
+def files_with_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
+    """Yield (file, run, when it was written in ms) for every run that a data file has rows of."""
+    found = pa.table(table.get_add_actions(flatten=True))
+    if not len(found):
+        return
+    written = found["modification_time"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    for name, at_ms in zip(found["path"].to_pylist(), written.to_pylist(), strict=True):
+        file = os.path.join(table.table_uri.removeprefix("file://"), unquote(name))
+        with pq.ParquetFile(file, read_dictionary=["run_id"]) as opened:
+            for run_id in pc.unique(opened.read(columns=["run_id"])["run_id"]).to_pylist():
+                yield file, run_id, at_ms
+
+
+def rows_of(files: list[str], run_id: str) -> pa.Table:
+    """Return the ranges of one run, as they lie in the files."""
+    pieces = []
+    for file in files:
+        rows = pq.ParquetFile(file).read(columns=["run_id", *RANGE_COLUMNS])
+        mine = pc.equal(rows["run_id"], run_id)
+        pieces.append((rows if pc.all(mine).as_py() else rows.filter(mine)).select(RANGE_COLUMNS))
+    schema = pa.schema(
+        [(name, pa.int32() if COLUMNS[name] == "int" else pa.string()) for name in RANGE_COLUMNS]
+    )
+    return pa.concat_tables([schema.empty_table(), *(piece.cast(schema) for piece in pieces)])
+
+
+def _lost(record: TargetMetadata, path: str, why: str) -> LostTarget:
+    return LostTarget(
+        f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch} "
+        f"is not in {path} at version {record.targets_version}: {why}"
+    )

@@ -1,0 +1,410 @@
+"""Operations in, answers out, as JSON lines (design § 7.2); time is virtual.
+
+A thin shell over the runner: it turns operations into events and results into Kafka's JSON, and
+moves a clock. It has no step, replay or timer code of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from coordinator.compute.engine import compute
+from coordinator.config import Config, ConfigError, LeaseConfig
+from coordinator.core.events import (
+    SESSION,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    Event,
+    Heartbeat,
+    OffsetCommit,
+    ResolveRegexes,
+    Result,
+)
+from coordinator.core.partition_spans import kafka_id, made_id
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import kafka_config
+from coordinator.runtime import responses
+from coordinator.runtime.event_processor import EXPIRE, Fired, Runner
+from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import MemoryLog, RecordLog
+from coordinator.trace.kafka_json import camel, record_json, written
+
+TRACE_ASSIGNORS = "uniform,range"
+"""What Kafka has, in its order; a trace that wants more configures it."""
+
+OPERATIONS: dict[str, frozenset[str]] = {
+    "config": frozenset({"now", "props", "auto_tasks"}),
+    "topics": frozenset({"set", "ids", "delete"}),
+    "heartbeat": frozenset(
+        {
+            *("group", "member", "epoch", "instance_id", "rack", "rebalance_timeout_ms"),
+            *("subscribed", "regex", "server_assignor", "owned", "version"),
+        }
+    ),
+    "commit": frozenset({"group", "member", "epoch", "offsets"}),
+    "advance": frozenset({"ms"}),
+    "describe": frozenset({"group"}),
+    "delete_group": frozenset({"group"}),
+    "group_config": frozenset({"group", "props"}),
+    "reload": frozenset(),
+    "timers": frozenset(),
+}
+"""The fields of each operation; `op`, `id`, `advance_ms` and `answer` go with any."""
+ANY = frozenset({"op", "id", "advance_ms"})
+ADVANCE_MAX_MS = 366 * 86_400_000
+"""As far as one operation moves the clock: the timers in between fire one by one."""
+END_OF_TIME_MS = 253_402_300_799_999
+"""The year 9999."""
+PARTITIONS_MAX = 1_000_000
+
+
+class TraceError(ValueError):
+    """A line that is no operation; the message says what is wrong and what is wanted."""
+
+
+class Trace:
+    """One coordinator on a virtual clock.
+
+    Parameters
+    ----------
+    open_log
+        Opens the log: anew (True) at each `config`, the same one again (False) at each `reload`.
+    records
+        Whether answers tell the records that were written.
+    """
+
+    def __init__(
+        self,
+        open_log: Callable[[Config, bool], RecordLog] | None = None,
+        *,
+        records: bool = False,
+        config: Config | None = None,
+    ) -> None:
+        self._memory: MemoryLog | None = None
+        self._open_log = open_log or self._open_memory
+        self._records = records
+        self._base = config or Config()
+        self._now = 0
+        self._auto_tasks = True
+        self._catalog = DictCatalog()
+        self._runner: Runner | None = None
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._runner is not None:
+            self._runner.log.close()
+
+    def run(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        """Do one operation and return its answer.
+
+        Raises
+        ------
+        TraceError
+            It is no operation, or it comes before `config`.
+        """
+        _check_values(op)
+        kind = op.get("op", "heartbeat")
+        if not isinstance(kind, str) or kind not in OPERATIONS:
+            raise TraceError(f"unknown op {kind!r}: the operations are {', '.join(OPERATIONS)}")
+        unknown = op.keys() - OPERATIONS[kind] - ANY
+        if unknown:
+            fields = ", ".join(sorted(OPERATIONS[kind] | ANY))
+            raise TraceError(f"{kind} has {min(unknown)!r}: its fields are {fields}")
+        if kind == "config":
+            return self._config(op)
+        if self._runner is None:
+            self._config({})
+        fired = self._move_clock(_whole(op, "advance_ms", 0))
+        answer = getattr(self, f"_{kind}")(op)
+        if kind == "advance":
+            fired += answer.pop("fired")
+        if self._auto_tasks:
+            self._do_tasks()
+        wrote = [self._fired(one) for one in fired if one.records]
+        if wrote:
+            answer["timers"] = wrote
+        return {"now": self._now, **answer}
+
+    # One method an operation ---------------------------------------------------------------------
+
+    def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_object(op, "props")}
+        try:
+            # Nobody else confirms heartbeats here: after a reload timers run as Kafka's do.
+            config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
+        except ConfigError as error:
+            raise TraceError(f"config: {error}") from None
+        self._now = _moment(_whole(op, "now", self._now))
+        self._auto_tasks = bool(op.get("auto_tasks", True))
+        self._catalog = DictCatalog()
+        self.close()
+        self._start(config, anew=True)
+        return {"now": self._now}
+
+    def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        ids, gone = _object(op, "ids"), op.get("delete") or []
+        if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
+            raise TraceError(f"delete is {gone!r}: give a list of topics")
+        for name, partitions in _object(op, "set").items():
+            if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
+                raise TraceError(
+                    f"topic {name!r} has {partitions} partitions: a trace lists every single one, "
+                    f"give at most {PARTITIONS_MAX}"
+                )
+            try:
+                self._catalog.set(name, partitions, ids.get(name))
+            except ConfigError as error:
+                raise TraceError(f"topics: {error}") from None
+        for name in gone:
+            self._catalog.delete(name)
+        self._there.see_topics()
+        shown = {
+            name: {"id": seen.topic_id, "partitions": seen.partitions}
+            for name, seen in sorted(self._catalog.topics().items())
+        }
+        return {"topics": shown} if shown else {}
+
+    def _heartbeat(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        fields = {
+            "group_id": op.get("group", "g"),
+            "member_id": op.get("member", ""),
+            "member_epoch": op.get("epoch"),
+            "instance_id": op.get("instance_id"),
+            "rack_id": op.get("rack"),
+            "rebalance_timeout_ms": _or(op.get("rebalance_timeout_ms"), -1),
+            "subscribed_topic_names": op.get("subscribed"),
+            "subscribed_topic_regex": op.get("regex"),
+            "server_assignor": op.get("server_assignor"),
+            "topic_partitions": self._by_id(op.get("owned")),
+            "by_topic_id": True,
+            "client_id": "client",
+            "client_host": "localhost/127.0.0.1",
+        }
+        answer, records = self._ask(Heartbeat, fields)
+        return {"response": _heartbeat_json(responses.heartbeat_answer(answer)), **records}
+
+    def _commit(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        given = op.get("offsets")
+        try:
+            offsets = {
+                topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
+                for topic, partitions in given.items()  # type: ignore[union-attr]
+            }
+        except (AttributeError, ValueError):
+            raise TraceError("commit: give offsets as {topic: {partition: offset}}") from None
+        fields = {
+            "group_id": op.get("group", "g"),
+            "member_id": op.get("member", ""),
+            "member_epoch": op.get("epoch"),
+            "offsets": offsets,
+        }
+        answer, records = self._ask(OffsetCommit, fields)
+        if isinstance(answer, GroupError):
+            return {"response": _error_json(answer)}
+        results = {
+            topic: {str(partition): code.name for partition, code in partitions.items()}
+            for topic, partitions in answer.response.items()  # type: ignore[attr-defined]
+        }
+        return {"response": {"results": results}, **records}
+
+    def _advance(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        return {"fired": self._move_clock(_whole(op, "ms", 0))}
+
+    def _move_clock(self, ms: int) -> list[Fired]:
+        """Go on in time; each timer fires at its own instant."""
+        if ms < 0:
+            raise TraceError(f"the clock cannot go back by {-ms} ms: give 0 or more")
+        if ms > ADVANCE_MAX_MS:
+            raise TraceError(
+                f"the clock cannot leap {ms} ms at once: give {ADVANCE_MAX_MS} or less"
+            )
+        end = _moment(self._now + ms)
+        fired: list[Fired] = []
+        while True:
+            at = self._there.timers.next_at()
+            if at is None or at > end:
+                break
+            self._now = max(self._now, at)
+            fired += self._there.tick()
+            if self._auto_tasks:
+                self._do_tasks()
+        self._now = end
+        return fired
+
+    def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        (answer,) = self._there.run([Describe(op.get("group", "g"))])
+        if isinstance(answer, GroupError):
+            return {"response": _error_json(answer)}
+        return {"group": camel(answer.response)}
+
+    def _delete_group(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        answer, records = self._ask(DeleteGroup, {"group_id": op.get("group", "g")})
+        code = answer.code if isinstance(answer, GroupError) else ErrorCode.NONE
+        return {"error": code.name, **records}
+
+    def _group_config(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        fields = {
+            "group_id": op.get("group", "g"),
+            "settings": {name: str(value) for name, value in _object(op, "props").items()},
+        }
+        answer, _ = self._ask(ConfigureGroup, fields)
+        return {"response": _error_json(answer)} if isinstance(answer, GroupError) else {}
+
+    def _reload(self, _op: Mapping[str, Any]) -> dict[str, Any]:
+        """Fail over: another coordinator claims the log and replays it."""
+        config = self._there.config
+        self._there.log.close()
+        self._start(config, anew=False)
+        return {}
+
+    def _timers(self, _op: Mapping[str, Any]) -> dict[str, Any]:
+        pending = [
+            {"at": due.at_ms, "timer": _timer_name(*due.key)} for due in self._there.timers.all()
+        ]
+        return {"pending": pending}
+
+    # Helpers -------------------------------------------------------------------------------------
+
+    def _by_id(self, owned: object) -> object:
+        """Return partitions by the ids that their topics have now, as clients report them."""
+        if not isinstance(owned, Mapping):
+            return owned
+        topics = self._catalog.topics()
+        return {
+            kafka_id(topics[name].topic_id if name in topics else made_id(name)): partitions
+            for name, partitions in owned.items()
+        }
+
+    @property
+    def _there(self) -> Runner:
+        assert self._runner is not None
+        return self._runner
+
+    def _start(self, config: Config, *, anew: bool) -> None:
+        log = self._open_log(config, anew)
+        log.claim("trace", "", self._now)
+        self._runner = Runner(log, config, lambda: self._now, self._catalog)
+        self._runner.load()
+
+    def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
+        storage = self._memory.storage if self._memory and not anew else None
+        self._memory = MemoryLog(storage)
+        return self._memory
+
+    def _ask(
+        self, kind: Callable[..., Event], fields: Mapping[str, object]
+    ) -> tuple[Result | GroupError, dict[str, Any]]:
+        """Run one request; the second are its records, when they are to be told."""
+        (answer,) = self._there.run([kind(**fields)])
+        return answer, self._told(answer.records if isinstance(answer, Result) else [])
+
+    def _told(self, records: Iterable[Any]) -> dict[str, Any]:
+        if not self._records:
+            return {}
+        found = [record_json(r, self._there.state) for r in written(records)]
+        return {"records": found} if found else {}
+
+    def _do_tasks(self) -> None:
+        """Do the background work at once."""
+        for task in self._there.take_tasks():
+            if isinstance(task, ResolveRegexes):
+                self._there.run([self._there.resolve(task)()])
+            else:
+                job = self._there.job(task)
+                if job is not None:
+                    self._there.run([compute(job)])
+
+    def _fired(self, one: Fired) -> dict[str, Any]:
+        shown = [record_json(r, self._there.state) for r in written(one.records)]
+        return {"at": one.due.at_ms, "timer": _timer_name(*one.due.key), "records": shown}
+
+
+def run_lines(lines: Iterable[str], trace: Trace) -> Iterator[dict[str, Any]]:
+    """Do the operations of JSON lines; a line {"op": {…}, "answer": …} counts as its `op`.
+
+    Raises
+    ------
+    TraceError
+        A line is not JSON or no operation; the message says which.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            op = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"line {number}: not JSON: {error}") from None
+        if isinstance(op, dict) and isinstance(op.get("op"), dict):
+            op = op["op"]
+        if not isinstance(op, dict):
+            raise TraceError(f"line {number}: give one operation a line, an object")
+        try:
+            yield trace.run(op)
+        except TraceError as error:
+            raise TraceError(f"line {number}: {error}") from None
+
+
+def _heartbeat_json(answer: HeartbeatAnswer) -> dict[str, Any]:
+    error = {
+        "error": answer.error,
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+    }
+    if answer.error_code != 0:
+        return error
+    return {
+        "member_id": answer.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "assignment": answer.assignment,
+        **error,
+    }
+
+
+def _error_json(error: GroupError) -> dict[str, Any]:
+    return {"error": error.code.name, "error_code": int(error.code), "error_message": error.message}
+
+
+def _timer_name(kind: str, group_id: str, member_id: str) -> str:
+    if kind == EXPIRE:
+        return EXPIRE
+    return f"{'session' if kind == SESSION else 'rebalance'}-timeout-{group_id}-{member_id}"
+
+
+def _whole(op: Mapping[str, Any], name: str, default: int) -> int:
+    value = _or(op.get(name), default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TraceError(f"{name} is {value!r}: give a whole number of ms")
+    return value
+
+
+def _moment(ms: int) -> int:
+    if not 0 <= ms <= END_OF_TIME_MS:
+        raise TraceError(f"the clock would be at {ms} ms: give 0 to {END_OF_TIME_MS}")
+    return ms
+
+
+def _object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = op.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise TraceError(f"{name} is {value!r}: give an object")
+    return value
+
+
+def _check_values(op: Mapping[str, Any]) -> None:
+    """Refuse what no answer could repeat: numbers beyond 64 bits, text that is no Unicode."""
+    try:
+        msgspec.json.encode(op)
+    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+        raise TraceError(f"a value cannot be written: {error}") from None
+
+
+def _or(value: object, default: object) -> object:
+    return default if value is None else value

@@ -1,0 +1,94 @@
+"""What operators' tools ask of any Kafka, where this node has nothing to tell.
+
+It moves no replicas, has no folders of records and no transactions, and is the whole quorum itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kio.schema.errors import ErrorCode
+
+from coordinator.wire.call import Call, Cluster, ready
+from coordinator.wire.codec import Api, Request
+
+METADATA_LOG = "__cluster_metadata"
+NO_FOLDER = "none"
+TRANSACTION_STATES = {
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+}
+
+
+def list_partition_reassignments(_request: Request, _cluster: Cluster) -> Call:
+    """ListPartitionReassignments: none is under way."""
+    return ready({"error_code": ErrorCode.none, "error_message": None, "topics": ()})
+
+
+def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
+    """DescribeLogDirs: one that holds nothing; of none, the Java client says it has no rights."""
+    folder = {"error_code": ErrorCode.none, "log_dir": NO_FOLDER, "topics": ()}
+    return ready({"error_code": ErrorCode.none, "results": [folder]})
+
+
+def list_transactions(request: Request, _cluster: Cluster) -> Call:
+    """ListTransactions: there is none; unknown states are named, as Kafka does."""
+    unknown = [one for one in request.body.state_filters if one not in TRANSACTION_STATES]
+    return ready(
+        {
+            "error_code": ErrorCode.none,
+            "unknown_state_filters": unknown,
+            "transaction_states": (),
+        }
+    )
+
+
+def describe_quorum(request: Request, cluster: Cluster) -> Call:
+    """DescribeQuorum: this node alone leads and votes."""
+    here = {"replica_id": cluster.node_id, "replica_directory_id": None, "log_end_offset": 0}
+
+    def partition(topic: str, index: int) -> dict[str, object]:
+        known = topic == METADATA_LOG and index == 0
+        return {
+            "partition_index": index,
+            "error_code": ErrorCode.none if known else ErrorCode.unknown_topic_or_partition,
+            "error_message": None,
+            "leader_id": cluster.node_id if known else -1,
+            "leader_epoch": 0 if known else -1,
+            "high_watermark": 0 if known else -1,
+            "current_voters": [here] if known else (),
+            "observers": (),
+        }
+
+    topics = [
+        {
+            "topic_name": topic.topic_name,
+            "partitions": [
+                partition(topic.topic_name, one.partition_index) for one in topic.partitions
+            ],
+        }
+        for topic in request.body.topics
+    ]
+    listener = {"name": "MUSTER", "host": cluster.host, "port": cluster.port}
+    return ready(
+        {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "topics": topics,
+            "nodes": [{"node_id": cluster.node_id, "listeners": [listener]}],
+        }
+    )
+
+
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
+    Api.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+    Api.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    Api.LIST_TRANSACTIONS: list_transactions,
+    Api.DESCRIBE_QUORUM: describe_quorum,
+}

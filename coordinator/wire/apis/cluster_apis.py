@@ -1,0 +1,280 @@
+"""What clients ask a node before, and beside, the group's own requests.
+
+Muster is the one node of a small cluster. Its topics are those of the catalog, with their ids; it
+holds no records, so every partition is led here, begins and ends at offset 0, and a Fetch waits
+and brings nothing: that keeps clients quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import lru_cache
+
+from kio.schema.errors import ErrorCode
+
+from coordinator.core.state import Topic
+from coordinator.wire.call import Call, Cluster, id_of, ready, uuid_of
+from coordinator.wire.codec import VERSIONS, Api, Request, Values, Written, written_part
+from coordinator.wire.decoder import WireError
+from coordinator.wire.session import is_valid_software
+
+NO_RECORDS = "Muster keeps no records: write them where the members of its groups read them."
+ONLY_GROUPS = "Only consumer groups have a coordinator here."
+SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+GROUP_KEY, BROKERS = 0, 1
+NOBODY = {"node_id": -1, "host": "", "port": -1}
+MILLISECOND = timedelta(milliseconds=1)
+NOT_ASKED = -(2**31)
+"""What Kafka says of authorized operations that nobody asked for."""
+NO_NAME_SINCE = 12
+"""Of Metadata; before, a topic without a known name had an empty one."""
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
+PLACES_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+"""What a negative timestamp of ListOffsets means, and since which version."""
+OFFSETS_NEWER = VERSIONS[Api.LIST_OFFSETS][1] + 1
+HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
+"""Those that an empty partition has an offset for."""
+
+
+def api_versions(request: Request, cluster: Cluster) -> Call:
+    """Say which APIs and versions are served."""
+    served = [
+        {"api_key": api, "min_version": least, "max_version": most}
+        for api, (least, most) in VERSIONS.items()
+        if cluster.with_login or api not in SASL
+    ]
+    if request.body is None:
+        return ready({"error_code": ErrorCode.unsupported_version, "api_keys": served})
+    for field in ("client_software_name", "client_software_version"):
+        if hasattr(request.body, field) and not is_valid_software(getattr(request.body, field)):
+            values = {"error_code": ErrorCode.invalid_request, "api_keys": ()}
+            return ready(values, refused=f"its {field} is not valid")
+    return ready({"error_code": ErrorCode.none, "api_keys": served})
+
+
+def metadata(request: Request, cluster: Cluster) -> Call:
+    """Describe this node and topics: all, or those asked for; none is ever created."""
+    return Call(lambda _: _metadata(request, cluster))
+
+
+def _metadata(request: Request, cluster: Cluster) -> Values:
+    asked = request.body.topics
+    every = asked is None or (request.version == 0 and not asked)
+    view = cluster.topics()
+    topics = (
+        [_topic(topic, request.version, cluster) for topic in view.by_name.values()]
+        if every
+        else [_asked_topic(one, request.version, cluster) for one in asked]
+    )
+    return {
+        "brokers": [_node(cluster)],
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.node_id,
+        "topics": topics,
+        "error_code": ErrorCode.none,
+    }
+
+
+def _node(cluster: Cluster) -> dict[str, object]:
+    return {"node_id": cluster.node_id, "host": cluster.host, "port": cluster.port}
+
+
+def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Written:
+    """Describe a topic that is asked for by its name or, if it has one, by its id."""
+    view, topic_id = cluster.topics(), getattr(one, "topic_id", None)
+    name: str | None = getattr(one, "name", None) or ""
+    if topic_id is not None:  # the Java client says with it that the name is ""
+        topic, code = view.by_id.get(id_of(topic_id)), ErrorCode.unknown_topic_id
+        name = None if version >= NO_NAME_SINCE else ""
+    else:
+        topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
+    if topic is not None:
+        return _topic(topic, version, cluster)
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "partitions": (),
+        "topic_authorized_operations": _operations(name or "", cluster),
+    }
+
+
+def _topic(topic: Topic, version: int, cluster: Cluster) -> Written:
+    name, topic_id = topic.key
+    operations = _operations(name, cluster)
+    return _written_topic(version, name, topic_id, topic.partitions, cluster.node_id, operations)
+
+
+def _operations(name: str, cluster: Cluster) -> int:
+    return NOT_ASKED if cluster.operations is None else cluster.operations(name)
+
+
+@lru_cache(maxsize=256)
+def _written_topic(
+    version: int, name: str, topic_id: str, partitions: int, node_id: int, operations: int
+) -> Written:
+    """Return a topic with its partitions; every client that comes asks for the same."""
+    here = (node_id,)
+    of_one = {
+        "error_code": ErrorCode.none,
+        "leader_id": node_id,
+        "leader_epoch": 0,
+        "replica_nodes": here,
+        "isr_nodes": here,
+    }
+    topic = {
+        "error_code": ErrorCode.none,
+        "name": name,
+        "topic_id": uuid_of(topic_id),
+        "partitions": [of_one | {"partition_index": number} for number in range(partitions)],
+        "topic_authorized_operations": operations,
+    }
+    return written_part(Api.METADATA, version, "topics", topic)
+
+
+def describe_cluster(request: Request, cluster: Cluster) -> Call:
+    """Describe the cluster of this one node."""
+    brokers = getattr(request.body, "endpoint_type", BROKERS) == BROKERS
+    return ready(
+        {
+            "error_code": ErrorCode.none if brokers else ErrorCode.unsupported_endpoint_type,
+            "error_message": None if brokers else "There are no controllers here: ask for brokers.",
+            "cluster_id": cluster.cluster_id,
+            "controller_id": cluster.node_id,
+            "brokers": [_node(cluster) | {"broker_id": cluster.node_id, "is_fenced": False}]
+            if brokers
+            else [],
+        }
+    )
+
+
+def find_coordinator(request: Request, cluster: Cluster) -> Call:
+    """Name this node, the coordinator of every group; there are no transactions here."""
+    asked = request.body
+    is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
+    if not is_group:
+        code, message = ErrorCode.invalid_request, ONLY_GROUPS
+    elif not cluster.serves():
+        code, message = ErrorCode.coordinator_not_available, "Another has taken the store over."
+    else:
+        code, message = ErrorCode.none, None
+    place = _node(cluster) if code is ErrorCode.none else NOBODY
+    answer = {"error_code": code, "error_message": message, **place}
+    keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
+    values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
+    return ready(values, refused="" if is_group else ONLY_GROUPS)
+
+
+def list_offsets(request: Request, cluster: Cluster) -> Call:
+    """Say that every partition begins and ends at 0, and has no record of any time."""
+    view = cluster.topics()
+    topics = []
+    for asked in request.body.topics:
+        known = view.by_name.get(asked.name)
+        count = known.partitions if known else 0
+        partitions = [
+            {"partition_index": one.partition_index}
+            | _offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
+            for one in asked.partitions
+        ]
+        topics.append({"name": asked.name, "partitions": partitions})
+    return ready({"topics": topics})
+
+
+def _offset(version: int, timestamp: int, *, exists: bool) -> dict[str, object]:
+    """Return the offset at a time, or at one of the places that stand for one."""
+    if not exists:
+        return {"error_code": ErrorCode.unknown_topic_or_partition}
+    if timestamp < 0 and version < PLACES_SINCE.get(timestamp, OFFSETS_NEWER):
+        return {"error_code": ErrorCode.unsupported_version}
+    if timestamp in HAVE_OFFSET:
+        return {"error_code": ErrorCode.none, "offset": 0, "leader_epoch": 0}
+    return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
+
+
+def produce(request: Request, _cluster: Cluster) -> Call:
+    """Take no records: a partition here has no place for any.
+
+    Raises
+    ------
+    WireError
+        The client wants no answer (acks 0): all that it can notice is a closed connection.
+    """
+    if request.body.acks == 0:
+        raise WireError(f"a Produce that wants no answer: {NO_RECORDS}")
+    refused = {
+        "error_code": ErrorCode.policy_violation,
+        "base_offset": -1,
+        "record_errors": (),
+        "error_message": NO_RECORDS,
+    }
+    topics = [
+        {
+            "name": topic.name,
+            "partition_responses": [
+                {"index": one.index, **refused} for one in topic.partition_data
+            ],
+        }
+        for topic in request.body.topic_data
+    ]
+    return ready({"responses": topics}, refused=NO_RECORDS)
+
+
+def fetch(request: Request, _cluster: Cluster) -> Call:
+    """Bring nothing, once the client's patience is over.
+
+    Any offset is taken to be the end: one that was committed here must not be out of range.
+    """
+    asked = request.body
+    topics = [
+        {
+            "topic": getattr(topic, "topic", ""),
+            "topic_id": getattr(topic, "topic_id", None),
+            "partitions": [
+                {
+                    "partition_index": one.partition,
+                    "error_code": ErrorCode.none,
+                    "high_watermark": one.fetch_offset,
+                    "last_stable_offset": one.fetch_offset,
+                    "log_start_offset": 0,
+                    "aborted_transactions": None,
+                    "records": b"",
+                }
+                for one in topic.partitions
+            ],
+        }
+        for topic in asked.topics
+    ]
+    wait_ms = max(asked.max_wait // MILLISECOND, 0)
+    return ready({"error_code": ErrorCode.none, "responses": topics}, wait_ms)
+
+
+def no_login(request: Request, _cluster: Cluster) -> Call:
+    """Refuse a login where none is asked for, or after it."""
+    code, message = ErrorCode.illegal_sasl_state, "No login is expected now."
+    return ready(
+        {"error_code": code, "error_message": message, "auth_bytes": b"", "mechanisms": ()}
+        if request.api is Api.SASL_AUTHENTICATE
+        else {"error_code": code, "mechanisms": ()}
+    )
+
+
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
+    Api.API_VERSIONS: api_versions,
+    Api.METADATA: metadata,
+    Api.DESCRIBE_CLUSTER: describe_cluster,
+    Api.FIND_COORDINATOR: find_coordinator,
+    Api.LIST_OFFSETS: list_offsets,
+    Api.PRODUCE: produce,
+    Api.FETCH: fetch,
+    Api.SASL_HANDSHAKE: no_login,
+    Api.SASL_AUTHENTICATE: no_login,
+}

@@ -1,0 +1,327 @@
+"""The requests of groups as events, and the coordinator's answers as responses.
+
+Pure: a request in, a call out. Nothing is decided here; what a request means is the coordinator's
+business, how it looks on the wire is the codec's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode as Code
+
+from coordinator.core.events import (
+    DeleteGroup,
+    Describe,
+    DescribeSimple,
+    HeartbeatResponse,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Result,
+)
+from coordinator.core.records import OffsetCommitted
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.apis import admin_apis, config_apis
+from coordinator.wire.apis import cluster_apis as node
+from coordinator.wire.apis.heartbeat_api import heartbeat, note_answer
+from coordinator.wire.call import Call, Cluster, id_of, ready, uuid_of
+from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
+
+GROUP_NOT_FOUND_SINCE = 6
+"""Of DescribeGroups; before, an unknown group was a dead one."""
+EPOCHS_SINCE, IDS_SINCE = 9, 10
+"""Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
+
+
+def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
+    """Return the frame of a response, once the coordinator has answered."""
+    if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
+        (answer,) = answers
+        if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
+            note_answer(request, answer.response)
+            frame = steady_frame(request, answer.response)
+            if frame is not None:
+                return frame
+    return encode(request, call.respond(answers))
+
+
+# Groups ------------------------------------------------------------------------------------------
+
+
+def describe(request: Request, _cluster: Cluster) -> Call:
+    """ConsumerGroupDescribe."""
+    group_ids = request.body.group_ids
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        pairs = zip(group_ids, answers, strict=True)
+        return {"groups": [_described(group_id, answer) for group_id, answer in pairs]}
+
+    return Call(respond, [Describe(group_id) for group_id in group_ids])
+
+
+def _described(group_id: str, answer: Answer) -> Values:
+    if isinstance(answer, GroupError):
+        return {
+            "error_code": answer.code,
+            "error_message": answer.message,
+            "group_id": group_id,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": (),
+        }
+    group: Any = answer.response
+    return group | {"members": [_described_member(member) for member in group["members"]]}  # type: ignore[no-any-return]
+
+
+def _described_member(member: dict[str, Any]) -> Values:
+    names = ("assignment", "target_assignment")
+    return member | {name: _with_uuids(member[name]["topic_partitions"]) for name in names}
+
+
+def _with_uuids(topics: Iterable[dict[str, Any]]) -> Values:
+    return {
+        "topic_partitions": [topic | {"topic_id": uuid_of(topic["topic_id"])} for topic in topics]
+    }
+
+
+def describe_groups(request: Request, _cluster: Cluster) -> Call:
+    """DescribeGroups, of classic groups: clients ask for one where they found no consumer group."""
+    group_ids = request.body.groups
+    since = request.version >= GROUP_NOT_FOUND_SINCE
+
+    def described(group_id: str, answer: Answer) -> Values:
+        state, code, message = "Dead", ErrorCode.NONE, None
+        if isinstance(answer, Result):
+            group: Any = answer.response
+            state = group["group_state"]
+        elif since or answer.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            code, message = answer.code, answer.message
+        return {
+            "error_code": code,
+            "error_message": message,
+            "group_id": group_id,
+            "group_state": state,
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": (),
+        }
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        return {"groups": [described(*pair) for pair in zip(group_ids, answers, strict=True)]}
+
+    return Call(respond, [DescribeSimple(group_id) for group_id in group_ids])
+
+
+def list_groups(request: Request, _cluster: Cluster) -> Call:
+    """ListGroups."""
+    asked = request.body
+    states = frozenset(getattr(asked, "states_filter", ()))
+    types = frozenset(getattr(asked, "types_filter", ()))
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        answer = answers[0]
+        if isinstance(answer, GroupError):
+            return {"error_code": answer.code, "groups": ()}
+        return {"error_code": Code.none, "groups": answer.response}
+
+    return Call(respond, [ListGroups(states, types, request.group_ids)])
+
+
+def delete_groups(request: Request, _cluster: Cluster) -> Call:
+    """DeleteGroups."""
+    group_ids = request.body.groups_names
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        pairs = zip(group_ids, answers, strict=True)
+        return {"results": [{"group_id": g, "error_code": _code(answer)} for g, answer in pairs]}
+
+    return Call(respond, [DeleteGroup(group_id) for group_id in group_ids])
+
+
+def _code(answer: Answer) -> int:
+    return answer.code if isinstance(answer, GroupError) else ErrorCode.NONE
+
+
+# Offsets -----------------------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
+    """A topic as a request names it, by name or by id; an id that nothing has gives no name."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[Any]
+
+
+def _named(topics: Iterable[Any], version: int, cluster: Cluster) -> list[Named]:
+    """Return the topics of a request with their names, and with what it says of partitions."""
+    found = []
+    for topic in topics:
+        fetched = hasattr(topic, "partition_indexes")
+        partitions = topic.partition_indexes if fetched else topic.partitions
+        if version < IDS_SINCE:
+            found.append(Named(topic.name, None, partitions))
+        else:
+            known = cluster.topics().by_id.get(id_of(topic.topic_id))
+            found.append(Named(known.key.name if known else None, topic.topic_id, partitions))
+    return found
+
+
+def offset_commit(request: Request, cluster: Cluster) -> Call:
+    """OffsetCommit; an error of the whole request is that of each partition."""
+    asked = request.body
+    topics = _named(asked.topics, request.version, cluster)
+    epoch = asked.generation_id_or_member_epoch
+    if request.version < EPOCHS_SINCE and epoch >= 0:  # of members that we do not have (G-120)
+        return ready(_outcomes(topics, Code.unsupported_version))
+    event = OffsetCommit(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        member_epoch=epoch,
+        offsets={
+            topic.name: {
+                one.partition_index: (one.committed_offset, one.committed_metadata or "")
+                for one in topic.partitions
+            }
+            for topic in topics
+            if topic.name is not None
+        },
+        instance_id=getattr(asked, "group_instance_id", None),
+    )
+    return Call(lambda answers: _outcomes(topics, answers[0]), [event])
+
+
+def offset_delete(request: Request, cluster: Cluster) -> Call:
+    """OffsetDelete."""
+    topics = _named(request.body.topics, request.version, cluster)
+    wanted = {topic.name or "": _indexes(topic) for topic in topics}
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        if isinstance(answers[0], GroupError):
+            return {"error_code": answers[0].code, "topics": ()}
+        return {"error_code": Code.none} | _outcomes(topics, answers[0])
+
+    return Call(respond, [OffsetDelete(request.body.group_id, wanted)])
+
+
+def _indexes(topic: Named) -> list[int]:
+    return [getattr(one, "partition_index", one) for one in topic.partitions]
+
+
+def _outcomes(topics: Iterable[Named], answer: Answer | Code) -> dict[str, object]:
+    """Return the outcome of each partition."""
+
+    def code(name: str | None, partition: int) -> int:
+        if name is None:
+            return Code.unknown_topic_id
+        if isinstance(answer, GroupError):
+            return answer.code
+        if isinstance(answer, Code):
+            return answer
+        found: Any = answer.response
+        return int(found[name][partition])
+
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {"partition_index": p, "error_code": code(topic.name, p)}
+                    for p in _indexes(topic)
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+def offset_fetch(request: Request, cluster: Cluster) -> Call:
+    """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
+    groups = getattr(request.body, "groups", None) or [request.body]
+    topics = [
+        None if group.topics is None else _named(group.topics, request.version, cluster)
+        for group in groups
+    ]
+    events = [
+        OffsetFetch(
+            group.group_id,
+            None if asked is None else {t.name: _indexes(t) for t in asked if t.name is not None},
+            getattr(group, "member_id", None),
+            getattr(group, "member_epoch", -1),
+        )
+        for group, asked in zip(groups, topics, strict=True)
+    ]
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        found = [
+            {"group_id": group.group_id} | _fetched(asked, answer, request.version, cluster)
+            for group, asked, answer in zip(groups, topics, answers, strict=True)
+        ]
+        return found[0] | {"groups": found}
+
+    return Call(respond, events)
+
+
+def _fetched(
+    topics: Sequence[Named] | None, answer: Answer, version: int, cluster: Cluster
+) -> dict[str, object]:
+    """Return a group's offsets; those of all topics are named as the request's version does."""
+    code = _code(answer)
+    found: Any = {} if isinstance(answer, GroupError) else answer.response
+    if topics is None:
+        known = cluster.topics().by_name
+        topics = [
+            Named(name, uuid_of(known[name].key.topic_id) if name in known else None, list(of_one))
+            for name, of_one in found.items()
+            if version < IDS_SINCE or name in known
+        ]
+    return {
+        "error_code": code,
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    _offset(p, found.get(topic.name, {}).get(p))
+                    | {"error_code": code if topic.name is not None else Code.unknown_topic_id}
+                    for p in _indexes(topic)
+                ],
+            }
+            for topic in topics
+        ],
+    }
+
+
+def _offset(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
+    """Return a committed offset; −1 where there is none."""
+    return {
+        "partition_index": partition,
+        "committed_offset": -1 if record is None else record.offset,
+        "committed_leader_epoch": -1 if record is None else record.leader_epoch,
+        "metadata": "" if record is None else record.metadata,
+    }
+
+
+HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
+    node.HANDLERS
+    | admin_apis.HANDLERS
+    | config_apis.HANDLERS
+    | {
+        Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
+        Api.CONSUMER_GROUP_DESCRIBE: describe,
+        Api.DESCRIBE_GROUPS: describe_groups,
+        Api.LIST_GROUPS: list_groups,
+        Api.DELETE_GROUPS: delete_groups,
+        Api.OFFSET_COMMIT: offset_commit,
+        Api.OFFSET_FETCH: offset_fetch,
+        Api.OFFSET_DELETE: offset_delete,
+    }
+)

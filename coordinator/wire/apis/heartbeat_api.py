@@ -1,0 +1,128 @@
+"""ConsumerGroupHeartbeat as an event, and its answer as a response.
+
+A conversation remembers of each member what the last answer in it brought, because clients are not
+always where their requests say they are. Other clients notice nothing of the two rules:
+
+- An answer that is lost with its connection may have told a member to let go of something.
+  librdkafka goes on as if nothing had been said. So the first answer of a conversation always
+  brings the assignment.
+- librdkafka's second heartbeat reports that it owns nothing, whatever the answer to the first one
+  brought; the Java client's does while it looks up the names of topics. Taken for a release, as
+  Kafka takes it, what it is about to take could go to another member, too. So it is taken for one
+  that does not say what it owns.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode as Code
+
+from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
+from coordinator.core.partition_spans import Spans, TopicKey
+from coordinator.errors import GroupError
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.call import Call, Cluster, id_of, uuid_of
+from coordinator.wire.codec import Request, Values
+
+MILLISECOND = timedelta(milliseconds=1)
+TOLD_MAX = 10_000
+"""Members of one conversation that are remembered; others are told their assignment again."""
+
+
+def heartbeat(request: Request, _cluster: Cluster) -> Call:
+    """ConsumerGroupHeartbeat."""
+    event = request.event
+    if event is None:
+        event = _heartbeat(request)
+        if request.body.member_id:  # who has none gets another one each time
+            request.event = event
+    if event.member_epoch > JOIN:
+        event = _in_conversation(event, request.told.get((event.group_id, event.member_id)))
+    return Call(lambda answers: _values(answers[0]), (event,))
+
+
+def note_answer(request: Request, response: HeartbeatResponse) -> None:
+    """Remember whether a member has just been given partitions."""
+    key = request.body.group_id, response.member_id or ""
+    if response.member_epoch < JOIN:
+        request.told.pop(key, None)
+    else:
+        request.told[key] = bool(response.assignment)
+        if len(request.told) > TOLD_MAX:
+            del request.told[next(iter(request.told))]
+
+
+def _in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001
+    """Return what a heartbeat means, after an answer that brought partitions, or did not."""
+    if told is None:
+        return replace(event, wants_assignment=True)
+    if told and event.topic_partitions is not None and not any(event.topic_partitions.values()):
+        return replace(event, topic_partitions=None)
+    return event
+
+
+def _heartbeat(request: Request) -> Heartbeat:
+    asked = request.body
+    member_id = asked.member_id
+    if request.version == 0 and asked.member_epoch == JOIN and member_id == "":
+        member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
+    return Heartbeat(
+        group_id=asked.group_id,
+        member_id=member_id,
+        member_epoch=asked.member_epoch,
+        instance_id=asked.instance_id,
+        rack_id=asked.rack_id,
+        rebalance_timeout_ms=asked.rebalance_timeout // MILLISECOND,
+        subscribed_topic_names=asked.subscribed_topic_names,
+        subscribed_topic_regex=getattr(asked, "subscribed_topic_regex", None),
+        server_assignor=asked.server_assignor,
+        topic_partitions=_owned(asked.topic_partitions),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        by_topic_id=True,
+    )
+
+
+def _owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | None:
+    if topics is None:
+        return None
+    owned: dict[str, list[int]] = {}
+    for topic in topics:
+        owned.setdefault(id_of(topic.topic_id), []).extend(topic.partitions)
+    return owned
+
+
+def _values(answer: Answer) -> Values:
+    if isinstance(answer, GroupError):
+        return {
+            "error_code": answer.code,
+            "error_message": answer.message,
+            "member_epoch": 0,
+            "heartbeat_interval": 0,
+        }
+    response = answer.response
+    assert isinstance(response, HeartbeatResponse)
+    return {
+        "error_code": Code.none,
+        "member_id": response.member_id,
+        "member_epoch": response.member_epoch,
+        "heartbeat_interval": response.heartbeat_interval_ms,
+        "assignment": None if response.assignment is None else _assignment(response.assignment),
+    }
+
+
+def _assignment(spans: Spans) -> Values:
+    found: dict[TopicKey, list[int]] = {}
+    for key, first, end in spans:
+        found.setdefault(key, []).extend(range(first, end))
+    return {
+        "topic_partitions": [
+            {"topic_id": uuid_of(key.topic_id), "partitions": partitions}
+            for key, partitions in found.items()
+        ]
+    }

@@ -1,0 +1,94 @@
+"""What a request is made of on its way: events for the coordinator, then a response."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from uuid import UUID
+
+from coordinator.core.events import Event
+from coordinator.core.partition_spans import kafka_id
+from coordinator.core.state import TopicView
+from coordinator.kafka_config import KafkaConfig
+from coordinator.runtime.event_processor import Answer
+from coordinator.wire.acls import Acls, Operation, Resource
+from coordinator.wire.codec import Values
+from coordinator.wire.session import Session
+
+NO_TOPIC_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster of one node that clients see.
+
+    Attributes
+    ----------
+    host, port
+        Where clients are told to find us.
+    topics
+        Those that exist now.
+    serves
+        Whether this is the coordinator; not once another has taken the store over.
+    kafka
+        The settings that Kafka has, too.
+    acls
+        The access lists that are in force now; None lets everybody do everything.
+    note_denial
+        Is told what a client asked for and may not do.
+    operations
+        What may be done with a topic, as bits; None where it is not asked.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    cluster_id: str
+    topics: Callable[[], TopicView]
+    serves: Callable[[], bool]
+    with_login: bool = False
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    acls: Callable[[], Acls | None] = lambda: None
+    note_denial: Callable[[Session, Operation, Resource], object] = lambda *_: None
+    operations: Callable[[str], int] | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """What is to be done for a request.
+
+    Attributes
+    ----------
+    respond
+        From the coordinator's answers, one an event, to the response.
+    events
+        What the coordinator is asked; of none, the response is ready.
+    wait_ms
+        How long the answer may be held back: nothing will come of it sooner.
+    refused
+        Why the client has come to the wrong place, for the log; "" where it has not.
+    """
+
+    respond: Callable[[Sequence[Answer]], Values]
+    events: Sequence[Event] = field(default=())
+    wait_ms: int = 0
+    refused: str = ""
+
+
+def ready(values: Values, wait_ms: int = 0, refused: str = "") -> Call:
+    """Return a call whose response is known."""
+    return Call(lambda _: values, wait_ms=wait_ms, refused=refused)
+
+
+@lru_cache(maxsize=100_000)
+def uuid_of(topic_id: str) -> UUID:
+    """Return a topic id as it goes over the wire."""
+    return UUID(bytes=base64.urlsafe_b64decode(kafka_id(topic_id) + "=="))
+
+
+@lru_cache(maxsize=100_000)
+def id_of(uuid: UUID | None) -> str:
+    """Return a topic id from the wire as Kafka prints it; kio's None is the zero id."""
+    return base64.urlsafe_b64encode((uuid or NO_TOPIC_ID).bytes).decode().rstrip("=")

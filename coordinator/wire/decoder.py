@@ -1,0 +1,252 @@
+"""Request bodies from bytes of strangers, by kio's schemas.
+
+kio's own reader is not used for them: it reserves memory for as many elements as a count says
+before it looks whether their bytes are there, so that nine bytes abort the process. Here a count is
+never larger than the bytes that are left. Tags that a newer client sends are skipped (KIP-482).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
+from uuid import UUID
+
+Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""From bytes and where to read to the value and where it ends."""
+
+VARINT_BYTES_MAX = 5
+UUID_BYTES = 16
+NO_ID = bytes(UUID_BYTES)
+
+
+class Body(bytes):
+    """The bytes of a request, with how many elements of arrays may still be read from them."""
+
+    elements = 1 << 62
+
+
+class WireError(Exception):
+    """The peer's bytes are no request that we serve: close its connection."""
+
+
+def read_whole(read: Reader, data: bytes, at: int = 0) -> tuple[Any, int]:
+    """Read one value.
+
+    Raises
+    ------
+    WireError
+        The bytes are not such a value.
+    """
+    try:
+        return read(data, at)
+    except (struct.error, IndexError) as error:
+        raise WireError(f"a request of {len(data)} bytes is cut short") from error
+    except (UnicodeDecodeError, OverflowError) as error:
+        raise WireError(f"a request holds no valid value: {error}") from error
+
+
+def _number(form: str) -> Reader:
+    packed = struct.Struct(f">{form}")
+    unpack, size = packed.unpack_from, packed.size
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        return unpack(data, at)[0], at + size
+
+    return read
+
+
+_int8, _int16, _int32, _int64 = map(_number, "bhiq")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for byte in range(VARINT_BYTES_MAX):
+        found = data[at + byte]
+        value |= (found & 0x7F) << (7 * byte)
+        if found < 0x80:  # noqa: PLR2004 - the bit that says there is more
+            return value, at + byte + 1
+    raise WireError("a number of variable length is longer than five bytes")
+
+
+def _taken(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+    end = at + length
+    if not at <= end <= len(data):
+        raise WireError(f"{length} bytes are announced where {len(data) - at} are left")
+    return data[at:end], end
+
+
+def _bytes(length_of: Reader, less: int) -> Reader:
+    """Read bytes after their length; `less` is taken from it (compact ones count one more)."""
+
+    def read(data: bytes, at: int) -> tuple[bytes | None, int]:
+        length, at = length_of(data, at)
+        if length - less == -1:
+            return None, at
+        return _taken(data, at, length - less)
+
+    return read
+
+
+def _text(read_bytes: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[str | None, int]:
+        found, at = read_bytes(data, at)
+        return None if found is None else found.decode(), at
+
+    return read
+
+
+def _not_null(read_any: Reader, name: str) -> Reader:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        value, at = read_any(data, at)
+        if value is None:
+            raise WireError(f"{name} is null: give a value")
+        return value, at
+
+    return read
+
+
+def _bool(data: bytes, at: int) -> tuple[bool, int]:
+    return data[at] != 0, at + 1
+
+
+def _uuid(data: bytes, at: int) -> tuple[UUID | None, int]:
+    found, at = _taken(data, at, UUID_BYTES)
+    return None if found == NO_ID else UUID(bytes=found), at
+
+
+def _milliseconds(read_number: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[timedelta, int]:
+        value, at = read_number(data, at)
+        return timedelta(milliseconds=value), at
+
+    return read
+
+
+_LEGACY = {
+    "string": _text(_bytes(_int16, 0)),
+    "bytes": _bytes(_int32, 0),
+    "records": _bytes(_int32, 0),
+}
+_COMPACT = {
+    "string": _text(_bytes(_varint, 1)),
+    "bytes": _bytes(_varint, 1),
+    "records": _bytes(_varint, 1),
+}
+_PLAIN: dict[str, Reader] = {
+    "int8": _int8,
+    "int16": _int16,
+    "int32": _int32,
+    "int64": _int64,
+    "bool": _bool,
+    "uuid": _uuid,
+    "timedelta_i32": _milliseconds(_int32),
+    "timedelta_i64": _milliseconds(_int64),
+}
+
+
+def _array(read_one: Reader, *, flexible: bool) -> Reader:
+    def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, at = _varint(data, at) if flexible else _int32(data, at)
+        count -= flexible
+        if count == -1:
+            return None, at
+        if not 0 <= count <= len(data) - at:
+            raise WireError(f"{count} elements are announced where {len(data) - at} bytes are left")
+        if read_one is _int32:  # partitions: many, and all at once
+            return struct.unpack_from(f">{count}i", data, at), at + 4 * count
+        if isinstance(data, Body):
+            data.elements -= count
+            if data.elements < 0:
+                raise WireError("a request with more elements than server.elements_max")
+        found = []
+        for _ in range(count):
+            value, at = read_one(data, at)
+            found.append(value)
+        return tuple(found), at
+
+    return read
+
+
+@cache
+def entity_reader(entity: type[Any]) -> Reader:
+    """Return what reads a kio entity: a header, a request, or a part of one."""
+    plain: list[tuple[str, Reader]] = []
+    tagged: dict[int, tuple[str, Reader]] = {}
+    defaults: dict[str, object] = {}
+    flexible: bool = entity.__flexible__
+    for field in fields(entity):
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = field.name, _field_reader(field, flexible=flexible)
+            assert field.default is not MISSING, f"{entity.__name__}.{field.name} has no default"
+            defaults[field.name] = field.default
+        elif (entity.__name__, field.name) == ("RequestHeader", "client_id"):  # never compact
+            plain.append((field.name, _LEGACY["string"]))
+        else:
+            plain.append((field.name, _field_reader(field, flexible=flexible)))
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        values = dict(defaults)
+        for name, read_field in plain:
+            values[name], at = read_field(data, at)
+        if flexible:
+            at = _read_tags(data, at, tagged, values)
+        return entity(**values), at
+
+    return read
+
+
+def _read_tags(
+    data: bytes, at: int, tagged: dict[int, tuple[str, Reader]], values: dict[str, object]
+) -> int:
+    count, at = _varint(data, at)
+    for _ in range(count):
+        tag, at = _varint(data, at)
+        length, at = _varint(data, at)
+        found, end = _taken(data, at, length)
+        if tag in tagged:
+            name, read_field = tagged[tag]
+            values[name], _ = read_field(found, 0)
+        at = end
+    return at
+
+
+class Shape(NamedTuple):
+    """What a field of a kio message is: one of `kind` or an array of them, and whether or none."""
+
+    kind: Any
+    array: bool
+    optional: bool
+
+
+def shape_of(field: Field[Any]) -> Shape:
+    """Return what kio's annotation says of a field."""
+    kinds = [kind for kind in get_args(field.type) if kind is not NoneType]
+    optional = NoneType in get_args(field.type)
+    kind = kinds[0] if optional else field.type
+    if get_origin(kind) is tuple:
+        return Shape(get_args(kind)[0], array=True, optional=optional)
+    return Shape(kind, array=False, optional=optional)
+
+
+def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
+    shape = shape_of(field)
+    kafka_type = field.metadata.get("kafka_type", "")
+    if not is_dataclass(shape.kind):
+        read = _PLAIN.get(kafka_type) or (_COMPACT if flexible else _LEGACY)[kafka_type]
+    elif shape.optional and not shape.array:
+        raise NotImplementedError(
+            f"{field.name}: no request of ours has an entity that may be null"
+        )
+    else:
+        read = entity_reader(shape.kind)  # type: ignore[arg-type]
+    if shape.array:
+        one = read if is_dataclass(shape.kind) else _not_null(read, field.name)
+        read = _array(_int32 if read is _int32 else one, flexible=flexible)
+    if shape.optional or kafka_type == "uuid":
+        return read
+    return _not_null(read, field.name)

@@ -1,0 +1,295 @@
+"""A coordinator's server in a thread of its own, on an address that is safe to open."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Protocol, Self
+
+from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.core.state import TopicView
+from coordinator.status import Status
+from coordinator.wire import server
+from coordinator.wire.acceptor import files_kept, files_limit
+from coordinator.wire.access import Access
+from coordinator.wire.acls import Operation, Resource
+from coordinator.wire.call import Cluster
+from coordinator.wire.refusals import Refusals
+from coordinator.wire.session import Session
+
+PORT_MAX = 65_535
+logger = logging.getLogger("muster.wire")
+
+
+class Backend(server.Backend, Protocol):
+    """What serving needs of a coordinator."""
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+
+    @property
+    def status(self) -> str:
+        """Whether it answers."""
+
+    @property
+    def topics(self) -> TopicView:
+        """The topics there are."""
+
+
+class Serving:
+    """A server that runs until it is closed; a context manager.
+
+    Attributes
+    ----------
+    address
+        Where clients connect: `bootstrap.servers`.
+    """
+
+    def __init__(self, backend: Backend, config: ServerConfig) -> None:
+        access = self._access = check(config)
+        config = replace(config, connections_max=_room(config.connections_max))
+        self._socket = bound(config.listen, "server.listen")
+        host, port = _advertised(config, self._socket)
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        gone = {Status.FENCED.value, Status.CLOSED.value}
+        self._refusals = Refusals()
+        self._cluster = Cluster(
+            node_id=config.node_id,
+            host=host,
+            port=port,
+            cluster_id=config.cluster_id,
+            topics=lambda: backend.topics,
+            serves=lambda: backend.status not in gone,
+            with_login=access.users is not None,
+            kafka=backend.config.kafka,
+            acls=lambda: access.acls,
+            note_denial=self._note_denial,
+        )
+        self._stop: Callable[[], object] = lambda: None
+        self._close_unknown: Callable[[], object] = lambda: None
+        self._soon: Callable[..., object] = lambda *_: None
+        begun: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: _run(self._main(backend, config, access, begun), begun),
+            name="muster-wire",
+            daemon=True,
+        )
+        self._thread.start()
+        begun.result()
+        self._closed = threading.Event()
+        if config.reread_ms:
+            words = (config.reread_ms / 1000,)
+            threading.Thread(
+                target=self._watch, args=words, name="muster-access", daemon=True
+            ).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections, and stop."""
+        self._closed.set()
+        self._stop()
+        self._thread.join()
+
+    def reread(self, *, always: bool = True) -> None:
+        """Read the files of TLS, users and access lists again: all, or those that have changed.
+
+        A file with an error leaves in force what was read before; the log says so. Certificates are
+        those of new connections; a user that was removed loses those there are.
+        """
+        if self._access.again(always=always):
+            self._close_unknown()
+
+    def _note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
+        """Count a denial, in the loop's thread: long requests are looked at in another."""
+        self._soon(self._refusals.note_denial, session, operation, of)
+
+    def _watch(self, every_s: float) -> None:
+        while not self._closed.wait(every_s):
+            try:
+                self.reread(always=False)
+            except Exception:
+                logger.exception("who gets in is as before")
+
+    async def _main(
+        self,
+        backend: Backend,
+        config: ServerConfig,
+        access: Access,
+        begun: Future[None],
+    ) -> None:
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        login, quotas = access.login, backend.config.quotas
+        serving = server.Server(backend, self._cluster, config, login, self._refusals, quotas)
+        serving.listen(self._socket, lambda: access.tls)
+        self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
+        self._soon = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
+        self._close_unknown = lambda: self._soon(lambda: serving.close_unknown(access.users or ()))
+        begun.set_result(None)
+        await end.wait()
+        await serving.close()
+
+
+def serve(backend: Backend, listen: str | None = None, *, insecure: bool = False) -> Serving:
+    """Serve a coordinator as its configuration says.
+
+    Parameters
+    ----------
+    listen
+        host:port, instead of the configured one; port 0 takes any that is free.
+    insecure
+        Listen beyond this machine even without TLS and login.
+
+    Raises
+    ------
+    ConfigError
+        An address, file or mechanism that cannot be used, or an address that is not safe to open.
+    OSError
+        The address is taken.
+    """
+    config = backend.config.server
+    return Serving(
+        backend,
+        replace(config, listen=listen or config.listen, insecure=insecure or config.insecure),
+    )
+
+
+def check(config: ServerConfig) -> Access:
+    """Return who gets in as it is configured, once everything is known to be right.
+
+    Raises
+    ------
+    ConfigError
+        As `serve`.
+    """
+    access = Access(config)
+    if not config.handshake_ms:
+        raise ConfigError("server.handshake_ms is 0: give 1 or more")
+    _refuse_open(config, safe=access.safe)
+    for name in ("advertised", "http_listen"):
+        if getattr(config, name):
+            parse_address(getattr(config, name), f"server.{name}")
+    host, _ = parse_address(config.listen, "server.listen")
+    if host in {"0.0.0.0", "::"} and not config.advertised:  # noqa: S104 - refused, not bound
+        raise ConfigError(
+            f"server.listen is {config.listen!r}: every address of this machine; say with "
+            "--advertised (server.advertised) which one clients are to use"
+        )
+    return access
+
+
+def parse_address(text: str, name: str) -> tuple[str, int]:
+    """Return the host and port of host:port; an IPv6 address stands in brackets.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ConfigError(f"{name} is {text!r}: give host:port, as in 127.0.0.1:9092")
+    return host, int(port)
+
+
+def _run(main: Coroutine[None, None, None], begun: Future[None]) -> None:
+    """Run the server in an event loop of its own: uvloop's where it is installed."""
+    factory = None
+    if find_spec("uvloop"):
+        import uvloop  # noqa: PLC0415 - optional
+
+        factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main)
+    except BaseException as error:
+        if begun.done():
+            logger.exception("the server ends")
+            raise
+        begun.set_exception(error)
+
+
+def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
+    """Keep what anybody could use from being opened to everybody by accident."""
+    host, _ = parse_address(config.listen, "server.listen")
+    if safe or is_loopback(host):
+        return
+    what = f"{config.listen} is open beyond this machine"
+    lacks = "TLS and a login (server.tls_certificate, tls_key, sasl_mechanisms, sasl_users)"
+    if not config.insecure:
+        raise ConfigError(
+            f"{what}: configure {lacks}, listen on 127.0.0.1, or say --insecure (server.insecure)"
+        )
+    logger.warning("%s without %s: anybody who reaches it may change every group", what, lacks)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bound(listen: str, setting: str) -> socket.socket:
+    """Return a socket at an address.
+
+    Raises
+    ------
+    ConfigError
+        There is no such host.
+    OSError
+        The address is taken.
+    """
+    host, port = parse_address(listen, setting)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError(f"{setting} is {listen!r}: no such host: {error.strerror}") from None
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {listen}: {error.strerror}") from None
+    return sock
+
+
+def _advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
+    """Return the address that clients are told."""
+    port = sock.getsockname()[1]
+    if config.advertised:
+        host, told = parse_address(config.advertised, "server.advertised")
+        return host, told or port
+    return parse_address(config.listen, "server.listen")[0], port
+
+
+def _room(connections_max: int) -> int:
+    """Return how many clients the file descriptors of this process allow, at most so many."""
+    files = files_limit()
+    most = files - files_kept()
+    if most >= connections_max:
+        return connections_max
+    logger.warning(
+        "server.connections_max is %d, but this process may have %d files: %d connections",
+        connections_max,
+        files,
+        most,
+    )
+    return most
