@@ -151,10 +151,10 @@ def _job(roster: Roster, shape: Shape) -> Job:
 
 def _spark(shape: Shape) -> float:
     """Return the seconds of a job, from the store to a target that was read back and checked."""
-    from spark_jobs.delegated import Work  # noqa: PLC0415 - imports pyspark
-    from spark_jobs.delegated import compute as delegated  # noqa: PLC0415 - the same
-    from spark_jobs.job import Options  # noqa: PLC0415 - the same
-    from spark_jobs.session import spark_session  # noqa: PLC0415 - the same
+    from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
+    from spark_jobs.jobs.target_job import Work  # noqa: PLC0415 - imports pyspark
+    from spark_jobs.jobs.target_job import compute as delegated  # noqa: PLC0415 - the same
+    from spark_jobs.session.session import spark_session  # noqa: PLC0415 - the same
 
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
     with temporary_store() as store:

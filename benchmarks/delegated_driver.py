@@ -14,8 +14,8 @@ from benchmarks.measure import resident_mib
 from benchmarks.shape import EPOCH, GROUP, Shape
 from coordinator import Coordinator
 from coordinator.config import parse
-from spark_jobs.demo_crowd import Crowd
-from spark_jobs.session import spark_session
+from spark_jobs.demo.crowd import Crowd
+from spark_jobs.session.session import spark_session
 
 INTERVAL, ENGINE = "consumer.assignment.interval.ms", "consumer.assignor.engine"
 CONFIG = """

@@ -64,7 +64,7 @@ class Case:
 
 def run(bench: Bench) -> Section:
     """Measure every size in one session."""
-    from spark_jobs.session import spark_session  # noqa: PLC0415 - only this section needs Spark
+    from spark_jobs.session.session import spark_session  # noqa: PLC0415 - only this section needs Spark
 
     members = 10_000 if bench.smoke else 1_000_000
     folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
@@ -137,7 +137,7 @@ def _case(spark: SparkSession, folder: Path, members: int, ranges: int) -> Case:
 
 
 def _assign_and_write(spark: SparkSession, at: Path) -> None:
-    from spark_jobs import sticky  # noqa: PLC0415
+    from spark_jobs.assignors import sticky  # noqa: PLC0415
 
     members, topics, previous = (
         spark.read.parquet(str(at / name)) for name in ("members", "topics", "previous")

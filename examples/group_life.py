@@ -13,8 +13,8 @@ from pathlib import Path
 
 from coordinator import Coordinator
 from coordinator.runtime.topic_catalog import DictCatalog
-from spark_jobs import views
-from spark_jobs.session import spark_session
+from spark_jobs.session.session import spark_session
+from spark_jobs.sql import views
 
 NOON_MS = 1_790_000_000_000
 

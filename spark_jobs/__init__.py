@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_jobs.embedding import embed
+    from spark_jobs.jobs.embedding import embed
 
 __all__ = ["embed"]
 
@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module has
     """Import `embed` when it is asked for: set-up takes this package without its dependencies."""
     if name != "embed":
         raise AttributeError(f"module 'spark_jobs' has no attribute {name!r}")
-    from spark_jobs.embedding import embed  # noqa: PLC0415 - see above
+    from spark_jobs.jobs.embedding import embed  # noqa: PLC0415 - see above
 
     return embed

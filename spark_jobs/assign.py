@@ -21,7 +21,7 @@ def main() -> None:
         import typer  # noqa: PLC0415
 
         from coordinator.cli.main import guarded  # noqa: PLC0415
-        from spark_jobs.command import assign  # noqa: PLC0415
+        from spark_jobs.cli.assign import assign  # noqa: PLC0415
     except ImportError as error:
         _in_own_environment(str(error))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

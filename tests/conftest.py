@@ -18,7 +18,7 @@ from coordinator_core import group
 from hypothesis import HealthCheck, settings
 from table_engine import engine
 
-from spark_jobs.session import SHORT_LIVED
+from spark_jobs.session.session import SHORT_LIVED
 
 __all__ = ["engine", "group"]
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""
-    from spark_jobs.session import spark_session
+    from spark_jobs.session.session import spark_session
 
     conf = {
         "spark.driver.memory": "2g",

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, floor, format_string, lit, sequence, transform
 from spark_watch import watch
 
-from spark_jobs.session import spark_session
-from spark_jobs.twins import assign_frames
+from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.session.session import spark_session
 
 OWNERS, TOPICS, CLASSES, EACH = 1_000_000, 100, 10, 100
 LEFT, JOINED = 10_000, 11_000

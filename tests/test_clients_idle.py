@@ -21,7 +21,7 @@ def test_an_idle_client_keeps_no_core_busy():
         coordinator.serve("127.0.0.1:0") as serving,
     ):
         words = [serving.address, "g", "clicks", "ann"]
-        client = subprocess.Popen([sys.executable, "-m", "spark_jobs.demo_member", *words])
+        client = subprocess.Popen([sys.executable, "-m", "spark_jobs.demo.member", *words])
         try:
             wait_for(lambda: coordinator.consumer_group_describe("g")[0].get("members"))
             time.sleep(1)  # it settles: partitions, offsets, leaders

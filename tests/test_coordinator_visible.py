@@ -17,7 +17,7 @@ from coordinator.cli.main import guarded
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
 from coordinator.printable import VisibleFormatter, as_json, visible, visible_values
-from spark_jobs import command
+from spark_jobs.cli import assign
 
 GROUP = "g\x1b]0;owned\x07"
 MEMBER = "m\x1b[2J\x9b31m"
@@ -116,7 +116,7 @@ def test_a_report_shows_escapes_brackets_and_colons(tmp_path, monkeypatch):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec))
     app = Typer()
-    app.command()(command.assign)
+    app.command()(assign.assign)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys, "argv", ["muster", str(file), "--report"])

@@ -21,7 +21,7 @@ from coordinator.core import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.table_io import BusyError
 from coordinator.storage.target_table import path_of
-from spark_jobs.engine import _failures_in_one_line
+from spark_jobs.jobs.spark_engine import _failures_in_one_line
 
 sys.path.insert(0, str(ROOT))
 from tests.faults import crash, damage, disk, drivers, standby, zombie

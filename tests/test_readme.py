@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from spark_jobs.session import SHORT_LIVED
+from spark_jobs.session.session import SHORT_LIVED
 
 BLOCK = re.compile(
     r"^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE

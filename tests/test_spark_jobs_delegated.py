@@ -23,7 +23,7 @@ from coordinator.storage.log_scan import Source
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest
 from coordinator.storage.target_table import path_of
-from spark_jobs.engine import SparkEngine
+from spark_jobs.jobs.spark_engine import SparkEngine
 
 pytestmark = pytest.mark.spark
 SPARK = Config(
@@ -34,7 +34,7 @@ SPARK = Config(
 
 def test_the_digest_is_sparks(spark):
     """Text of every length, in any script; no number is too large."""
-    from spark_jobs.delegated import counted
+    from spark_jobs.jobs.target_job import counted
 
     rows = [("é☃x" * (n // 3) + "y" * (n % 3), "t" * n, n, 2**31 - 1 - n) for n in range(110)]
     schema = "member_id string, topic_id string, first_partition int, partition_count int"
@@ -119,8 +119,8 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
 
 
 def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
-    from spark_jobs.delegated import Work, compute
-    from spark_jobs.job import Options
+    from spark_jobs.jobs.assignment_job import Options
+    from spark_jobs.jobs.target_job import Work, compute
 
     with opened(tmp_path, LocalEngine(), {"a": 6}) as coordinator:
         members = Members(coordinator)
@@ -157,10 +157,10 @@ def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
 
 def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
     """Spark's jobs of the computation end at once; those of others go on."""
-    from spark_jobs import delegated
+    from spark_jobs.jobs import target_job
 
     engine, began, let = SparkEngine(spark, SPARK), threading.Event(), threading.Event()
-    counted = delegated.counted
+    counted = target_job.counted
 
     def slow(rows):
         if not let.is_set():
@@ -168,7 +168,7 @@ def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
             spark.range(4).selectExpr("java_method('java.lang.Thread', 'sleep', 60000L)").collect()
         return counted(rows)
 
-    monkeypatch.setattr(delegated, "counted", slow)
+    monkeypatch.setattr(target_job, "counted", slow)
     monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     with opened(tmp_path, engine, {"a": 6}) as coordinator:
         members = Members(coordinator, 0.1)

@@ -8,7 +8,7 @@ import json
 import pytest
 from conftest import GOLDEN
 
-from spark_jobs import demo, demo_kafka
+from spark_jobs.demo import demo, kafka
 
 CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
 
@@ -37,13 +37,13 @@ def test_the_demo_ends_well_and_leaves_what_it_names(muster, installed, tmp_path
 
 def test_it_notices_an_answer_worse_than_kafkas():
     right, fewer, fairer = (json.loads(CASES[40]) for _ in range(3))
-    assert not demo_kafka.compared("uniform", [right])["worse"]
+    assert not kafka.compared("uniform", [right])["worse"]
     fewer["kafka"]["uniform"]["moved"] = -1
     fairer["kafka"]["uniform"]["loads"][0] += 1
     other = copy.deepcopy(right)
     other["kafka"]["range"] = {}
     for assignor, case in (("uniform", fewer), ("uniform", fairer), ("range", other)):
-        assert demo_kafka.compared(assignor, [right, case])["worse"] == 1, case
+        assert kafka.compared(assignor, [right, case])["worse"] == 1, case
 
 
 def test_cases_that_are_not_there(muster, tmp_path):

@@ -71,7 +71,7 @@ OWNED_REFUSED = {
 
 
 def refused(spark, message, given):
-    from spark_jobs.range import assign
+    from spark_jobs.assignors.range import assign
 
     with pytest.raises(SpecError) as numpy:
         GroupSpec.from_arrow(*given)
@@ -108,7 +108,7 @@ def test_a_group_too_large_is_refused(spark):
 
 @pytest.mark.parametrize("options", [{"imbalance": "x"}, {"imbalance": -1}, {"max_moves": -1}])
 def test_bad_options_are_refused_before_anything_runs(spark, options):
-    from spark_jobs.sticky import assign
+    from spark_jobs.assignors.sticky import assign
 
     with pytest.raises(SpecError) as numpy:
         get_assignor("sticky", **options)
@@ -122,8 +122,8 @@ def test_frames_from_anywhere(spark, tmp_path):
     """Delta with all columns, a view with small numbers, Parquet with mixed ones."""
     from pyspark.sql import functions
 
-    from spark_jobs.frames import ASSIGNMENT
-    from spark_jobs.range import assign
+    from spark_jobs.assignors.range import assign
+    from spark_jobs.session.schemas import ASSIGNMENT
 
     given = tables(mixed(range(20)), seed=1)
     members, topics, claims = map(spark.createDataFrame, given)
@@ -147,7 +147,7 @@ def test_frames_from_anywhere(spark, tmp_path):
 
 
 def test_the_users_session_keeps_its_settings(spark):
-    from spark_jobs.range import assign
+    from spark_jobs.assignors.range import assign
 
     names = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
     before = [spark.conf.get(name) for name in names]

@@ -30,7 +30,7 @@ def installed(store):
 
 
 def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine):
-    from spark_jobs.propose import Wanted, run
+    from spark_jobs.jobs.propose_target import Wanted, run
 
     wanted = Wanted(str(tmp_path), "g", run_id="monday")
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
@@ -47,7 +47,7 @@ def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine
 
 
 def test_a_refused_job_says_why_and_of_two_one_is_installed(spark, tmp_path, engine):
-    from spark_jobs.propose import Wanted, run
+    from spark_jobs.jobs.propose_target import Wanted, run
 
     outcomes = {}
 

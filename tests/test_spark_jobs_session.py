@@ -17,10 +17,11 @@ import pytest
 from pyspark.errors import PySparkAttributeError
 
 import spark_jobs
-import spark_jobs.range as range_
+import spark_jobs.assignors.range as range_
 from coordinator.config import ConfigError
-from spark_jobs import jars, sticky, uniform
-from spark_jobs.session import active_tasks
+from spark_jobs import jars
+from spark_jobs.assignors import sticky, uniform
+from spark_jobs.session.session import active_tasks
 
 CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
 
@@ -267,7 +268,7 @@ def test_no_java(tmp_path):
 
 
 def test_commands_leave_no_warehouse_where_they_run(monkeypatch):
-    from spark_jobs.session import scratch_warehouse
+    from spark_jobs.session.session import scratch_warehouse
 
     (folder,) = scratch_warehouse().values()
     assert os.path.commonpath([folder, tempfile.gettempdir()]) == tempfile.gettempdir()

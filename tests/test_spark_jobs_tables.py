@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from assignors import SpecError
 from coordinator.config import Config
 from coordinator.storage.table_io import TableRef, check_replaceable, replace_delta
-from spark_jobs import job
+from spark_jobs.jobs import assignment_job
 
 pytestmark = pytest.mark.spark
 
@@ -56,8 +56,8 @@ def made(spark, path, columns, properties, partitioning, steps, rows):
 
 def on(engine, members, topics):
     tables = [TableRef.of(str(path), "table") for path in (members, topics)]
-    work = job.Job(*tables, None, None, None, job.Options("sticky"), engine)
-    return job.run(work, Config()).ranges.to_arrow().to_pylist()
+    work = assignment_job.Job(*tables, None, None, None, assignment_job.Options("sticky"), engine)
+    return assignment_job.run(work, Config()).ranges.to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("name", ODD)

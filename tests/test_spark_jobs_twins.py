@@ -28,7 +28,7 @@ CUT = {
 
 
 def compare(spark, given, assignor, options, parts=None):
-    from spark_jobs.twins import assign_frames
+    from spark_jobs.assignors.dispatch import assign_frames
 
     frames = [None if table is None else spark.createDataFrame(table) for table in given]
     if parts is not None:

@@ -51,7 +51,7 @@ def computed_views(spark, store):
 
     Spark thinks longer about them than they take. One after the other takes the place of its view.
     """
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     register(spark, store)
     frames = {}
@@ -65,7 +65,7 @@ def rows_of(frame):
     """Return rows as `muster sql --json` prints them."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    from spark_jobs.query import AS_JSON
+    from spark_jobs.sql.query import AS_JSON
 
     return [
         json.loads(line) for (line,) in frame.select(F.to_json(F.struct("*"), AS_JSON)).collect()
@@ -143,7 +143,7 @@ def test_frames_have_the_rows_of_the_views(views, store):
 
 
 def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, store):
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     position = Reading(store).position // 2
     register(spark, store, position)

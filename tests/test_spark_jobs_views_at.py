@@ -45,7 +45,7 @@ def owners(spark, topic):
 
 
 def test_as_of_a_time_a_position_and_now(spark, tmp_path):
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     stored(shipping().batches, tmp_path)
     waiting = [(0, 1, "s1", False), (2, 3, "s1", True)]  # s2 waits for what s1 is to give up
@@ -58,7 +58,7 @@ def test_as_of_a_time_a_position_and_now(spark, tmp_path):
 
 
 def test_views_without_as_of_go_on_with_the_log(spark, tmp_path):
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", NOON)
@@ -71,7 +71,7 @@ def test_views_without_as_of_go_on_with_the_log(spark, tmp_path):
 
 def test_permanent_views_in_a_schema(spark, tmp_path):
     """Also while temporary views of another store have the same names."""
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     stored(shipping().batches, tmp_path / "one")
     stored(alerts().batches, tmp_path / "two")
@@ -86,7 +86,7 @@ def test_permanent_views_in_a_schema(spark, tmp_path):
 
 
 def test_one_row_a_partition(spark):
-    from spark_jobs.views import explode_partitions
+    from spark_jobs.sql.views import explode_partitions
 
     ranges = spark.createDataFrame(
         [("m1", 3, 2), ("m2", 0, 1)], "m string, first_partition int, partition_count int"
@@ -127,7 +127,7 @@ def write_targets(store, run_id, rows):
 
 def test_whole_targets_and_small_ones_alike(spark, tmp_path):
     """Records before the install mean nothing, those after it win; who left is not in it."""
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     rows = targets_of(["m1", "m2", "m3"])
     write_targets(tmp_path, "run-lost", targets_of(["m3", "m2", "m1"]))  # of a job that died
@@ -171,7 +171,7 @@ def test_whole_targets_and_small_ones_alike(spark, tmp_path):
 
 
 def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     log = DeltaLog(
         tmp_path, LogConfig(fsync=False, reopen_commits=2, pack_commits=2, files_kept_ms=0)
@@ -249,7 +249,7 @@ def test_muster_sql_refuses_in_one_line(spark, muster_here, tmp_path, query, sai
 
 
 def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     with pytest.raises(SpecError, match="is no store of a coordinator"):
         register(spark, tmp_path)
@@ -260,7 +260,7 @@ def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
 
 def test_a_predicate_on_the_group_reaches_every_scan_of_the_log(spark, tmp_path):
     """But for topics, which are of no group."""
-    from spark_jobs.views import register
+    from spark_jobs.sql.views import register
 
     stored(billing().batches, tmp_path)
     register(spark, tmp_path, only=["assignment_history", "epochs", "groups", "partition_owners"])

@@ -71,7 +71,7 @@ def told(spark, folder, muster_here, kind, block):
 
 def test_the_page_tells_the_truth(spark, views, folder, muster_here):
     """Every block has the output that follows it, and its tables name all columns of the views."""
-    from spark_jobs.views import view_names
+    from spark_jobs.sql.views import view_names
 
     text = PAGE.read_text()
     blocks = BLOCK.findall(text)

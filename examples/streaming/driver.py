@@ -18,7 +18,7 @@ import spark_jobs
 from coordinator import Coordinator
 from coordinator.config import parse
 from coordinator.runtime.topic_catalog import FileCatalog
-from spark_jobs.session import spark_session
+from spark_jobs.session.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

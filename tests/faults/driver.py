@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 from coordinator import Coordinator
 from coordinator.config import Config
-from spark_jobs.session import SHORT_LIVED
+from spark_jobs.session.session import SHORT_LIVED
 
 from .node import LARGE, SMALL, Teller, answer_all, listen
 
@@ -33,30 +33,30 @@ def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
     tell = Teller(pipe)
     listen(tell)
     logging.getLogger("muster.spark").setLevel(logging.INFO)  # it says what it is at
-    from spark_jobs.engine import SparkEngine
-    from spark_jobs.session import spark_session
+    from spark_jobs.jobs.spark_engine import SparkEngine
+    from spark_jobs.session.session import spark_session
 
     spark = spark_session("muster-faults", "local[2]", SPARK)
     spark.sparkContext.setLogLevel("OFF")
     tell("began", time.monotonic())
-    engine = SparkEngine(spark, config)
+    spark_engine = SparkEngine(spark, config)
     coordinator = Coordinator.open(
-        store, config=config, topics=SMALL | LARGE, engine=engine, takeover=takeover
+        store, config=config, topics=SMALL | LARGE, engine=spark_engine, takeover=takeover
     )
     coordinator.stop_session = spark.stop  # type: ignore[attr-defined] # what a parent may ask
     with coordinator:
         tell("serves", time.monotonic())
         answer_all(coordinator, pipe, tell)
-        engine.close()
+        spark_engine.close()
 
 
 def stop_before_record(pipe: Connection, store: str, config: Config, takeover: str) -> None:
     """The same, but it stands still between the job's commit and the record that installs it."""
-    from spark_jobs import engine
+    from spark_jobs.jobs import spark_engine
 
     def stand_still(*_: object) -> None:
         logging.getLogger("muster.spark").warning("committed, not installed")
         threading.Event().wait(NEVER_S)
 
-    engine.written = stand_still  # type: ignore[assignment]
+    spark_engine.written = stand_still  # type: ignore[assignment]
     serve(pipe, store, config, takeover)

@@ -50,7 +50,7 @@ MIB = 64
 def spark() -> SparkSession:
     """Return the one session."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
-    from spark_jobs.session import spark_session
+    from spark_jobs.session.session import spark_session
 
     found = spark_session("muster-faults", "local[2]", SPARK)
     found.sparkContext.setLogLevel("OFF")  # what fails here is meant to
@@ -109,7 +109,7 @@ def _whole(shares: dict[str, frozenset[int]]) -> None:
 @contextmanager
 def here(store: Path, config: Config = ON_SPARK, before: Members | None = None) -> Iterator[Here]:
     """Yield a coordinator that computes targets in the session, and the members from before."""
-    from spark_jobs.engine import SparkEngine
+    from spark_jobs.jobs.spark_engine import SparkEngine
 
     engine = SparkEngine(spark(), config)
     with (
@@ -153,14 +153,14 @@ def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable
 @contextmanager
 def changed(name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Put a function in the place of one of the job's."""
-    from spark_jobs import delegated
+    from spark_jobs.jobs import target_job
 
-    real = getattr(delegated, name)
-    setattr(delegated, name, function)
+    real = getattr(target_job, name)
+    setattr(target_job, name, function)
     try:
         yield
     finally:
-        setattr(delegated, name, real)
+        setattr(target_job, name, real)
 
 
 @contextmanager
@@ -304,12 +304,12 @@ class Gate:
 
 def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
     """Another job computes the same epoch of the same group, and commits its rows too."""
-    from spark_jobs import delegated
+    from spark_jobs.jobs import target_job
 
     with here(store) as there:
         for number in range(times):
             there.settles()
-            gate = Gate(delegated._write)
+            gate = Gate(target_job._write)
             with changed("_write", gate):
                 there.members.join(f"n{number}")
                 gate.wait()
@@ -331,8 +331,8 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 
 
 def _compute(store: Path, run_id: str) -> str:
-    from spark_jobs.delegated import Work, compute
-    from spark_jobs.job import Options
+    from spark_jobs.jobs.assignment_job import Options
+    from spark_jobs.jobs.target_job import Work, compute
 
     pinned = Pinned(Source.of(store), "g")
     compute(spark(), Work(str(store), pinned, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
@@ -347,13 +347,13 @@ def _named(store: Path) -> set[str]:
 
 def late(store: Path, _seed: int, times: int) -> Outcome:
     """A job ends when its coordinator has long been fenced."""
-    from spark_jobs import delegated
+    from spark_jobs.jobs import target_job
 
     members = None
     for number in range(times):
         with here(store, before=members) as there:
             there.settles()
-            gate = Gate(delegated._write)
+            gate = Gate(target_job._write)
             with changed("_write", gate):
                 there.members.join(f"n{number}")
                 gate.wait()

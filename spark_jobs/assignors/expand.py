@@ -19,12 +19,12 @@ from assignors.arrays import Longs, offsets_of, segment_sums, total_by
 from assignors.partition_ranges import Verdict
 from assignors.plan import Plan
 from assignors.water_level import Histogram, Level, fill
-from spark_jobs.claims import touching_merged
-from spark_jobs.drops import drops_of
-from spark_jobs.frames import select_assignment, small
-from spark_jobs.group import MEMBERS, ORDER, FrameGroup
-from spark_jobs.owned import FrameOwned, View, histogram, total
-from spark_jobs.prefix import join_neighbours, lay_beside, running_sum
+from spark_jobs.assignors.claims import touching_merged
+from spark_jobs.assignors.drops import drops_of
+from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
+from spark_jobs.assignors.ordered_ops import join_neighbours, lay_beside, running_sum
+from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
+from spark_jobs.session.schemas import select_assignment, small
 
 GAINED = ("key", "topic_index", "first", "count")
 """Columns of what members get, or keep after a change."""

@@ -19,11 +19,11 @@ from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
 from coordinator.storage.table_io import TableRef, parquet_files
-from spark_jobs.inputs import Input, SparkTable
-from spark_jobs.outputs import BESIDE, is_delta_output
+from spark_jobs.jobs.inputs import Input, SparkTable
+from spark_jobs.jobs.outputs import BESIDE, is_delta_output
 
 if TYPE_CHECKING:
-    from spark_jobs.job import Job
+    from spark_jobs.jobs.assignment_job import Job
 
 KEY = "muster"
 

@@ -14,7 +14,7 @@ from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import Reading
 from coordinator.printable import as_json, visible_values
-from spark_jobs.session import active_tasks
+from spark_jobs.session.session import active_tasks
 
 
 def sql(
@@ -31,7 +31,7 @@ def sql(
     """Ask the views of a store, all of them as of one position (docs/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
     position = Reading(store, as_of).position
-    from spark_jobs.query import answer  # noqa: PLC0415 - other commands never import pyspark
+    from spark_jobs.sql.query import answer  # noqa: PLC0415 - other commands never import pyspark
 
     with (
         progress.shown("asking the store"),

@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
 from assignors.sticky import imbalance_of
-from spark_jobs.balanced import assign_balanced
-from spark_jobs.expand import Assigned
+from spark_jobs.assignors.balanced import assign_balanced
+from spark_jobs.assignors.expand import Assigned
 
 
 def assign(
@@ -25,7 +25,7 @@ def assign(
     Parameters
     ----------
     members, topics, previous
-        As `spark_jobs.uniform.assign`.
+        As `spark_jobs.assignors.uniform.assign`.
     imbalance, max_moves
         As `assignors.sticky.StickyAssignor`.
 

@@ -19,9 +19,9 @@ from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
 from assignors.compressed_problem import Problem
 from assignors.materialize import Line
 from assignors.parse_tables import topics_of_arrow
-from spark_jobs.frames import select_members, select_topics, small
-from spark_jobs.prefix import BUCKET_ROWS
-from spark_jobs.scratch import Scratch
+from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
+from spark_jobs.session.schemas import select_members, select_topics, small
+from spark_jobs.session.work_session import Scratch
 
 ORDER = ("dynamic", "instance", "member_id")
 """Member order: static members first by instance id, then by member id."""

@@ -1,4 +1,4 @@
-"""engine: the coordinator's engine for very large groups: their targets are computed on Spark.
+"""The coordinator's engine for very large groups: their targets are computed on Spark.
 
 It works in the session of the driver that embeds the coordinator, beside whatever else runs there:
 each computation in a session of its own, as a job group that can be cancelled, in a pool of the
@@ -122,7 +122,7 @@ class SparkEngine:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _session(self) -> SparkSession:
-        from spark_jobs.session import spark_session  # noqa: PLC0415 - starts a JVM
+        from spark_jobs.session.session import spark_session  # noqa: PLC0415 - starts a JVM
 
         if self._spark is None:
             self._spark = spark_session()
@@ -155,8 +155,8 @@ class SparkEngine:
         )
 
     def _proposal(self, job: Job, run: _Run) -> Proposal:
-        from spark_jobs.delegated import Work, compute  # noqa: PLC0415 - imports pyspark
-        from spark_jobs.job import Options  # noqa: PLC0415 - the same
+        from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
+        from spark_jobs.jobs.target_job import Work, compute  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
         position = position_of(store, task.group_id, task.computation_id)

@@ -32,10 +32,10 @@ from coordinator.storage.recovery import LAST_CHECKPOINT, log_folder
 from coordinator.storage.store_modes import disk_of
 from coordinator.storage.target_digest import of_halves
 from coordinator.storage.target_table import COLUMNS, alone, files_of, path_of
-from spark_jobs.frames import small
-from spark_jobs.job import TWINS, Options
-from spark_jobs.scratch import Scratch
-from spark_jobs.twins import assign_frames
+from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.jobs.assignment_job import TWINS, Options
+from spark_jobs.session.schemas import small
+from spark_jobs.session.work_session import Scratch
 
 RUN_VERSION = 1
 """A run is a Delta application of its own; all that it writes is its transaction number 1."""

@@ -21,8 +21,8 @@ from assignors import SpecError
 from coordinator.error_text import gist
 from coordinator.storage.object_store import is_url
 from coordinator.storage.table_io import TableRef
-from spark_jobs.inputs import SparkName, SparkTable
-from spark_jobs.scratch import Scratch
+from spark_jobs.jobs.inputs import SparkName, SparkTable
+from spark_jobs.session.work_session import Scratch
 
 _VIEW = "EXPECT_TABLE_NOT_VIEW"
 _NOTHING = (

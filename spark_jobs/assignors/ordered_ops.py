@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_jobs.scratch import Scratch
+from spark_jobs.session.work_session import Scratch
 
 BUCKET_ROWS = 250_000
 """Rows of a bucket, about: what one task sorts at once."""

@@ -1,6 +1,6 @@
 """A member of the demo's small group: an unchanged Kafka client in a process of its own.
 
-`python -m spark_jobs.demo_member ADDRESS GROUP TOPIC NAME` joins. It leaves at SIGTERM, or when the
+`python -m spark_jobs.demo.member ADDRESS GROUP TOPIC NAME` joins. It leaves at SIGTERM, or when the
 demo is gone.
 """
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from spark_jobs.session import scratch_warehouse, spark_session
-from spark_jobs.views import register, view_names
+from spark_jobs.session.session import scratch_warehouse, spark_session
+from spark_jobs.sql.views import register, view_names
 
 REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
 """How Spark says what is wrong with a query; XX is what is wrong with Spark."""

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.session import check_in_driver
+from spark_jobs.session.session import check_in_driver
 
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans forget how kept frames are partitioned

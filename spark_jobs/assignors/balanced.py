@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, sticky_plan
-from spark_jobs.claims import check_previous, settle
-from spark_jobs.expand import Assigned, expand
-from spark_jobs.group import FrameGroup
-from spark_jobs.owned import FrameOwned
-from spark_jobs.scratch import Scratch, release_with
+from spark_jobs.assignors.claims import check_previous, settle
+from spark_jobs.assignors.expand import Assigned, expand
+from spark_jobs.assignors.group import FrameGroup
+from spark_jobs.assignors.ownership import FrameOwned
+from spark_jobs.session.work_session import Scratch, release_with
 
 
 def assign_balanced(

@@ -1,4 +1,4 @@
-"""shipped: the files that come with Muster beside its code, in a wheel and in a clone alike."""
+"""The files that come with Muster beside its code, in a wheel and in a clone alike."""
 
 from __future__ import annotations
 

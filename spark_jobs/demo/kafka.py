@@ -9,7 +9,7 @@ from typing import Any
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse import objects_of_json
 from coordinator.config import Config
-from spark_jobs import job
+from spark_jobs.jobs import assignment_job
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
@@ -41,7 +41,7 @@ def compared(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:
 
 def _assigned(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
     group = GroupSpec.from_dict(case)
-    ranges = get_assignor(name, **job.Options(name).given(_SETTINGS)).assign(group)
+    ranges = get_assignor(name, **assignment_job.Options(name).given(_SETTINGS)).assign(group)
     return ranges, quality.report(group, ranges)
 
 

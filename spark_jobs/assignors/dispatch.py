@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-import spark_jobs.range as range_
-from spark_jobs import sticky, uniform
-from spark_jobs.expand import Assigned
+import spark_jobs.assignors.range as range_
+from spark_jobs.assignors import sticky, uniform
+from spark_jobs.assignors.expand import Assigned
 
 _RUN = {"range": range_.run, "uniform": uniform.run, "sticky": sticky.run}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.config import ConfigError
 from spark_jobs import jars
-from spark_jobs.shipped import conf_file
+from spark_jobs.session.package_files import conf_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

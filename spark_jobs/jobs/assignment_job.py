@@ -36,15 +36,15 @@ from coordinator.storage.table_io import (
     replace_text,
     table_lock,
 )
-from spark_jobs.inputs import Input, SparkName, SparkTable, local, schema_of_name
-from spark_jobs.outputs import BESIDE, check_table_output, is_delta_output
-from spark_jobs.runs import KEY, Run, asked_of, find_run
-from spark_jobs.safeguards import Safeguards
+from spark_jobs.jobs.inputs import Input, SparkName, SparkTable, local, schema_of_name
+from spark_jobs.jobs.outputs import BESIDE, check_table_output, is_delta_output
+from spark_jobs.jobs.runs import KEY, Run, asked_of, find_run
+from spark_jobs.jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.expand import Assigned
+    from spark_jobs.assignors.expand import Assigned
 
 TWINS = ("range", "uniform", "sticky")
 """Assignors that also exist as DataFrame operations."""
@@ -187,7 +187,7 @@ def _found(job: Job) -> Iterator[Job]:
     if not names and schema is None:
         yield job
         return
-    from spark_jobs.catalog import check_no_table, found  # noqa: PLC0415 - only Spark needs it
+    from spark_jobs.jobs.spark_tables import check_no_table, found  # noqa: PLC0415 - only Spark needs it
 
     with _spark() as spark:
         if schema is not None and job.output is not None:
@@ -336,7 +336,7 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _run_spark(job: Job, config: Config, run: Run) -> Done:
-    from spark_jobs.session import active_tasks  # noqa: PLC0415 - only this engine needs it
+    from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - only this engine needs it
 
     _refuse_to_replace_parquet(job.output)
     with _spark() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
@@ -348,7 +348,7 @@ def _spark() -> Iterator[SparkSession]:
     """Yield the running session, or one for the block."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
-    from spark_jobs.session import scratch_warehouse, spark_session  # noqa: PLC0415
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
     started = SparkSession.getActiveSession() is None
     with progress.task("starting Spark"):
@@ -361,8 +361,8 @@ def _spark() -> Iterator[SparkSession]:
 
 
 def _on_spark(spark: Any, job: Job, config: Config, run: Run) -> Done:  # noqa: ANN401
-    from spark_jobs.claims import check_previous  # noqa: PLC0415
-    from spark_jobs.twins import assign_frames  # noqa: PLC0415
+    from spark_jobs.assignors.claims import check_previous  # noqa: PLC0415
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
 
     members, topics = _frame(spark, job.members), _frame(spark, job.topics)
     claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0
@@ -411,8 +411,8 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
     """
     if assignor not in TWINS:
         raise SpecError(f"assignor {assignor!r} has no Spark form: use --engine local")
-    from spark_jobs.session import scratch_warehouse, spark_session  # noqa: PLC0415
-    from spark_jobs.twins import assign_frames  # noqa: PLC0415
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
     spark = spark_session(conf=scratch_warehouse())
     members, topics, owned = (spark.createDataFrame(table) for table in group.to_arrow())
@@ -440,7 +440,7 @@ def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, i
     """Do what `forget` does, with DataFrames; also count all partitions of the previous."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    from spark_jobs.frames import select_topics  # noqa: PLC0415
+    from spark_jobs.session.schemas import select_topics  # noqa: PLC0415
 
     counts = F.broadcast(select_topics(topics))
     left = F.greatest(

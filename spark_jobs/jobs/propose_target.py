@@ -29,9 +29,9 @@ from coordinator.history.group_snapshot import Pinned
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import Source
 from coordinator.storage.table_io import BusyError
-from spark_jobs.delegated import Work, compute
-from spark_jobs.job import Options
-from spark_jobs.session import active_tasks, scratch_warehouse, spark_session
+from spark_jobs.jobs.assignment_job import Options
+from spark_jobs.jobs.target_job import Work, compute
+from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
 
 LOOK_S = 0.25
 logger = logging.getLogger("muster.spark")

@@ -15,9 +15,9 @@ from assignors.compressed_problem import Cells
 from assignors.ownership import Lumps, held_of
 from assignors.plan import Held, Owned
 from assignors.water_level import Histogram
-from spark_jobs.claims import Settled
-from spark_jobs.frames import small
-from spark_jobs.group import MEMBERS, ORDER, FrameGroup
+from spark_jobs.assignors.claims import Settled
+from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
+from spark_jobs.session.schemas import small
 
 
 @dataclass

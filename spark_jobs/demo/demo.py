@@ -28,9 +28,11 @@ from rich.table import Table
 from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.config import parse
-from spark_jobs import demo_kafka, job, show
-from spark_jobs.demo_crowd import Crowd
-from spark_jobs.shipped import demo_cases
+from spark_jobs.cli import report
+from spark_jobs.demo import kafka
+from spark_jobs.demo.crowd import Crowd
+from spark_jobs.jobs import assignment_job
+from spark_jobs.session.package_files import demo_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +95,7 @@ def demo(
 ) -> None:
     """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
     started = time.perf_counter()
-    groups = demo_kafka.read(cases or demo_cases())
+    groups = kafka.read(cases or demo_cases())
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
     with _stage(console, output, groups, members, partitions) as stage:
@@ -114,7 +116,7 @@ def _stage(
     """Start Spark, and a coordinator in this driver that also listens to Kafka clients."""
     from coordinator.runtime.topic_catalog import DictCatalog  # noqa: PLC0415 - the command's help needs none
     from spark_jobs import embed  # noqa: PLC0415 - the same
-    from spark_jobs.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
+    from spark_jobs.session.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
 
     catalog = DictCatalog({CLICKS: 6})
     shutil.rmtree(folder / "store", ignore_errors=True)
@@ -146,15 +148,15 @@ def _stage(
 def against_kafka(stage: Stage) -> Outcome:
     """Assign every golden group in this process, and compare with what Kafka answered."""
     title = "1. Kafka's own groups: each answer beside Kafka's"
-    table = _act(stage, title, "assignor", *demo_kafka.VERDICTS)
+    table = _act(stage, title, "assignor", *kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
-    for name in job.TWINS:
-        found = demo_kafka.compared(name, stage.cases)
+    for name in assignment_job.TWINS:
+        found = kafka.compared(name, stage.cases)
         worse += found["worse"]
-        table.add_row(name, *[str(found[verdict]) for verdict in demo_kafka.VERDICTS])
+        table.add_row(name, *[str(found[verdict]) for verdict in kafka.VERDICTS])
     seconds = time.perf_counter() - started
     stage.console.print(table)
-    what = f"{len(stage.cases)} groups, {len(job.TWINS)} assignors, in process in {seconds:.1f} s"
+    what = f"{len(stage.cases)} groups, {len(assignment_job.TWINS)} assignors, in process in {seconds:.1f} s"
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 
 
@@ -242,7 +244,7 @@ QUERIES = {
 
 def by_sql(stage: Stage) -> Outcome:
     """Ask the store what is and what was."""
-    from spark_jobs import views  # noqa: PLC0415 - imports pyspark
+    from spark_jobs.sql import views  # noqa: PLC0415 - imports pyspark
 
     stage.console.rule("5. What the store says, in Spark SQL", align="left")
     views.register(stage.spark, stage.folder / "store")
@@ -282,7 +284,7 @@ def drawn(stage: Stage) -> Outcome:
     report = quality.report(group, PartitionRanges.from_arrow(group.member_ids, group.topics, rows))
     path = stage.folder / "plot.png"
     gone = stage.members - len(stage.crowd.epochs)
-    show.plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
+    report.plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
     line = f"loads {report.load_min} to {report.load_max}, {report.moved:,} moved from who stayed"
     return Outcome(report.valid, f"{LARGE}: {line}, {path}")
 
@@ -306,7 +308,7 @@ def _act(stage: Stage, title: str, *columns: str) -> Table:
 
 def _client(stage: Stage, name: str) -> None:
     words = [stage.address, SMALL, CLICKS, name]
-    command = [sys.executable, "-m", "spark_jobs.demo_member", *words]
+    command = [sys.executable, "-m", "spark_jobs.demo.member", *words]
     stage.clients[name] = subprocess.Popen(command)  # noqa: S603 - our own program
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES
-from spark_jobs.balanced import assign_balanced
-from spark_jobs.expand import Assigned
+from spark_jobs.assignors.balanced import assign_balanced
+from spark_jobs.assignors.expand import Assigned
 
 
 def assign(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from assignors import SpecError
-from spark_jobs.shipped import CONF, HERE, conf_file
+from spark_jobs.session.package_files import CONF, HERE, conf_file
 
 JOB = "assign.py"
 """What spark-submit starts."""

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from assignors.arrays import Longs, total_by
-from spark_jobs.frames import select_owned, small
-from spark_jobs.group import MEMBERS, ORDER, FrameGroup, key_of
-from spark_jobs.prefix import BUCKET_ROWS
+from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup, key_of
+from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
+from spark_jobs.session.schemas import select_owned, small
 
 RANGES = ("key", "class", "topic_index", "first", "count")
 """Columns of settled ranges: canonical within each member, each partition owned once."""

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from assignors.arrays import Longs, offsets_of, segment_sums, total_by
 from assignors.plan import Flows, Held, Plan
 from assignors.water_level import Histogram, Level, drops_needed, lower
-from spark_jobs.frames import small
-from spark_jobs.group import ORDER
-from spark_jobs.owned import FrameOwned, View, histogram, total
-from spark_jobs.prefix import running_sum
+from spark_jobs.assignors.group import ORDER
+from spark_jobs.assignors.ordered_ops import running_sum
+from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
+from spark_jobs.session.schemas import small
 
 COLUMNS = ("key", "class", "topic_class", "owned", "amount")
 """What a drop is: `amount` of the `owned` partitions of (member, topic class)."""

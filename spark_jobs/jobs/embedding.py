@@ -1,4 +1,4 @@
-"""embedding: a coordinator inside the driver of a Spark pipeline.
+"""A coordinator inside the driver of a Spark pipeline.
 
 Its life is tied to the session's: whichever ends first ends the coordinator, and its store is free
 for the next one at once.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.topic_catalog import TopicCatalog
-from spark_jobs.engine import SparkEngine
-from spark_jobs.session import DELTA_CONF, check_in_driver
+from spark_jobs.jobs.spark_engine import SparkEngine
+from spark_jobs.session.session import DELTA_CONF, check_in_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,10 +18,11 @@ from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.table_io import replace_text
-from spark_jobs import job, show
-from spark_jobs.inputs import find_input
-from spark_jobs.outputs import check_spec_output
-from spark_jobs.safeguards import MAX_FORGOTTEN, Safeguards
+from spark_jobs.cli import report
+from spark_jobs.jobs import assignment_job
+from spark_jobs.jobs.inputs import find_input
+from spark_jobs.jobs.outputs import check_spec_output
+from spark_jobs.jobs.safeguards import MAX_FORGOTTEN, Safeguards
 
 
 class Engine(StrEnum):
@@ -124,7 +125,7 @@ def assign(
             raise SpecError("--store and --group say it all: what else is read is in the store")
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
-    options = job.Options(assignor or "uniform", imbalance, max_moves)
+    options = assignment_job.Options(assignor or "uniform", imbalance, max_moves)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     allowed = Safeguards(allow_empty, max_forgotten)
     if members is None and topics is None:
@@ -137,18 +138,18 @@ def assign(
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
     inputs = _inputs(engine, members=members, topics=topics, owned=owned, previous=previous)
-    work = job.Job(
+    work = assignment_job.Job(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
     with progress.shown("assigning"):
-        done = job.run(work, settings)
+        done = assignment_job.run(work, settings)
     _print_done(work, done, wanted, settings)
 
 
 def _plot_path(plot: str | None, title: str | None) -> str | None:
     if title is not None and plot is None:
         raise SpecError(f"--title {title!r} of which plot? Give --plot too")
-    return show.plot_path(plot) if plot else None
+    return report.plot_path(plot) if plot else None
 
 
 def _inputs(engine: Engine, **named: str | None) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _propose(
         raise SpecError("give both --store and --group: a group is known by both")
     if engine == Engine.local:
         raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
-    from spark_jobs.propose import Wanted, run  # noqa: PLC0415 - others never import pyspark
+    from spark_jobs.jobs.propose_target import Wanted, run  # noqa: PLC0415 - others never import pyspark
 
     with progress.shown("computing a target"):
         done = run(Wanted(store, group, *asked), config)
@@ -182,7 +183,7 @@ def _propose(
 
 def _specs(
     source: str,
-    options: job.Options,
+    options: assignment_job.Options,
     named: str | None,
     engine: Engine,
     output: Output,
@@ -230,28 +231,28 @@ class _Solver:
         self.engine, self.config = engine, config
 
     def solve(
-        self, spec: dict[str, Any], options: job.Options
+        self, spec: dict[str, Any], options: assignment_job.Options
     ) -> tuple[PartitionRanges, quality.Report]:
         """Assign and judge one group."""
         given = options.given(self.config)
         assignor = get_assignor(options.assignor, **given)
         group = GroupSpec.from_dict(spec)
         if self.engine == Engine.spark:
-            ranges = job.group_on_spark(group, options.assignor, given)
+            ranges = assignment_job.group_on_spark(group, options.assignor, given)
         else:
             ranges = assignor.assign(group)
         return ranges, quality.report(group, ranges)
 
 
-def _own_options(spec: dict[str, Any], options: job.Options) -> job.Options:
+def _own_options(spec: dict[str, Any], options: assignment_job.Options) -> assignment_job.Options:
     name = spec.get("assignor", "uniform")
     if not isinstance(name, str):
         raise SpecError(f"assignor is {name!r}: give its name")
-    return job.Options(name, options.imbalance, options.max_moves)
+    return assignment_job.Options(name, options.imbalance, options.max_moves)
 
 
 def _answer(
-    spec: dict[str, Any], options: job.Options, ranges: PartitionRanges, report: quality.Report,
+    spec: dict[str, Any], options: assignment_job.Options, ranges: PartitionRanges, report: quality.Report,
     format_: Format,
 ) -> str:  # fmt: skip
     answer = {"id": spec["id"]} if "id" in spec else {}
@@ -267,24 +268,26 @@ def _answer(
 
 def _show(
     spec: dict[str, Any],
-    options: job.Options,
+    options: assignment_job.Options,
     report: quality.Report,
     output: Output,
     config: Config,
 ) -> None:
     title = options.assignor if "id" not in spec else f"{options.assignor}, group {spec['id']}"
     if output.plot:
-        show.plot(report, output.title or title, output.plot)
+        report.plot(report, output.title or title, output.plot)
     if not output.report:
         return
     if output.json or not sys.stdout.isatty():
         named = {"id": spec["id"]} if "id" in spec else {}
         print(as_json(named | {"assignor": options.assignor} | report.to_dict()))  # noqa: T201
     else:
-        show.print_report(Terminal(), title, report, config.report.members_shown)
+        report.print_report(Terminal(), title, report, config.report.members_shown)
 
 
-def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -> None:
+def _print_done(
+    work: assignment_job.Job, done: assignment_job.Done, output: Output, config: Config
+) -> None:
     """Say what a job on tables did."""
     facts: dict[str, Any] = {
         "run_id": done.run_id, "engine": done.engine or None, "output": work.output,
@@ -301,14 +304,14 @@ def _print_done(work: job.Job, done: job.Done, output: Output, config: Config) -
     if output.plot:
         if done.report is None:
             raise SpecError("--plot: the group is too large to draw (report.rows_max)")
-        show.plot(done.report, output.title or work.options.assignor, output.plot)
+        report.plot(done.report, output.title or work.options.assignor, output.plot)
     if output.report and not output.json and sys.stdout.isatty():
         if done.report is not None:
-            show.print_report(
+            report.print_report(
                 Terminal(), work.options.assignor, done.report, config.report.members_shown
             )
         elif done.totals:
-            show.print_totals(Terminal(), work.options.assignor, done.totals)
+            report.print_totals(Terminal(), work.options.assignor, done.totals)
     elif output.report or work.output is not None:
         whole = done.report.to_dict() if done.report and output.report else (done.totals or {})
         print(as_json(facts | whole))  # noqa: T201 - the command's answer
