@@ -34,13 +34,13 @@ test-spark: $(READY) ## tests that need Spark
 	@$(BIN)/pytest -m spark
 
 test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
-	@MUSTER_LONG=1 $(BIN)/pytest tests/test_clients.py tests/test_wire_commands.py tests/test_wire_hostile.py
+	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/wire/test_commands.py tests/wire/test_hostile.py
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
 
 test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once
-	@MUSTER_JAVA=1 $(BIN)/pytest tests/test_clients_java.py tests/test_clients_tools.py
+	@MUSTER_JAVA=1 $(BIN)/pytest tests/clients/test_java.py tests/clients/test_tools.py
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim

@@ -21,7 +21,7 @@ What a group coordinator must do, statement by statement, and the tests that che
 - **K** is from the pages of KIP-848, **G** what Apache Kafka 4.4.0 does, **S** a scenario.
 - Where the pages and 4.4.0 differ, 4.4.0 counts; but targets may be computed outside (K-38…K-50).
 - A test names what it checks: `@pytest.mark.behaviour("G-31")`. Besides, the traces of Kafka itself
-  (`tests/test_coordinator_trace.py`), everything in any order (`tests/test_coordinator_machine.py`)
+  (`tests/trace/test_player.py`), everything in any order (`tests/core/test_state_machine.py`)
   and the simulator (`tests/sim`) check many of them at once.
 
 This page is made of the markers by `python docs/behaviours.py`; its statements are in

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
-from coordinator_core import group
 from hypothesis import HealthCheck, settings
-from table_engine import engine
 
 from spark_jobs.session.session import SHORT_LIVED
+from tests.support.coordinator_core import group
+from tests.support.table_engine import engine
 
 __all__ = ["engine", "group"]
 

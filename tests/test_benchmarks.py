@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 import typer
-from conftest import ROOT
 from typer.testing import CliRunner
 
 from assignors import GroupSpec, get_assignor, quality
 from coordinator.history import frame
+from tests.conftest import ROOT
 
 sys.path.append(str(ROOT))  # benchmarks are not installed
 from benchmarks import __main__ as command

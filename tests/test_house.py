@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF
+from tests.conftest import ROOT
 
 PACKAGES = ("assignors", "coordinator", "spark_jobs")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
@@ -22,7 +22,9 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 UNORDERED = ("first", "last", "collect_list", "monotonically_increasing_id")
 """Their answers depend on how Spark's rows happen to lie."""
-JUSTIFIED = ["spark_jobs/assignors/ownership.py: collect_list"]  # sorted at once: what it holds has one order
+JUSTIFIED = [
+    "spark_jobs/assignors/ownership.py: collect_list"
+]  # sorted at once: what it holds has one order
 
 
 def name_of(file):

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
 
 from spark_jobs import jars
+from tests.conftest import ROOT
 
 NOWHERE = "http://127.0.0.1:9"  # nobody listens here
 

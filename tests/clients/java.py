@@ -7,9 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from conftest import ROOT
-
 from spark_jobs.jars import fetched, java_command, spark_jars
+from tests.conftest import ROOT
 
 KAFKA = ("org.apache.kafka", "kafka-clients", "4.4.0")
 DIGESTS = {

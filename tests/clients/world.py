@@ -13,10 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from clients import checker
-from wire_client import Client
-
 from coordinator.wire.codec import Api
+from tests.clients import checker
+from tests.support.wire_client import Client
 
 HERE = Path(__file__).parent
 MEMBER = (sys.executable, str(HERE / "member.py"))

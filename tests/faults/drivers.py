@@ -15,7 +15,7 @@ from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.storage.target_table import path_of
-from tests.members import wait_for
+from tests.support.members import wait_for
 
 from . import driver
 from .crowd import Broken, assigned, by_topic, keys_of

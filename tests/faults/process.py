@@ -11,7 +11,7 @@ from typing import Any
 
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.kafka_config import kafka_config
-from tests.members import wait_for
+from tests.support.members import wait_for
 
 from . import node
 

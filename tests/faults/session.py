@@ -26,7 +26,7 @@ from coordinator.history.group_snapshot import Pinned
 from coordinator.storage.delta_log import read
 from coordinator.storage.log_scan import Source
 from coordinator.storage.target_table import path_of
-from tests.members import Members, wait_for
+from tests.support.members import Members, wait_for
 
 from . import drivers
 from .crowd import Broken

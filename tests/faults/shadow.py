@@ -10,7 +10,7 @@ from coordinator.core.state import State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage import target_table
 from coordinator.storage.delta_log import read
-from tests import invariants
+from tests.support import invariants
 
 
 class Shadow:

@@ -1,0 +1,118 @@
+"""README's blocks do what they say: every block that is followed by its output is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.session.session import SHORT_LIVED
+from tests.conftest import ROOT
+
+BLOCK = re.compile(
+    r"^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
+)
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A place to run in that looks like the clone."""
+    for name in ("conf", "examples", "spark_jobs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def run(file: Path, folder: Path) -> str:
+    """Run a file as on a terminal of 80 columns, for only there reports are tables."""
+    env = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TERM": "dumb",
+        "COLUMNS": "80",
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,  # half the time in so short a life
+    }
+    command = f"{'python' if file.suffix == '.py' else 'sh'} {shlex.quote(str(file))} 2>errors"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + (folder / "errors").read_text()
+    return done.stdout
+
+
+def said_and_shown(folder: Path, *, having: str = "", lacking: str = "\0") -> list[tuple[str, str]]:
+    """Run README's blocks in order, for one may need what an earlier one wrote."""
+    out = []
+    for language, block, shown in BLOCK.findall((ROOT / "README.md").read_text()):
+        if having in block and lacking not in block:
+            file = folder / ("block.py" if language == "python" else "block.sh")
+            file.write_text(block)
+            out.append((bare(run(file, folder)), bare(shown)))
+    return out
+
+
+def bare(text: str) -> str:
+    """Text without its line breaks, which depend on the terminal, and with no time but NOW."""
+    return " ".join(TIME.sub("NOW", text).split())
+
+
+def test_readme_tells_the_truth(folder):
+    pairs = said_and_shown(folder, lacking="spark-submit")
+    assert len(pairs) >= 5
+    for said, shown in pairs:
+        assert said == shown
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_readmes_nights_on_spark(folder):
+    pairs = said_and_shown(folder, having="nightly/")
+    assert '"engine": "spark"' in pairs[-1][0]
+    for said, shown in pairs:
+        assert said == shown
+
+
+def test_the_example_runs(folder):
+    said = run(folder / "examples/workers.py", folder)
+    assert "w1, w2, w3: 4 moved, 0 had no owner" in said  # 17 shards: the third gets 4, within 1
+    assert "w2, w3: 0 moved, 6 had no owner" in said
+
+
+@pytest.mark.spark
+def test_the_example_of_a_groups_life(spark, tmp_path, monkeypatch, capsys):
+    """Join, growth, crash and return, then its history by SQL."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # other tests need it
+    runpy.run_path(str(ROOT / "examples/group_life.py"))["main"](tmp_path / "store")
+    said = capsys.readouterr().out
+    assert "bob: UNKNOWN_MEMBER_ID: gives everything up and joins again" in said
+    told = [line.strip("|").split("|") for line in said.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in told]
+    assert [row[1:] for row in rows[1:6]] == [
+        ["member joined", "ann", "0"],
+        ["member joined", "bob", "2"],
+        ["topics changed", "ann", "0"],
+        ["session timeout", "bob", "0"],
+        ["member joined", "bob", "3"],
+    ]
+    first_of_bob = next(row for row in rows if row[:3] == ["2", "3", "bob"])
+    assert (first_of_bob[4], first_of_bob[6]) == ("member joined", "session timeout")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_picture_is_what_the_assignor_answers():
+    command = [sys.executable, "-c", "import pictures; print(pictures.draw(), end='')"]
+    drawn = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, text=True, check=True)
+    assert drawn.stdout == (ROOT / "docs/assignors.svg").read_text(), "python docs/pictures.py"

@@ -1,0 +1,304 @@
+"""Views of a store without a JVM: as the log tells them record by record; of one group; damaged."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from datetime import UTC, date, datetime
+from itertools import zip_longest
+
+import pytest
+
+from assignors import SpecError
+from coordinator.config import LogConfig
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
+from coordinator.history import VIEWS, frame
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import as_json, explained, rows_of
+from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.record_log import LogError, LostTarget
+from coordinator.storage.state_loader import write_snapshot
+from tests.support.history_oracle import History, epoch_rows, history_rows
+from tests.support.stories import NOON, Story, all_stories, played, stored
+
+WALKS = [f"walk-{number:02}" for number in range(2, 31, 4)]
+TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
+OF_GROUPS = sorted(VIEWS.keys() - {"topics", "targets"})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One log of many groups."""
+    batches = all_stories()
+    for name in [*WALKS, *TRACES]:
+        batches += played(name, name)
+    return stored(batches, tmp_path_factory.mktemp("store"))
+
+
+def records_of(store):
+    """Yield position, at_ms and record; a log of `stored` has a row a record."""
+    return [(b.position, b.at_ms, record) for b in read(store) for record in b.records]
+
+
+def numbered(store):
+    """The same, with the position of each record."""
+    found = frame(store, "log")
+    claims = {row["position"] for row in found.to_pylist() if row["kind"] == "claim"}
+    positions = [p for p in range(1, len(found) + 1) if p not in claims]
+    records = records_of(store)
+    assert len(positions) == len(records)
+    return [(p, at, record) for p, (_, at, record) in zip(positions, records, strict=True)]
+
+
+def as_set(rows):
+    texts = [json.dumps(row, sort_keys=True) for row in rows]
+    assert len(set(texts)) == len(texts)
+    return set(texts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_epochs_and_history_as_told_record_by_record(store, seed):
+    """At any position: what columns say is what a fold of the log says."""
+    records = numbered(store)
+    last = records[-1][0]
+    position = last if seed == 0 else random.Random(seed).randint(1, last)
+    groups = {getattr(record, "group_id", "") for _, _, record in records} - {""}
+    histories = [History(group_id) for group_id in sorted(groups)]
+    for at, at_ms, record in records:
+        for history in histories if at <= position else ():
+            history.tell(record, at, at_ms)
+    epochs = frame(store, "epochs", as_of=position).drop_columns(["target_position"])
+    told = [row for history in histories for row in epoch_rows(history)]
+    assert as_set(as_json(epochs)) == as_set(told)
+    told = [row for history in histories for row in history_rows(history)]
+    assert as_set(as_json(frame(store, "assignment_history", as_of=position))) == as_set(told)
+    assert seed or len(told) > 250
+
+
+@pytest.mark.parametrize("view", OF_GROUPS)
+def test_one_group_is_its_rows_of_the_whole_view(store, view):
+    found = frame(store, view).to_pylist()
+    groups = sorted({row["group_id"] for row in found if row["group_id"] is not None})
+    assert len(groups) > 1
+    for group_id in groups:
+        wanted = [row for row in found if row["group_id"] == group_id]
+        assert frame(store, view, group_id=group_id).to_pylist() == wanted
+
+
+def test_only_row_groups_of_the_group_are_read(store, monkeypatch):
+    """A predicate on the group goes down to the files."""
+    from coordinator.history import log_rows
+
+    asked = []
+    dataset = log_rows.ds.dataset
+
+    def spied(*words, **more):
+        files = dataset(*words, **more)
+
+        class Files:
+            def to_table(self, **more):
+                asked.append(str(more["filter"]))
+                return files.to_table(**more)
+
+        return Files()
+
+    monkeypatch.setattr(log_rows.ds, "dataset", spied)
+    frame(store, "assignment_history", group_id="billing")
+    assert len(asked) == 1
+    assert '(group_id == "billing")' in asked[0]
+
+
+@pytest.fixture
+def lived(tmp_path):
+    """A store with a snapshot, and with something after it."""
+    log = DeltaLog(tmp_path / "store", LogConfig(fsync=False))
+    story = Story("billing", log=log).topics(orders=6, payments=4)
+    story.at(-5).join("m1", "orders", "payments").commit("m1", {"orders": {"0": 7}})
+    story.at(-4).join("m2", "orders").join("m3", "payments").leave("m3")
+    write_snapshot(log, NOON)
+    story.at(-2).join("m4", "orders").leave("m2").topics(orders=8, returns=1).settle()
+    story.trace.close()
+    return tmp_path / "store"
+
+
+def everything(store):
+    return {view: frame(store, view).to_pylist() for view in VIEWS}
+
+
+def test_with_a_snapshot_and_without_all_rows_are_the_same(lived):
+    found = everything(lived)
+    shutil.rmtree(lived / "snapshots")
+    assert everything(lived) == found
+    assert {row["member_id"] for row in found["members"]} == {"m1", "m4"}
+    assert found["groups"][0]["state"] == "Stable"
+
+
+def test_a_damaged_snapshot_is_passed_over(lived, caplog):
+    found = everything(lived)
+    (part,) = (lived / "snapshots").glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    assert everything(lived) == found
+    assert "is passed over" in caplog.text
+
+
+def test_a_damaged_log_is_no_table(lived):
+    part = max((lived / "log").glob("*.parquet"), key=lambda file: file.stat().st_size)
+    part.write_bytes(part.read_bytes()[:100])
+    for view in ("log", "assignment_history"):
+        with pytest.raises(LogError, match="cannot be read"):
+            frame(lived, view)
+
+
+def test_a_target_that_is_gone_is_said(tmp_path):
+    orders = TopicKey("orders", "o")
+    install = TargetMetadata(
+        "big", 2, NOON, "uniform",
+        computation_id="run", targets_version=1, digest=1, members=1, ranges=1,
+    )  # fmt: skip
+    records = [TopicChanged(*orders, 1), MemberMetadata("big", "m1"), GroupMetadata("big", 2, 0)]
+    log = DeltaLog(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", NOON)
+    log.append([*records, install], NOON)
+    with pytest.raises(LostTarget, match="target of group 'big' for assignment epoch 2"):
+        frame(tmp_path, "target_assignments")
+    assert frame(tmp_path, "groups")["assignment_epoch"].to_pylist() == [2]
+
+
+def test_a_store_with_nothing_but_a_claim_has_views_without_rows(tmp_path):
+    DeltaLog(tmp_path, LogConfig(fsync=False)).claim("test", "", NOON)
+    assert {view: len(frame(tmp_path, view)) for view in VIEWS} == dict.fromkeys(VIEWS, 0) | {
+        "log": 1
+    }
+
+
+def test_moments(lived):
+    found = frame(lived, "epochs", as_of=datetime.fromtimestamp(NOON / 1000 - 180, UTC))
+    assert 0 < len(found) < len(frame(lived, "epochs"))
+    assert frame(lived, "epochs", as_of="2026-03-01T11:57Z") == found
+    position = Reading(lived, "2026-03-01T11:57Z").position
+    assert frame(lived, "epochs", as_of=str(position)) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "said"),
+    [
+        (["epoch"], {}, "no view 'epoch': the views are assignment_history, "),
+        (["topics"], {"group_id": "billing"}, "'topics' has no group_id"),
+        (["log"], {"as_of": 0}, "position 0 is not in the log"),
+        (["log"], {"as_of": "noon"}, "'noon' is neither a position nor a time"),
+        (["log"], {"as_of": datetime(2026, 3, 1, 12)}, "has no time zone"),  # noqa: DTZ001
+        (["log"], {"as_of": date(2026, 3, 1)}, "is neither a position nor a time"),
+        (["log"], {"as_of": 1.5}, "as_of 1.5 is neither a position nor a time"),
+        (["log"], {"as_of": True}, "as_of True is neither a position nor a time"),
+        (["log"], {"as_of": "1_0"}, "'1_0' is neither a position nor a time"),
+        (["log"], {"as_of": "0001-01-01T00:00+14:00"}, "is before the first record"),
+        (["log"], {"as_of": "9999-12-31T23:59:59-14:00"}, "is still to come"),
+        (["log"], {"group_id": 5}, "group_id 5 is no text"),
+        (["log"], {"group_id": "\udcff"}, "is no text"),
+    ],
+)
+def test_bad_questions_are_refused(store, words, more, said):
+    with pytest.raises(SpecError, match=said):
+        frame(store, *words, **more)
+
+
+def test_the_time_of_a_record_finds_it_to_the_millisecond(tmp_path):
+    """As a fraction of seconds this one, of 2038, is a little less than it is."""
+    log = DeltaLog(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", 1)
+    log.append([GroupMetadata("g", 1, 1)], 2_151_635_454_397)
+    assert Reading(tmp_path, shown_time(2_151_635_454_397)).position == 2
+
+
+def test_no_store(tmp_path):
+    with pytest.raises(SpecError, match="is no store of a coordinator"):
+        frame(tmp_path, "groups")
+
+
+def test_a_group_that_is_not_there(store):
+    assert len(frame(store, "assignment_history", group_id="nobody")) == 0
+    with pytest.raises(SpecError, match="group 'nobody' is not in"):
+        rows_of(Reading(store), "assignment_history", "nobody")
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+def test_who_joined_by_the_hundred_is_told_at_once(tmp_path):
+    """One target took all their epochs in: its reasons are read once, not for every member."""
+    log = DeltaLog(tmp_path, LogConfig(fsync=False))
+    story = Story("crowd", log=log, props={"group.consumer.assignment.interval.ms": 1000})
+    story.topics(orders=40)
+    for number in range(40):
+        story.run(
+            op="heartbeat", group="crowd", member=f"m{number:02}", epoch=0,
+            subscribed=["orders"], rebalance_timeout_ms=60_000, owned={},
+        )  # fmt: skip
+    story.trace.close()
+    told = explained(Reading(tmp_path), "crowd")
+    assert len(told) == 40
+
+
+LONG = "Z" * 44
+NAMES = {"client_id": "client-of-m1", "client_host": "/10.0.0.1"}
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A member with a long id, run by a client that has a name."""
+    log = DeltaLog(tmp_path / "store", LogConfig(fsync=False))
+    log.claim("test", "", NOON)
+    story = Story("billing").topics(orders=2)
+    story.join(LONG, "orders").leave(LONG)
+    records = [record for batch in story.batches for record in batch.records]
+    log.append([_renamed(record) for record in records], NOON)
+    return tmp_path / "store"
+
+
+def _renamed(record):
+    import msgspec
+
+    if isinstance(record, MemberMetadata):
+        return msgspec.structs.replace(record, **NAMES, instance_id="billing-1")
+    return record
+
+
+def test_history_names_clients_and_hosts(named):
+    (row,) = frame(named, "assignment_history").to_pylist()
+    who = {"instance_id": "billing-1", **NAMES}
+    assert {name: row[name] for name in who} == who
+    (joined, left) = rows_of(Reading(named), "epochs", "billing")
+    assert {name: joined[name] for name in who} == {name: left[name] for name in who} == who
+    (_, told) = explained(Reading(named), "billing")
+    assert {name: told["lost"][0][name] for name in who} == who
+
+
+@pytest.mark.parametrize("command", ["history", "explain"])
+def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypatch, command):
+    """However narrow it is: what does not fit goes on in the next line."""
+    from coordinator.cli import inspect
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(inspect, "_for_machines", lambda _: False)
+    done = muster_here(command, "billing", "--store", named)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode()
+    assert "(UTC)" in said or " UTC " in said
+    assert "…" not in said
+    rows = [line.strip("│").split("│") for line in said.splitlines()]
+    columns = [
+        "".join(cell.strip() for cell in column) for column in zip_longest(*rows, fillvalue="")
+    ]
+    for word in (LONG, "client-of-m1", "/10.0.0.1", "billing-1"):
+        assert word in "\n".join(columns)
+
+
+def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
+    (topic,) = {row["topic"] for row in rows_of(Reading(named), "assignment_history", "billing")}
+    words = ["history", "billing", "--store", named, "--topic", topic, "--partition"]
+    assert muster_here(*words, "0").returncode == 0
+    done = muster_here(*words, "99")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"owned partition 99 of topic '{topic}'; the last one owned was" in done.stderr.decode()

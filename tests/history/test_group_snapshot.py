@@ -1,0 +1,97 @@
+"""What a computation reads of its group is what the coordinator knew at that position."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from coordinator.config import LogConfig
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.state_records import records_of
+from coordinator.errors import GroupError
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.log_scan import Source, position_of
+from coordinator.trace.player import Trace
+from tests.conftest import GOLDEN
+
+
+def play(store, name, lines=60):
+    """Play a golden trace onto a store."""
+    trace = Trace(lambda _config, _anew: DeltaLog.open(store, LogConfig(fsync=False)))
+    for line in (GOLDEN / "traces" / f"{name}.jsonl").read_text().splitlines()[:lines]:
+        trace.run(json.loads(line)["op"])
+    trace.close()
+
+
+def states(store, positions):
+    """Replay the log, and yield the state at each of the positions."""
+    state, wanted = State(), sorted(positions)
+    at = 0
+    for batch in read(store):
+        for record in batch.records:
+            replay(state, record)
+        while wanted and wanted[0] <= batch.position:
+            if wanted.pop(0) == batch.position:
+                yield batch.position, state
+        at = batch.position
+    assert at
+
+
+def same(pinned, group, state):
+    """Compare what was read with the state."""
+    subscribed = {
+        member_id: sorted(
+            {*m.meta.subscribed_topic_names}
+            | {*(group.regexes[r].topics if (r := m.meta.subscribed_topic_regex) in group.regexes else ())}
+        )
+        for member_id, m in group.members.items()
+    }  # fmt: skip
+    rows = pinned.members.to_pylist()
+    assert {row["member_id"]: pinned.lists[row["label"]] for row in rows} == subscribed
+    assert {row["member_id"]: row["instance_id"] for row in rows} == {
+        member_id: m.meta.instance_id for member_id, m in group.members.items()
+    }
+    names = {name for found in pinned.lists.values() for name in found}
+    assert pinned.topics == [state.topics[n] for n in sorted(names) if n in state.topics]
+    assert (pinned.group_epoch, pinned.assignor) == (group.epoch, group.assignor)
+    assert pinned.spec().member_count == len(group.members)
+
+
+@pytest.mark.parametrize("name", ["walk-01", "walk-12", "timers-regex-topics", "configs-racks"])
+def test_a_group_at_any_position_with_and_without_a_snapshot(tmp_path, name):
+    play(tmp_path, name)
+    ends = [batch.position for batch in read(tmp_path) if batch.records]
+    chosen = [*random.Random(name).sample(ends, min(4, len(ends))), ends[-1]]
+    log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", 0)
+    for position, state in states(tmp_path, chosen):
+        for group_id, group in state.groups.items():
+            same(Pinned(Source.of(tmp_path, position), group_id), group, state)
+        log.snapshot(records_of(state), position, 0)  # the next ones read from here on
+        again = Source.of(tmp_path, position)
+        assert (again.after, len(again.snapshot)) == (position, 1)
+        for group_id, group in state.groups.items():
+            same(Pinned(again, group_id), group, state)
+
+
+def test_a_snapshot_after_the_position_is_not_read(tmp_path):
+    play(tmp_path, "walk-02", 40)
+    log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", 0)
+    ends = [batch.position for batch in read(tmp_path) if batch.records]
+    ((last, state),) = states(tmp_path, [ends[-1]])
+    log.snapshot(records_of(state), last, 0)
+    assert Source.of(tmp_path, ends[2]).after == 0
+    assert Source.of(tmp_path).after == last
+
+
+def test_an_unknown_group_or_computation(tmp_path):
+    play(tmp_path, "walk-02", 10)
+    with pytest.raises(GroupError, match="nobody not found"):
+        Pinned(Source.of(tmp_path), "nobody")
+    with pytest.raises(GroupError, match="no computation c7"):
+        position_of(tmp_path, "g", "c7")

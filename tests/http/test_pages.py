@@ -1,0 +1,150 @@
+"""The pages of health and metrics: who may see what, and what visitors may use up."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from coordinator.config import ConfigError, ServerConfig
+from coordinator.http import pages
+from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Pages
+from tests.wire.test_access import certificates, tls_of
+
+__all__ = ["certificates"]
+ANYWHERE = "0.0.0.0:0"
+
+
+@contextmanager
+def pages_of(listen="127.0.0.1:0", **settings):
+    pages = Pages(ServerConfig(http_listen=listen, **settings))
+    pages.status = lambda: "active"
+    pages.registry = CollectorRegistry()
+    Gauge("of_group", "It names a group.", registry=pages.registry).set(1)
+    try:
+        yield pages
+    finally:
+        pages.close()
+
+
+def connected(pages, source="127.0.0.1"):
+    port = int(pages.address.rsplit(":", 1)[1])
+    return socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
+
+
+def asked(pages, text, tls=None, source="127.0.0.1"):
+    """Return the status code and all that came."""
+    plain = connected(pages, source)
+    with tls.wrap_socket(plain, server_hostname="localhost") if tls else plain as sock:
+        sock.sendall(text if isinstance(text, bytes) else text.encode())
+        data = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while piece := sock.recv(1 << 16):
+                data += piece
+    return int(data.split()[1]) if data else None, data.decode()
+
+
+def get(pages, path, login=None, **more):
+    head = "" if login is None else f"authorization: Basic {base64.b64encode(login).decode()}\r\n"
+    return asked(pages, f"GET {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n", **more)
+
+
+def test_half_requests_take_neither_threads_nor_the_place_of_probes(monkeypatch):
+    monkeypatch.setattr(pages, "HEAD_S", 1.0)
+    with pages_of() as pages, contextlib.ExitStack() as closing:
+        assert get(pages, "/healthz")[0] == 200
+        before = threading.active_count()
+        half = [closing.enter_context(connected(pages, "127.0.0.2")) for _ in range(200)]
+        for sock in half:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(b"GET /healthz HTT")
+        assert get(pages, "/healthz") == (200, get(pages, "/healthz")[1])
+        assert threading.active_count() <= before
+        began = time.monotonic()
+        for sock in half:
+            with contextlib.suppress(ConnectionError):
+                assert sock.recv(10) == b""
+        assert time.monotonic() - began < 5
+        assert get(pages, "/readyz", source="127.0.0.2")[0] == 200
+    assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("POST /metrics HTTP/1.1\r\n\r\n", 405),
+        ("nonsense\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\n\r\n", 404),
+        ("HEAD /healthz HTTP/1.1\r\n\r\n", 200),
+        ("GET /healthz?verbose=1 HTTP/1.0\n\n", 200),
+        ("GET /healthz HTTP/1.1\r\nX: " + "y" * 10_000, 431),
+        (b"\xff\xfe\x00 \x00\r\n\r\n", 405),
+    ],
+)
+def test_odd_requests_are_refused(text, code):
+    with pages_of() as pages:
+        found, said = asked(pages, text)
+        assert found == code
+        assert not said.partition("\r\n\r\n")[2] or not str(text).startswith("HEAD")
+
+
+def test_metrics_name_groups_so_beyond_this_machine_they_are_not_shown(caplog):
+    with pages_of(ANYWHERE) as pages:
+        assert get(pages, "/healthz")[0] == get(pages, "/readyz")[0] == 200
+        code, said = get(pages, "/metrics")
+        assert code == 403
+        assert "configure server.http_users" in said
+        assert "of_group" not in said
+    assert "open beyond this machine, and there is no login" in caplog.text
+    caplog.clear()
+    with pages_of(ANYWHERE, insecure=True) as pages:
+        assert "of_group" in get(pages, "/metrics")[1]
+    assert "without a login: anybody who reaches it sees the groups" in caplog.text
+
+
+@pytest.fixture
+def users(tmp_path):
+    file = tmp_path / "users.toml"
+    file.write_text('[users]\nann = "se:cret"\n')
+    return str(file)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", ANYWHERE])
+def test_who_logs_in_sees_metrics(users, listen):
+    with pages_of(listen, http_users=users, scram_iterations=4096) as pages:
+        assert "of_group" in get(pages, "/metrics", b"ann:se:cret")[1]
+        for login in (None, b"ann:secret", b"bob:se:cret", b"ann", b"", b"\xff\xff:x"):
+            code, said = get(pages, "/metrics", login)
+            assert code == 401
+            assert "WWW-Authenticate: Basic" in said
+            assert "of_group" not in said
+        wrong = "GET /metrics HTTP/1.1\r\nAuthorization: Basic %%%\r\n\r\n"
+        assert asked(pages, wrong)[0] == 401
+        assert get(pages, "/healthz")[0] == 200
+
+
+def test_the_pages_over_tls(certificates):
+    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+    asks_clients = {"tls_client_ca": f"{certificates}/ca.pem"}
+    with pages_of(http_tls=True, **tls_of(certificates), **asks_clients) as pages:
+        assert get(pages, "/healthz", tls=trusting)[0] == 200
+        assert get(pages, "/healthz")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"http_users": "nowhere.toml"}, "server.http_users nowhere.toml cannot be read"),
+        ({"http_tls": True}, "server.http_tls needs server.tls_certificate"),
+    ],
+)
+def test_pages_that_cannot_be_served_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Pages(ServerConfig(http_listen="127.0.0.1:0", **settings))

@@ -1,0 +1,54 @@
+"""The keeper: the log is cared for as soon as it is due, and not by who has lost it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.config import Config, LogConfig
+from coordinator.runtime import background_tasks
+from tests.support.members import wait_for
+
+BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
+
+
+@pytest.fixture(autouse=True)
+def _seldom(monkeypatch):
+    """Nobody would look by itself before the test is over."""
+    monkeypatch.setattr(background_tasks, "CARE_S", 60.0)
+
+
+def commit(coordinator, times):
+    return [
+        coordinator.offset_commit(group_id="simple", topics={"a": {0: n}})["error"]
+        for n in range(times)
+    ]
+
+
+def test_a_busy_log_is_cared_for_at_once(tmp_path):
+    with Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as coordinator:
+        commit(coordinator, BUSY.log.reopen_commits)
+        wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10.0  # its threads do not sleep on
+
+
+def test_who_lost_the_log_does_not_care_for_it(tmp_path, monkeypatch):
+    """It sees another one's commits come, and is asked and asked."""
+    cared = []
+    care = background_tasks.Keeper._care
+    monkeypatch.setattr(
+        background_tasks.Keeper,
+        "_care",
+        lambda self: cared.append(self._loop.runner.status) or care(self),
+    )
+    with (
+        Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as first,
+        Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY, takeover="force") as second,
+    ):
+        commit(second, 3 * BUSY.log.reopen_commits)
+        assert set(commit(first, 50)) == {"NOT_COORDINATOR"}
+        wait_for(lambda: "active" in cared)
+    assert "fenced" not in cared

@@ -1,0 +1,259 @@
+"""Bad input to the API, to the store and to the commands: refused clearly, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from coordinator import Coordinator
+from coordinator.config import ConfigError
+from coordinator.core.events import Heartbeat
+from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
+from tests.conftest import ROOT
+from tests.support.stories import stored
+
+JOINING = {
+    "group_id": "g",
+    "member_id": "m2",
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 60_000,
+    "subscribed_topic_names": ["clicks"],
+    "topic_partitions": {},
+}
+COMMIT = {"group_id": "g", "member_id": "m1", "member_epoch": 2, "topics": {"clicks": {0: 5}}}
+RANGES = {"member_id": ["m1"], "topic": ["clicks"], "first_partition": [0], "partition_count": [4]}
+LONG = "x" * (10 << 20)
+NESTED = []
+for _ in range(5_000):
+    NESTED = [NESTED]
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    with Coordinator.open(store, topics={"clicks": 4}) as opened:
+        fields = JOINING | {"member_id": "m1"}
+        assert opened.consumer_group_heartbeat(**fields).member_epoch == 2
+        yield opened
+
+
+@pytest.fixture
+def unharmed(coordinator):
+    """Nothing is written, nothing is reported as a bug of ours, and all others are served."""
+    before = coordinator._runner.position
+    yield
+    assert coordinator._runner.position == before
+    answer = coordinator.consumer_group_heartbeat(group_id="g", member_id="m1", member_epoch=2)
+    assert (answer.error, coordinator.status) == ("NONE", "active")
+
+
+def heartbeat(coordinator, **fields):
+    return coordinator.consumer_group_heartbeat(**JOINING | fields).error
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"member_epoch": "0"},
+        {"member_epoch": 2**31},
+        {"member_epoch": math.nan},
+        {"member_epoch": None},
+        {"member_id": None},
+        {"member_id": b"m2"},
+        {"member_id": LONG},
+        {"member_id": "\ud800"},
+        {"group_id": None},
+        {"group_id": ["g"]},
+        {"group_id": ""},
+        {"instance_id": ""},
+        {"rack_id": 5},
+        {"rebalance_timeout_ms": -5},
+        {"rebalance_timeout_ms": 1.5},
+        {"rebalance_timeout_ms": 10**400},
+        {"subscribed_topic_names": "clicks"},
+        {"subscribed_topic_names": [None]},
+        {"subscribed_topic_names": NESTED},
+        {"subscribed_topic_names": None},
+        {"topic_partitions": {"clicks": [-1]}},
+        {"topic_partitions": {"clicks": [2**31]}},
+        {"topic_partitions": {"clicks": ["0"]}},
+        {"topic_partitions": {1: [0]}},
+        {"topic_partitions": range(3)},
+        {"topic_partitions": pa.table({"clicks": [0]})},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+@pytest.mark.usefixtures("unharmed")
+def test_a_heartbeat_that_cannot_be(coordinator, fields):
+    refused = {"INVALID_REQUEST", "INVALID_GROUP_ID"}
+    assert heartbeat(coordinator, **fields) in refused
+    steady = {"group_id": "g", "member_id": "m1", "member_epoch": 2}
+    if "topic_partitions" in fields:  # the fast path looks at them too
+        assert coordinator.consumer_group_heartbeat(**steady | fields).error in refused
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_subscription_to_too_many_names(coordinator):
+    """A million held everybody else's heartbeats for ten seconds; the wire has its own bound."""
+    many = [f"t{number}" for number in range(100_001)]
+    answer = coordinator.consumer_group_heartbeat(**JOINING | {"subscribed_topic_names": many})
+    assert answer.error == "INVALID_REQUEST"
+    assert "100001 names, at most 100000 are taken: subscribe by" in answer.error_message
+
+
+def test_what_is_written_wrongly_in_well_made_requests(coordinator, unharmed):
+    assert heartbeat(coordinator, subscribed_topic_regex="(") == "INVALID_REGULAR_EXPRESSION"
+    assert heartbeat(coordinator, server_assignor="dice") == "UNSUPPORTED_ASSIGNOR"
+    assert heartbeat(coordinator, member_epoch=7) == "UNKNOWN_MEMBER_ID"
+    with pytest.raises(TypeError, match="member_age"):
+        heartbeat(coordinator, member_age=3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topics": {"clicks": {0: 2**63}}},
+        {"topics": {"clicks": {0: math.nan}}},
+        {"topics": {"clicks": {0: "5"}}},
+        {"topics": {"clicks": {-1: 5}}},
+        {"topics": {"clicks": {0: (5, None)}}},
+        {"topics": {"clicks": {0: (5, "m", "n")}}},
+        {"topics": {"clicks": [0]}},
+        {"topics": None},
+        {"topics": {None: {0: 5}}},
+        {"member_epoch": "2"},
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unharmed")
+def test_a_commit_that_cannot_be(coordinator, fields):
+    assert coordinator.offset_commit(**COMMIT | fields)["error"] == "INVALID_REQUEST"
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_other_requests_that_cannot_be(coordinator):
+    refused = "INVALID_REQUEST"
+    assert coordinator.offset_fetch(group_id="g", topics={"clicks": [-1]})["error"] == refused
+    assert coordinator.offset_delete(group_id="g", topics={"clicks": 0})["error"] == refused
+    assert coordinator.delete_groups([None])[0]["error"] == refused
+    assert coordinator.list_groups(states_filter=[5])["error"] == refused
+    assert coordinator.alter_group_config("g", None)["error"] == refused
+    assert coordinator.alter_group_config("g", {"no.such": 1})["error"] == "INVALID_CONFIG"
+    wrong = {"consumer.session.timeout.ms": 10**400}
+    assert coordinator.alter_group_config("g", wrong)["error"] == "INVALID_CONFIG"
+    install = {"group_id": "g", "computation_id": "none", "group_epoch": 3}
+    for ranges in (None, pa.table({"member_id": ["m1"]}), pa.table(RANGES)):
+        found = coordinator.consumer_group_install_assignment(**install, ranges=ranges)
+        assert found["error"] in {refused, "UNKNOWN_MEMBER_ID"}
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_batch_of_what_is_no_request(coordinator):
+    good = Heartbeat("g", "m1", 2)
+    answers = coordinator.consumer_group_heartbeats([good, "beat", None, good])
+    assert [a.error for a in answers] == ["NONE", "INVALID_REQUEST", "INVALID_REQUEST", "NONE"]
+    assert coordinator.consumer_group_heartbeats([]) == []
+
+
+def test_a_closed_coordinator_says_so():
+    opened = Coordinator.open(None)
+    opened.close()
+    assert heartbeat(opened) == "COORDINATOR_NOT_AVAILABLE"
+    with pytest.raises(GroupError) as error:
+        opened.describe_group_config("g")
+    assert error.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_the_page_says_what_each_error_means():
+    page = (ROOT / "docs/coordinator.md").read_text()
+    said = page.partition("## What an error means")[2]
+    assert [code.name for code in ErrorCode if code and code.name not in said] == []
+
+
+# The store ---------------------------------------------------------------------------------------
+
+
+def lived_in(store):
+    Coordinator.open(store, topics={"clicks": 4}).close()
+    return store / "log"
+
+
+def newer(store):
+    log = DeltaTable(lived_in(store))
+    log.alter.set_table_properties({"muster.format": "2"}, raise_if_not_exists=False)
+
+
+def a_file_for_a_lease(store):
+    lived_in(store)
+    (store / "_lease.json").unlink(missing_ok=True)
+    (store / "_lease.json").mkdir()
+
+
+def a_file_for_a_log(store):
+    store.mkdir()
+    (store / "log").touch()
+
+
+def foreign(folder):
+    write_deltalake(folder, pa.table({"a": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words", "code"),
+    [
+        (lambda s: s.touch(), ConfigError, "is a file: name a folder of its own", 2),
+        (foreign, ConfigError, "is itself a Delta table", 2),
+        (a_file_for_a_log, CommitFailed, "cannot be opened: .*File exists", 2),
+        (lambda s: foreign(s / "log"), CorruptLog, "not of a coordinator", 2),
+        (newer, NewerLog, "has format 2, this version of Muster knows", 2),
+        (a_file_for_a_lease, CommitFailed, "cannot be opened: .*Is a directory", 0),
+    ],
+)
+def test_a_store_that_cannot_be(muster_here, tmp_path, make, kind, words, code):
+    """The command that reads needs no lease; whatever it cannot read it says in one line."""
+    store = tmp_path / "store"
+    make(store)
+    with pytest.raises(kind, match=words):
+        Coordinator.open(store)
+    done = muster_here("groups", "--store", store)
+    assert done.returncode == code
+    assert done.stderr.count(b"\n") == (code > 0)
+
+
+@pytest.mark.parametrize("store", ["", "\0", 5, ["a"], b"store", "s3://bucket/store"])
+def test_what_is_no_folder_at_all(store):
+    with pytest.raises(ConfigError, match=r"the store .*: name a folder of its own"):
+        Coordinator.open(store)
+
+
+def test_a_group_is_described_without_a_target_that_is_gone(muster_here, tmp_path):
+    records = [
+        TopicChanged("clicks", "c", 4),
+        MemberMetadata("g", "m1", subscribed_topic_names=("clicks",)),
+        GroupMetadata("g", 2, 0, "member joined", "m1"),
+        TargetMetadata(
+            "g", 2, 0, "uniform", 0, False,
+            computation_id="run", targets_version=0, digest=1, members=1, ranges=1,
+        ),
+    ]  # fmt: skip
+    stored([Batch(1, 0, 1, []), Batch(5, 0, 1, records)], tmp_path)
+    done = muster_here("describe", "g", "--store", tmp_path)
+    assert done.returncode == 0
+    assert b"no targets are shown" in done.stderr
+    (member,) = json.loads(done.stdout)["members"]
+    assert member["targetAssignment"] == {"topicPartitions": []}
+
+
+def test_tables_of_others_beside_the_log_are_passed_over(muster_here, tmp_path):
+    """The log has everything."""
+    lived_in(tmp_path)
+    foreign(tmp_path / "snapshots")
+    foreign(tmp_path / "targets")
+    Coordinator.open(tmp_path).close()
+    assert muster_here("groups", "--store", tmp_path).returncode == 0

@@ -1,0 +1,122 @@
+"""Whatever a caller does with a future that it was given, everybody else is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import CancelledError
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.config import Config, LeaseConfig, LogConfig
+from coordinator.core.events import Describe, ListGroups
+from tests.support.members import wait_for
+
+
+def held(coordinator):
+    """Hold the loop up; returns what lets it go on."""
+    let, holds = threading.Event(), threading.Event()
+    coordinator._loop.call(lambda: holds.set() or let.wait(30))
+    assert holds.wait(30)
+    return let
+
+
+@pytest.fixture
+def coordinator(caplog):
+    with Coordinator.open(None, topics={"a": 1}) as found:
+        yield found
+        assert found.status == "active"
+    worst = max((record.levelno for record in caplog.records), default=0)
+    assert worst < logging.WARNING, caplog.text
+
+
+def test_a_cancelled_call_is_not_done_and_the_others_are(coordinator):
+    let = held(coordinator)
+    asked = [coordinator.submit([ListGroups()]) for _ in range(50)]
+    beat = coordinator.submit_heartbeat(
+        group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+        subscribed_topic_names=["a"], topic_partitions={},
+    )  # fmt: skip
+    assert asked[0].cancel()
+    assert beat.cancel()
+    let.set()
+    assert [len(future.result(30)) for future in asked[1:]] == [1] * 49
+    assert coordinator.list_groups()["groups"] == []
+    with pytest.raises(CancelledError):
+        asked[0].result(0)
+
+
+def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
+    """Its outcome may be durable already: so it has one."""
+    started, let = threading.Event(), threading.Event()
+    run = coordinator._runner.run
+
+    def slow(events):
+        started.set()
+        assert let.wait(30)
+        return run(events)
+
+    coordinator._runner.run = slow
+    future = coordinator.submit([ListGroups()])
+    assert started.wait(30)
+    assert not future.cancel()
+    let.set()
+    assert len(future.result(30)) == 1
+
+
+def test_asyncio_may_stop_waiting(coordinator):
+    async def ask():
+        future = asyncio.wrap_future(coordinator.submit([Describe("g")]))
+        beat = coordinator.aio.consumer_group_heartbeat(
+            group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+            subscribed_topic_names=["a"], topic_partitions={},
+        )  # fmt: skip
+        for one in (future, beat):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(one, 0.01)
+
+    let = held(coordinator)
+    asyncio.run(ask())
+    let.set()
+    assert coordinator.list_groups()["error"] == "NONE"
+
+
+def test_who_sets_its_own_result_harms_nobody(coordinator):
+    let = held(coordinator)
+    future = coordinator.submit([ListGroups()])
+    other = coordinator.submit([ListGroups()])
+    future.set_result([])
+    let.set()
+    assert len(other.result(30)) == 1
+
+
+def test_a_callback_that_ends_its_thread_does_not_end_ours():
+    def leave(_found):
+        raise SystemExit
+
+    with Coordinator.open(None) as coordinator:
+        let = held(coordinator)
+        coordinator.submit([ListGroups()]).add_done_callback(leave)
+        other = coordinator.submit([ListGroups()])
+        let.set()
+        assert len(other.result(30)) == 1
+
+
+def test_when_the_loop_dies_all_are_told_and_a_stand_by_takes_over(tmp_path, caplog):
+    config = Config(lease=LeaseConfig(renew_ms=50), log=LogConfig(fsync=False))
+    with Coordinator.open(tmp_path, config=config) as first:
+        let = held(first)
+        asked = [first.submit([ListGroups()]) for _ in range(5)]
+        first._runner.run = lambda _events: 1 / 0  # what no test foresaw
+        let.set()
+        assert [future.result(30)[0].code.name for future in asked] == (
+            ["COORDINATOR_NOT_AVAILABLE"] * 5
+        )
+        assert first.list_groups()["error"] == "COORDINATOR_NOT_AVAILABLE"
+        assert first.status == "closed"
+        assert "ZeroDivisionError" in caplog.text
+        wait_for(lambda: not (tmp_path / "_lease.json").exists())
+        with Coordinator.open(tmp_path, config=config, takeover="refuse") as second:
+            assert second.list_groups()["error"] == "NONE"

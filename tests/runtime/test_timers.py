@@ -1,0 +1,200 @@
+"""Timers: when members are given up, and the array that keeps all deadlines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
+from coordinator.core.records import GroupMetadata, Tombstone
+from coordinator.runtime.event_processor import EXPIRE
+from coordinator.runtime.timers import Deadlines
+from coordinator.status import Status
+from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
+from tests.support.coordinator_shell import Shell
+
+
+def reasons(records):
+    return [record.reason for record in records if isinstance(record, GroupMetadata)]
+
+
+@pytest.mark.behaviour("G-70", "S-20")
+def test_a_silent_member_is_removed_and_its_partitions_go_to_who_waits(group):
+    group.join("m1", "a")
+    group.join("m2", "a")
+    group.advance(SESSION_MS - 1)
+    group.acknowledge("m2")
+    assert group.current("m2")[1:3] == (UNRELEASED, {})
+    fired = group.advance(1)
+    assert reasons(fired[SESSION, "m1"]) == ["session timeout"]
+    assert [r.member_id for r in fired[SESSION, "m1"] if isinstance(r, Tombstone)] == ["m1"] * 3
+    group.settle()
+    assert group.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.behaviour("G-70", "G-143")
+def test_a_group_has_its_own_session_timeout(group):
+    group.run(ConfigureGroup("g", {"consumer.session.timeout.ms": "50000"}))
+    group.join("m1", "a")
+    assert group.runs(SESSION, "m1") == 50_000
+
+
+@pytest.fixture
+def revoking(group):
+    """m1 is to give up half of topic a, has 5 s for it, and says nothing."""
+    group.join("m1", "a", rebalance_timeout_ms=5_000)
+    group.join("m2", "a")
+    group.beat("m1")
+    assert group.current("m1")[1:] == (UNREVOKED, {"a": [0, 1, 2]}, {"a": [3, 4, 5]})
+    return group
+
+
+@pytest.mark.behaviour("G-71", "G-65", "S-19")
+def test_a_member_that_does_not_revoke_in_time_is_removed(revoking):
+    assert revoking.runs(REBALANCE, "m1") == 5_000
+    assert revoking.runs(REBALANCE, "m2") is None
+    revoking.advance(4_999)
+    revoking.beat("m1")  # alive, but it does not acknowledge: the timer runs on
+    fired = revoking.advance(1)
+    assert reasons(fired[REBALANCE, "m1"]) == ["rebalance timeout"]
+    revoking.settle()
+    assert revoking.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.behaviour("G-71")
+def test_the_rebalance_timer_ends_with_the_revocation(revoking):
+    revoking.acknowledge("m1")
+    assert revoking.runs(REBALANCE, "m1") is None
+
+
+@pytest.mark.behaviour("G-71")
+def test_the_rebalance_timer_is_bound_to_the_member_epoch(revoking):
+    epoch = revoking.member("m1").epoch
+    revoking.acknowledge("m1")
+    late = TimerFired(REBALANCE, "g", "m1", epoch)
+    assert revoking.member("m1").epoch != epoch
+    assert revoking.run(late).records == []
+    assert "m1" in revoking.group.members
+
+
+@pytest.mark.behaviour("G-71", "G-67")
+def test_a_newer_target_that_takes_more_starts_the_rebalance_timer_again(revoking):
+    revoking.advance(3_000)
+    revoking.join("m3", "a")
+    revoking.beat("m1", owned={"a": [0, 1, 2]})  # acknowledges; m3's part is to go next
+    assert revoking.member("m1").current.state is UNREVOKED
+    assert revoking.runs(REBALANCE, "m1") == 5_000
+
+
+@pytest.mark.behaviour("G-70")
+@pytest.mark.parametrize(("group_id", "member_id"), [("none", "m1"), ("g", "m9")])
+def test_a_timer_of_who_is_gone_means_nothing(group, group_id, member_id):
+    group.join("m1", "a")
+    assert group.run(TimerFired(SESSION, group_id, member_id)).records == []
+
+
+# After a load ------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("G-73", "K-13", "S-9")
+def test_after_a_load_everybody_has_a_full_session_and_who_revokes_a_full_rebalance_timeout():
+    shell = Shell(a=6)
+    first = shell.join("m1", "a", rebalance_timeout_ms=100_000).member_epoch
+    shell.now += 1_000
+    shell.join("m2", "a")
+    shell.beat("m1", first)
+    assert shell.member("m1").current.state is UNREVOKED
+    shell.now += 30_000
+    shell.reload()
+    left = {due.key: (due.at_ms - shell.now, due.epoch) for due in shell.runner.timers.all()}
+    session_ms = shell.config.lease.check_ms + SESSION_MS
+    assert left == {
+        (SESSION, "g", "m1"): (session_ms, 0),
+        (SESSION, "g", "m2"): (session_ms, 0),
+        (REBALANCE, "g", "m1"): (100_000, first),
+        (EXPIRE, "", ""): (600_000, 0),
+    }
+    assert shell.advance(session_ms) == [(SESSION, "m1"), (SESSION, "m2")]
+
+
+def test_who_was_confirmed_by_the_one_before_keeps_what_it_has_for_a_full_session():
+    """A coordinator that lost the store goes on confirming until it looks."""
+    shell = Shell(a=6)
+    epoch = shell.join("m1", "a").member_epoch
+    before = shell.runner
+    shell.advance(10)
+    shell.beat("m1", epoch)
+    shell.reload()
+    newcomer = shell.join("m2", "a").member_epoch
+    shell.advance(shell.config.lease.check_ms - 10)
+    (confirmed,) = before.run([Heartbeat("g", "m1", epoch)])
+    assert confirmed.response.member_epoch == epoch
+    for ms in (20_000, SESSION_MS - 20_001):  # and m1 is never heard of again
+        shell.advance(ms)
+        assert shell.beat("m2", newcomer).assignment in {None, ()}
+    shell.advance(20)
+    assert sum(end - first for _, first, end in shell.beat("m2", newcomer).assignment) == 6
+
+
+@pytest.mark.behaviour("G-77")
+def test_offsets_are_looked_at_every_ten_minutes():
+    assert Shell().advance(1_200_000) == [(EXPIRE, "")] * 2
+
+
+def test_timers_rest_once_another_coordinator_has_the_store():
+    shell = Shell(a=1)
+    shell.join("m1", "a")
+    old = shell.runner
+    shell.reload()
+    shell.now += 1_000
+    old.run([ExpireOffsets()])
+    assert old.status is Status.FENCED
+    shell.now += 10_000_000
+    assert old.tick() == []
+
+
+# The array ---------------------------------------------------------------------------------------
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.integers(0, 80), st.integers(0, 100)),
+        st.tuples(st.just("cancel"), st.integers(0, 80), st.just(0)),
+        st.tuples(st.just("pop"), st.just(0), st.integers(0, 110)),
+    ),
+    max_size=200,
+)
+
+
+@given(operations)
+def test_deadlines_are_a_sorted_list(done):
+    """The obvious twin: a dict, sorted by deadline and then by when it was set."""
+    deadlines, twin = Deadlines(), {}
+    for count, (operation, key, at) in enumerate(done):
+        if operation == "set":
+            deadlines.set(key, at, epoch=count)
+            twin[key] = (at, count)
+        elif operation == "cancel":
+            deadlines.cancel(key)
+            twin.pop(key, None)
+        else:
+            due = sorted((when, key) for key, when in twin.items() if when[0] <= at)
+            found = deadlines.pop_due(at)
+            assert [(one.at_ms, one.epoch, one.key) for one in found] == [
+                (*when, key) for when, key in due
+            ]
+            for _, fired in due:
+                del twin[fired]
+        assert len(deadlines) == len(twin)
+        assert deadlines.next_at() == min((when for when, _ in twin.values()), default=None)
+    assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
+
+
+def test_when_very_many_are_due_some_are_given_at_a_time():
+    timers = Deadlines()
+    for number in range(5):
+        timers.set(number, 10 - number)
+    assert [due.key for due in timers.pop_due(9, most=2)] == [4, 3]
+    assert [due.key for due in timers.pop_due(9, most=2)] == [2, 1]
+    assert timers.pop_due(9, most=2) == []
+    assert [due.key for due in timers.pop_due(10, most=2)] == [0]

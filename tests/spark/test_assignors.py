@@ -1,0 +1,102 @@
+"""Spark = NumPy: the same rows, verdict, loads and totals, on many random groups put into one.
+
+Every run is watched: no Python over rows, no window over a whole frame, nothing but tables of
+classes and types on the driver.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.spark_groups import crowd, mixed, same_as_numpy, tables
+from tests.support.spark_watch import watch
+
+pytestmark = pytest.mark.spark
+
+MIXED = mixed(range(120))
+CROWD, EQUAL = crowd(1, members=600, classes=2), crowd(2, members=200, classes=1)
+
+WHOLE = {
+    "within a share, few moves": (MIXED, "sticky", {"imbalance": "30%", "max_moves": 9}),
+    "crowd, few moves": (CROWD, "sticky", {"max_moves": 20}),
+    "equal subscriptions": (EQUAL, "sticky", {"imbalance": 1}),
+}
+CUT = {
+    "range": (MIXED, "range", {}),
+    "uniform": (MIXED, "uniform", {}),
+    "sticky per class": (MIXED, "sticky", {"imbalance": 1, "exact_edges": 0}),
+}
+
+
+def compare(spark, given, assignor, options, parts=None):
+    from spark_jobs.assignors.dispatch import assign_frames
+
+    frames = [None if table is None else spark.createDataFrame(table) for table in given]
+    if parts is not None:
+        frames = [frame.repartition(parts) for frame in frames]
+    with watch(spark) as seen:
+        assigned = assign_frames(spark, assignor, *frames, **options)
+    ranges = same_as_numpy(spark, assigned, given, assignor, options)
+    assert seen.whole_windows() == []
+    assert seen.python() == []
+    return ranges, seen
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_spark_gives_the_rows_of_numpy(spark, name):
+    spec, assignor, options = WHOLE[name]
+    ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options)
+    assert ranges.partial == ("max_moves" in options)
+    assert seen.windows()
+    if spec is CROWD:  # 10 topics, 2 classes, loads from 0 to 5
+        assert max(seen.collected) < 20
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_rows_do_not_depend_on_how_the_work_is_cut(spark, monkeypatch, name):
+    """Cut into many buckets, as groups of millions of rows are; the input in other pieces."""
+    for room in ("prefix", "claims", "group"):
+        monkeypatch.setattr(f"spark_jobs.{room}.BUCKET_ROWS", 100)
+    spec, assignor, options = CUT[name]
+    ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options, parts=5)
+    assert ranges.verdict.exact == ("exact_edges" not in options)
+    assert seen.windows()
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topics": {}, "members": {}},
+        {"topics": {"a": 5}, "members": {}},
+        {"topics": {"a": 0}, "members": {"m": {"subscribed": ["a"]}, "n": {"subscribed": []}}},
+    ],
+    ids=["nothing", "no members", "no partitions"],
+)
+def test_nothing_to_assign(spark, assignor, spec):
+    ranges, _ = compare(spark, tables(spec, seed=0), assignor, {})
+    assert len(ranges) == 0
+
+
+def test_a_fresh_group(spark):
+    members, topics, _ = tables(EQUAL, seed=0)
+    ranges, _ = compare(spark, (members, topics, None), "uniform", {})
+    assert ranges.loads().any()
+
+
+def test_what_is_forbidden_would_be_seen(spark):
+    """A window over everything, a Python function over rows, rows on the driver."""
+    from pyspark.sql import Window, functions
+
+    rows = spark.range(50).withColumn("half", functions.col("id") % 2)
+    over_half = functions.sum("id").over(Window.partitionBy("half").orderBy("id")).alias("sum")
+    over_all = functions.sum("id").over(Window.orderBy("id")).alias("sum")
+    with watch(spark) as seen:
+        rows.select(over_half).collect()
+    assert seen.windows()
+    assert (seen.whole_windows(), seen.python()) == ([], [])
+    with watch(spark) as seen:
+        rows.select(over_all, functions.udf(lambda at: at)("id")).toArrow()
+    assert seen.whole_windows()
+    assert seen.python()
+    assert seen.collected == [50]

@@ -1,0 +1,54 @@
+"""`muster demo`: what `make demo` shows, and that it would notice a wrong answer."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from spark_jobs.demo import demo, kafka
+from tests.conftest import GOLDEN
+
+CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_ends_well_and_leaves_what_it_names(muster, installed, tmp_path):
+    """It runs from the wheel, in an empty folder (U11)."""
+    size = ["--members", 300, "--partitions", 3_000]
+    done = muster("demo", *size, cwd=tmp_path, env=installed, timeout=540)
+    said, out = done.stdout.decode(), tmp_path / "demo-output"
+    assert done.returncode == 0, said + done.stderr.decode()
+    assert b"CodeCache" not in done.stderr  # full, the JVM interprets, or gives up
+    assert said.count("✓") == len(demo.ACTS)
+    assert "300 members share 3,000 partitions" in said
+    assert "2 members left" in said
+    assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
+    history = muster("history", "billing", "--store", out / "store", "--json")
+    owned = [json.loads(line) for line in history.stdout.splitlines()]
+    now = [(row["first_partition"], row["last_partition"]) for row in owned if not row["until"]]
+    assert {p for first, last in now for p in range(first, last + 1)} == set(range(8))
+    groups = muster("groups", "--store", out / "store", "--json")
+    states = [json.loads(line) for line in groups.stdout.splitlines()]
+    assert {g["group_id"]: g["members"] for g in states} == {"archive": 298, "billing": 2}
+
+
+def test_it_notices_an_answer_worse_than_kafkas():
+    right, fewer, fairer = (json.loads(CASES[40]) for _ in range(3))
+    assert not kafka.compared("uniform", [right])["worse"]
+    fewer["kafka"]["uniform"]["moved"] = -1
+    fairer["kafka"]["uniform"]["loads"][0] += 1
+    other = copy.deepcopy(right)
+    other["kafka"]["range"] = {}
+    for assignor, case in (("uniform", fewer), ("uniform", fairer), ("range", other)):
+        assert kafka.compared(assignor, [right, case])["worse"] == 1, case
+
+
+def test_cases_that_are_not_there(muster, tmp_path):
+    done = muster("demo", "--cases", "no.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"--cases 'no.jsonl' cannot be read" in done.stderr
+    assert b"name a file of groups with Kafka's answers, or leave it out" in done.stderr
+    assert not (tmp_path / "demo-output").exists()

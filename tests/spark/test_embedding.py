@@ -1,0 +1,101 @@
+"""A coordinator embedded in the driver of a Spark pipeline: its life is tied to the session's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+import spark_jobs
+from coordinator.config import ConfigError
+from tests.spark.test_target_job import SPARK
+from tests.support.members import Members, wait_for
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_embedded_coordinator_computes_on_the_drivers_session(spark, tmp_path):
+    with spark_jobs.embed(spark, tmp_path, SPARK, topics={"a": 6}) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        owned = members.settle()
+        assert sorted(map(len, owned.values())) == [3, 3]
+        assert (tmp_path / "targets" / "_delta_log").is_dir()  # where Spark wrote them
+    assert coordinator.status == "closed"
+    assert not (tmp_path / "_lease.json").exists()
+    assert spark.range(3).count() == 3  # the session is the pipeline's, and stays
+
+
+def test_it_can_be_called_where_foreach_batch_is(spark, tmp_path):
+    """The function of foreachBatch runs in the driver: it beats, and reads only what is its own."""
+    seen = []
+    with spark_jobs.embed(spark, tmp_path / "store", topics={"a": 2}) as coordinator:
+        members = Members(coordinator)
+
+        def batch(frame, _number):
+            if not members.epochs:
+                members.join("m1")
+            members.beat()
+            own = members.owned["m1"].get("a", [])
+            seen.extend(row.id for row in frame.where(frame.id.isin(own)).collect())
+
+        spark.range(5).write.parquet(str(tmp_path / "rows"))
+        stream = spark.readStream.schema("id long").parquet(str(tmp_path / "rows"))
+        query = (
+            stream.writeStream.foreachBatch(batch)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert sorted(seen) == [0, 1]
+
+
+def test_it_ends_with_its_session(tmp_path):
+    """In a process of its own: the session of these tests has to go on."""
+    program = """
+import sys, time
+from spark_jobs import embed
+from spark_jobs.session import spark_session
+spark = spark_session("ends", "local[1]", {"spark.driver.memory": "512m"})
+coordinator = embed(spark, sys.argv[1], topics={"a": 1})
+print(coordinator.status, flush=True)
+spark.stop()
+until = time.monotonic() + 30
+while coordinator.status == "active" and time.monotonic() < until:
+    time.sleep(0.05)
+coordinator.close()
+print(coordinator.status, flush=True)
+try:
+    embed(spark, sys.argv[1])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "store")],
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[:2] == ["active", "closed"]
+    assert said[2].startswith("ConfigError the Spark session has been stopped")
+    assert not (tmp_path / "store" / "_lease.json").exists()
+
+
+def test_a_session_without_delta_is_refused(spark, tmp_path):
+    plain = SimpleNamespace(
+        sparkContext=spark.sparkContext, conf=SimpleNamespace(get=lambda _name, _other: "")
+    )
+    with pytest.raises(ConfigError, match=r"has no Delta .* conf/spark-defaults\.conf"):
+        spark_jobs.embed(plain, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_watch_over_the_session_ends_with_the_coordinator(spark, tmp_path):
+    coordinator = spark_jobs.embed(spark, tmp_path, topics={"a": 1})
+    assert any(thread.name == "muster-embedded" for thread in threading.enumerate())
+    coordinator.close()
+    wait_for(lambda: all(t.name != "muster-embedded" for t in threading.enumerate()))

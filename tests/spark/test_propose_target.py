@@ -1,0 +1,101 @@
+"""A group's target computed by a Spark job of its own, which never writes the log."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.compute import proposal_inbox
+from coordinator.config import Config, EngineConfig
+from coordinator.core.records import TargetMetadata
+from coordinator.storage.delta_log import read
+from tests.support.members import AT_ONCE, Members
+
+pytestmark = pytest.mark.spark
+CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
+
+
+@pytest.fixture
+def engine(engine):
+    """Whatever the coordinator wants to have computed does not come."""
+    engine.let.clear()
+    return engine
+
+
+def installed(store):
+    return [r for b in read(store) for r in b.records if isinstance(r, TargetMetadata)]
+
+
+def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine):
+    from spark_jobs.jobs.propose_target import Wanted, run
+
+    wanted = Wanted(str(tmp_path), "g", run_id="monday")
+    with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        done = run(wanted, CONFIG)
+        assert (done["verdict"], done["members"], done["ranges"]) == ("accepted", 2, 2)
+        assert sorted(map(len, members.settle().values())) == [3, 3]
+        again = run(wanted, CONFIG)
+        assert again == {"run_id": "monday", "already_judged": True, "verdict": "accepted"}
+        idle = run(Wanted(str(tmp_path), "g"), CONFIG)
+        assert (idle["verdict"], idle["group_epoch"]) == ("nothing to compute", 3)
+    assert [r.computation_id for r in installed(tmp_path) if r.computation_id] == ["monday"]
+
+
+def test_a_refused_job_says_why_and_of_two_one_is_installed(spark, tmp_path, engine):
+    from spark_jobs.jobs.propose_target import Wanted, run
+
+    outcomes = {}
+
+    def job(name):
+        try:
+            outcomes[name] = run(Wanted(str(tmp_path), "g", run_id=name), CONFIG)["verdict"]
+        except RuntimeError as error:
+            outcomes[name] = str(error).split(":")[0]
+
+    with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
+        Members(coordinator).join("m1", "m2")
+        both = [threading.Thread(target=job, args=(name,)) for name in ("one", "two")]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+    assert sorted(outcomes.values()) == ["STALE_MEMBER_EPOCH", "accepted"]
+
+
+def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engine, muster_here):
+    with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+    done = muster_here("assign", "--store", tmp_path, "--group", "g", "--assignor", "range")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "accepted"
+    assert proposal_inbox.waiting(tmp_path) == []
+    assert not (tmp_path / "_lease.json").exists()
+    assert installed(tmp_path)[-1].assignor == "range"
+    with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
+        members.coordinator = coordinator
+        assert members.settle() == {"m1": [0, 1, 2], "m2": [3, 4, 5]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--group", "g"], "give both --store and --group"),
+        (["--store", "nowhere", "--group", "g"], "nowhere"),
+        (["--store", "store", "--group", "nobody"], "Consumer group nobody not found"),
+        (["--store", "store", "--group", "g", "--engine", "local"], "--engine local"),
+        (["--store", "store", "--group", "g", "--topics", "t"], "say it all"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, muster_here, words, said):
+    with Coordinator.open(tmp_path / "store", topics={"a": 6}) as coordinator:
+        Members(coordinator).join("m1")
+    done = muster_here("assign", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert not (tmp_path / "store" / "proposals").exists()

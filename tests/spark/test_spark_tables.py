@@ -1,0 +1,111 @@
+"""Tables named as Spark's catalog has them, or by URLs: found once the session is there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from tests.spark.test_command import content, ok, refused
+from tests.spark.test_tables import MAPPED, VECTORS
+
+pytestmark = pytest.mark.spark
+
+RENAME = "RENAME COLUMN label TO instance_id"
+
+
+@pytest.fixture(scope="module")
+def schema(spark, tmp_path_factory):
+    """A schema with members (Delta, mapped, with deletion vectors), topics (Parquet) and a view."""
+    folder = tmp_path_factory.mktemp("catalog")
+    spark.sql(f"CREATE SCHEMA inputs LOCATION '{folder}'")
+    columns = "member_id STRING, label STRING, subscribed ARRAY<STRING>"
+    properties = f"{MAPPED.format('name')}, {VECTORS}"
+    spark.sql(f"CREATE TABLE inputs.members ({columns}) USING delta TBLPROPERTIES ({properties})")
+    rows = "SELECT concat('m', id), concat('i', id), array('a', 'b') FROM range(0, 5, 1, 1)"
+    spark.sql(f"INSERT INTO inputs.members {rows}")
+    spark.sql(f"ALTER TABLE inputs.members {RENAME}")
+    spark.sql("DELETE FROM inputs.members WHERE member_id = 'm3'")
+    spark.sql("CREATE TABLE inputs.sizes (topic STRING, partitions INT) USING parquet")
+    spark.sql("INSERT INTO inputs.sizes VALUES ('a', 40), ('b', 9), ('c', 3)")
+    spark.sql("CREATE VIEW inputs.`topics` AS SELECT * FROM inputs.sizes WHERE topic != 'c'")
+    yield folder
+    spark.sql("DROP SCHEMA inputs CASCADE")
+
+
+def assign(run, folder, members, topics, *words, engine="spark"):
+    words = ["--members", members, "--topics", topics, "--engine", engine, *words]
+    return run("assign", *words, cwd=folder)
+
+
+def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
+    spark, schema, muster_here, tmp_path
+):
+    view, words = "spark_catalog.inputs.`topics`", ["--output", "out", "--run-id", "monday"]
+    (done,) = ok(assign(muster_here, tmp_path, "inputs.members", view, *words))
+    assert (done["engine"], done["members"], done["partitions"]) == ("spark", 4, 49)
+    pq.write_table(
+        pa.table({"topic": ["a", "b"], "partitions": [40, 9]}), tmp_path / "sizes.parquet"
+    )
+    by_path = [schema / "members", "sizes.parquet", "--output", "local"]
+    ok(assign(muster_here, tmp_path, *by_path, engine="local"))
+    assert content(tmp_path / "out") == content(tmp_path / "local")
+
+    spark.sql("INSERT INTO inputs.members VALUES ('later', 'i', array('b'))")
+    version = spark.sql("DESCRIBE HISTORY inputs.members LIMIT 1").first().version
+    now = f"with members {schema}/members@{version - 1}, now it is {schema}/members@{version}: "
+    refused(assign(muster_here, tmp_path, "inputs.members", view, *words), now)
+    for members in (f"inputs.members@{version - 1}", f"{schema}/members@{version - 1}"):
+        (again,) = ok(assign(muster_here, tmp_path, members, view, *words))
+        assert again["already_written"]
+    spark.sql("INSERT INTO inputs.sizes VALUES ('d', 1)")
+    said = refused(assign(muster_here, tmp_path, members, view, *words))
+    assert f"with topics {view} as it was, now it is {view} as it was" in said
+    assert len(content(tmp_path / "out")) == len(content(tmp_path / "local"))
+
+
+@pytest.mark.parametrize(
+    ("members", "words", "said"),
+    [
+        ("nope.m", [], "--members 'nope.m' is not there, neither as a path nor in Spark's catalog (its current schema is spark_catalog.default)"),
+        ("members@3", [], "--members 'members' is not there, neither"),
+        ("main.inputs.members", [], "--members 'main.inputs.members' is not there, neither"),
+        ("a.b.c.d", [], "--members 'a.b.c.d' is not there, neither"),
+        ("inputs.members@99", [], "--members 'inputs.members' cannot be read: [DELTA_VERSION_NOT_FOUND]"),
+        ("inputs.sizes@0", [], "--members 'inputs.sizes' is no Delta table, so it has no version 0"),
+        ("inputs.topics", [], "members: column 'member_id' is missing (found topic, partitions)"),
+        ("members.parquet", [], "'members.parquet' is not there: give a Delta table or Parquet"),
+        ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' is a table of Spark's catalog, but an output is a folder"),
+        ("inputs.members", ["--output", "{}/members/out"], "lie in one another"),
+        ("inputs.members", ["--output", "{}/members"], "is --members too"),
+        ("s3://bucket/x", [], "no file system for s3:// URLs: submit with --packages org.apache.hadoop:hadoop-aws:3."),
+        ("s3a://bucket/x@1", [], "--members 's3a://bucket/x' cannot be read: this Spark has no file system for s3a:// URLs"),
+        ("wrong://x/y", [], "this Spark has no file system for wrong:// URLs"),
+        ("hdfs://127.0.0.1:1/x", [], "Connection refused"),
+        ("s3a://key:secret@bucket/x", [], "'s3a://bucket/x': its URL has a password"),
+    ],
+)  # fmt: skip
+def test_what_spark_does_not_find_is_one_line(schema, muster_here, tmp_path, members, words, said):
+    given = [word.format(schema) for word in words]
+    words = given or ["--output", "out"]
+    refused(assign(muster_here, tmp_path, members, "inputs.topics", *words), said)
+    assert [path for path in tmp_path.rglob("*") if "_locks" not in path.parts] == []
+
+
+def test_a_path_that_is_there_wins_over_a_name(schema, muster_here, tmp_path):
+    """Said by what is wrong with it."""
+    write_deltalake(tmp_path / "inputs.members", pa.table({"odd": [1]}))
+    done = assign(muster_here, tmp_path, "inputs.members", "inputs.topics")
+    refused(done, "members: column 'member_id' is missing (found odd)")
+
+
+@pytest.mark.parametrize("engine", ["local", "auto"])
+@pytest.mark.parametrize("name", ["main.default.members", "`my db`.members@2"])
+def test_without_spark_a_name_is_refused(muster_here, tmp_path, engine, name):
+    bare = name.removesuffix("@2")
+    refused(
+        assign(muster_here, tmp_path, name, "t", engine=engine),
+        f"--members {bare!r} is not there: give a Delta table or Parquet; a table of Spark's "
+        "catalog is found with --engine spark",
+    )

@@ -1,0 +1,183 @@
+"""Targets computed on Spark for a coordinator: the same rows as the local engine's; faults."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from coordinator import Coordinator
+from coordinator.compute.engine import LocalEngine
+from coordinator.config import Config, EngineConfig
+from coordinator.core import target_builder
+from coordinator.core.records import TargetMetadata
+from coordinator.history.group_snapshot import Pinned
+from coordinator.storage.log_scan import Source
+from coordinator.storage.state_loader import write_snapshot
+from coordinator.storage.target_digest import digest
+from coordinator.storage.target_table import path_of
+from spark_jobs.jobs.spark_engine import SparkEngine
+from tests.compute.test_target_jobs import records
+from tests.storage.test_store_modes import wrong
+from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.table_engine import TableEngine
+
+pytestmark = pytest.mark.spark
+SPARK = Config(
+    kafka=replace(AT_ONCE, assignors=("uniform", "range", "sticky")),
+    engine=EngineConfig(engine="spark"),
+)
+
+
+def test_the_digest_is_sparks(spark):
+    """Text of every length, in any script; no number is too large."""
+    from spark_jobs.jobs.target_job import counted
+
+    rows = [("é☃x" * (n // 3) + "y" * (n % 3), "t" * n, n, 2**31 - 1 - n) for n in range(110)]
+    schema = "member_id string, topic_id string, first_partition int, partition_count int"
+    frame = spark.createDataFrame(rows, schema)
+    assert counted(frame) == (110, digest(frame.toArrow()))
+    assert counted(frame.where("false")) == (0, 0)
+
+
+class Compared(SparkEngine):
+    """Also computes with NumPy, and keeps what both came to."""
+
+    def __init__(self, spark, config):
+        super().__init__(spark, config)
+        self.pairs = []
+
+    def _computed(self, job, run):
+        ranges = target_builder.assign(job.roster.spec(), job.assignor, job.settings)
+        found = super()._computed(job, run)
+        whole = found.written.whole
+        members = ranges.member_ids.to_pylist()
+        ours = {m: {} for m in members} | {
+            m: by_topic(whole.spans(m)) for m in members if whole.spans(m)
+        }
+        self.pairs.append((ours, ranges.to_dict(), found))
+        return found
+
+
+def by_topic(spans):
+    found = {}
+    for key, first, end in spans:
+        found.setdefault(key.name, []).extend(range(first, end))
+    return found
+
+
+@pytest.fixture
+def engine(spark):
+    engine = Compared(spark, SPARK)
+    yield engine
+    engine.close()
+
+
+def opened(store, engine, topics, **fields):
+    return Coordinator.open(store, topics=topics, config=SPARK, engine=engine, **fields)
+
+
+def test_a_life_of_a_group_on_spark(tmp_path, engine):
+    """Mixed subscriptions, regexes, static members, growing and dying topics, a snapshot between:
+    whatever Spark reads from the store is what the coordinator has in memory."""
+    from coordinator.runtime.topic_catalog import DictCatalog
+
+    catalog = DictCatalog({"a": 7, "b": 12, "c": 5})
+    store = tmp_path / "store"
+    with opened(store, engine, catalog) as coordinator:
+        members = Members(coordinator, 0.1)
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "local"})
+        members.join("m1", topics=["a", "b"])
+        members.join("m2", topics=["b", "gone"])
+        members.settle()
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        members.join("s1", topics=["a"], instance_id="s")
+        members.settle()
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "local"})
+        members.join("m3", topics=["c"], server_assignor="sticky")  # a small one on top
+        members.settle()
+        write_snapshot(coordinator._runner.log, 0)
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        catalog.set("b", 15)
+        catalog.set("gone", 2)
+        coordinator.refresh_topics()
+        members.leave("m1")
+        catalog.delete("a")
+        coordinator.refresh_topics()
+        members.join("m4", topics=["b", "c"])
+        members.settle()
+    assert len(engine.pairs) >= 2
+    for ours, numpys, _ in engine.pairs:
+        assert ours == numpys
+    last = records(store, TargetMetadata)[-1]
+    assert last.members == 4
+    assert (store / "targets" / "group_id=g").is_dir()
+    assert wrong(store, 0o700) == {}
+
+
+def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
+    from spark_jobs.jobs.assignment_job import Options
+    from spark_jobs.jobs.target_job import Work, compute
+
+    with opened(tmp_path, LocalEngine(), {"a": 6}) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        members.settle()
+    pinned = Pinned(Source.of(tmp_path), "g")
+    work = Work(str(tmp_path), pinned, "my-run", Options("uniform"), SPARK, 10.0)
+    first = compute(spark, work)
+    version = DeltaTable(path_of(tmp_path)).version()
+    assert compute(spark, work) == first
+    assert DeltaTable(path_of(tmp_path)).version() == version == first.targets_version
+
+
+def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
+    """The coordinator still knows it: it goes into the log, and nobody loses anything."""
+    other = TableEngine()
+    with opened(tmp_path, other, {"a": 6}) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        owned = members.settle()
+    other.close()
+    with opened(tmp_path, engine, {"a": 6}) as coordinator:
+        members = Members(coordinator, 0.1)
+        members.epochs, members.owned = (
+            dict.fromkeys(owned, 3),
+            {m: {"a": had} for m, had in owned.items()},
+        )
+        shutil.rmtree(path_of(tmp_path))
+        members.join("m3")
+        found = members.settle()
+        assert "its members keep what they have" in caplog.text
+        assert all(set(found[m]) < set(owned[m]) for m in owned)
+
+
+def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
+    """Spark's jobs of the computation end at once; those of others go on."""
+    from spark_jobs.jobs import target_job
+
+    engine, began, let = SparkEngine(spark, SPARK), threading.Event(), threading.Event()
+    counted = target_job.counted
+
+    def slow(rows):
+        if not let.is_set():
+            began.set()
+            spark.range(4).selectExpr("java_method('java.lang.Thread', 'sleep', 60000L)").collect()
+        return counted(rows)
+
+    monkeypatch.setattr(target_job, "counted", slow)
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
+    with opened(tmp_path, engine, {"a": 6}) as coordinator:
+        members = Members(coordinator, 0.1)
+        members.join("m1")
+        assert began.wait(120), "the job did not begin"
+        wait_for(lambda: any(p.tasks for p in engine.progress()))
+        (progress,) = engine.progress()
+        assert str(progress).startswith("g: sorting 1 rows, 0 of ")
+        let.set()
+        assert coordinator.cancel_computation("g")
+        assert members.settle() == {"m1": [0, 1, 2, 3, 4, 5]}
+    engine.close()

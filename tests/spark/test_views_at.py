@@ -1,0 +1,273 @@
+"""The views at a position, a time, from now on; in a catalog; after packing; and `muster sql`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from assignors import SpecError
+from coordinator.config import Config, LogConfig
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.view_rows import description, rows_of
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import Batch
+from coordinator.storage.target_digest import digest
+from tests.support.stories import MINUTE, NOON, Story, alerts, billing, shipping, stored
+
+pytestmark = pytest.mark.spark
+
+
+def at(minutes):
+    return datetime.fromtimestamp((NOON + minutes * MINUTE) / 1000, UTC)
+
+
+def owners(spark, topic):
+    frame = spark.table("partition_owners").where(f"topic = '{topic}'").orderBy("first_partition")
+    return [
+        (row.first_partition, row.last_partition, row.member_id, row.pending_revocation)
+        for row in frame.collect()
+    ]
+
+
+def test_as_of_a_time_a_position_and_now(spark, tmp_path):
+    from spark_jobs.sql.views import register
+
+    stored(shipping().batches, tmp_path)
+    waiting = [(0, 1, "s1", False), (2, 3, "s1", True)]  # s2 waits for what s1 is to give up
+    register(spark, tmp_path, at(0.5), only=["partition_owners"])
+    assert owners(spark, "parcels") == waiting
+    register(spark, tmp_path, Reading(tmp_path, at(0.5)).position, only=["partition_owners"])
+    assert owners(spark, "parcels") == waiting
+    register(spark, tmp_path, only=["partition_owners"])
+    assert owners(spark, "parcels") == [(0, 3, "s2", False)]
+
+
+def test_views_without_as_of_go_on_with_the_log(spark, tmp_path):
+    from spark_jobs.sql.views import register
+
+    log = DeltaLog(tmp_path, LogConfig(fsync=False))
+    log.claim("test", "", NOON)
+    log.append([TopicChanged("orders", "o", 6)], NOON)
+    register(spark, tmp_path, only=["topics"])
+    assert [row.partitions for row in spark.table("topics").collect()] == [6]
+    log.append([TopicChanged("orders", "o", 8)], NOON)
+    assert [row.partitions for row in spark.table("topics").collect()] == [8]
+
+
+def test_permanent_views_in_a_schema(spark, tmp_path):
+    """Also while temporary views of another store have the same names."""
+    from spark_jobs.sql.views import register
+
+    stored(shipping().batches, tmp_path / "one")
+    stored(alerts().batches, tmp_path / "two")
+    register(spark, tmp_path / "one", only=["members"])
+    try:
+        register(spark, tmp_path / "two", catalog="muster_test", only=["members"])
+        found = spark.sql("SELECT member_id FROM muster_test.members ORDER BY 1").collect()
+        assert [row.member_id for row in found] == ["a1", "a2"]
+        assert [row.member_id for row in spark.table("members").collect()] == ["s2"]
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS muster_test CASCADE")
+
+
+def test_one_row_a_partition(spark):
+    from spark_jobs.sql.views import explode_partitions
+
+    ranges = spark.createDataFrame(
+        [("m1", 3, 2), ("m2", 0, 1)], "m string, first_partition int, partition_count int"
+    )
+    assert sorted((row.m, row.partition) for row in explode_partitions(ranges).collect()) == [
+        ("m1", 3),
+        ("m1", 4),
+        ("m2", 0),
+    ]
+
+
+# Whole targets -----------------------------------------------------------------------------------
+
+ORDERS = TopicKey("orders", "id-of-orders")
+
+
+def targets_of(members):
+    """Rows of a whole target: each of these members gets the next two partitions."""
+    return pa.table(
+        {
+            "member_id": pa.array(members),
+            "topic_id": pa.array([ORDERS.topic_id] * len(members)),
+            "topic": pa.array([ORDERS.name] * len(members)),
+            "first_partition": pa.array(range(0, 2 * len(members), 2), pa.int32()),
+            "partition_count": pa.array([2] * len(members), pa.int32()),
+        }
+    )
+
+
+def write_targets(store, run_id, rows):
+    table = rows.append_column("group_id", pa.array(["big"] * len(rows)))
+    table = table.append_column("assignment_epoch", pa.array([2] * len(rows), pa.int32()))
+    table = table.append_column("run_id", pa.array([run_id] * len(rows)))
+    path, by = str(store / "targets"), ["group_id", "assignment_epoch"]
+    write_deltalake(path, table, mode="append", partition_by=by)
+    return DeltaTable(path).version()
+
+
+def test_whole_targets_and_small_ones_alike(spark, tmp_path):
+    """Records before the install mean nothing, those after it win; who left is not in it."""
+    from spark_jobs.sql.views import register
+
+    rows = targets_of(["m1", "m2", "m3"])
+    write_targets(tmp_path, "run-lost", targets_of(["m3", "m2", "m1"]))  # of a job that died
+    version = write_targets(tmp_path, "run-1", rows)
+    before = [
+        TopicChanged(*ORDERS, 6),
+        *(MemberMetadata("big", m, subscribed_topic_names=("orders",)) for m in ("m1", "m2", "m3")),
+        GroupMetadata("big", 2, 0, "member joined", "m3"),
+        TargetMember("big", "m1", ((ORDERS, 0, 6),)),
+    ]
+    gone = [
+        Tombstone(kind.kind, "big", "m3") for kind in (CurrentMember, TargetMember, MemberMetadata)
+    ]
+    install = TargetMetadata(
+        "big", 2, NOON, "uniform", 0, False,
+        computation_id="run-1", targets_version=version, digest=digest(rows), members=3, ranges=3,
+    )  # fmt: skip
+    after = [TargetMember("big", "m2", ((ORDERS, 3, 4),))]
+    batches = [[*before, install, *after], [*gone, GroupMetadata("big", 3, 0, "member left", "m3")]]
+    claim = Batch(1, NOON, 1, [])
+    stored([claim, *(Batch(0, NOON, 1, records) for records in batches)], tmp_path)
+
+    register(spark, tmp_path, only=["target_assignments"])
+    found = spark.table("target_assignments").orderBy("member_id").collect()
+    ranges = [
+        (r.member_id, r.first_partition, r.partition_count, r.assignment_epoch) for r in found
+    ]
+    assert ranges == [("m1", 0, 2, 2), ("m2", 3, 1, 2)]
+
+    reading = Reading(tmp_path)
+    state = reading.state()
+    reading.read_target(state.groups["big"])
+    targets = {
+        member["member_id"]: member["target_assignment"]["topic_partitions"][0]["partitions"]
+        for member in description(state, Config(), "big")["members"]
+    }
+    assert targets == {"m1": [0, 1], "m2": [3]}
+
+
+# Packing -----------------------------------------------------------------------------------------
+
+
+def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
+    from spark_jobs.sql.views import register
+
+    log = DeltaLog(
+        tmp_path, LogConfig(fsync=False, reopen_commits=2, pack_commits=2, files_kept_ms=0)
+    )
+    story = Story("billing", log=log, props={"group.consumer.session.timeout.ms": 60_000})
+    story.topics(orders=4).at(-5).join("m1", "orders")
+    before = Reading(tmp_path)
+    packed = 0
+    for turn in range(10):
+        story.at(turn).join(f"w{turn}", "orders").leave(f"w{turn}")
+        files = set(DeltaTable(log._table.path).file_uris())
+        log.housekeep()
+        packed += len(files - set(DeltaTable(log._table.path).file_uris())) > 0
+    assert packed == 10
+    story.trace.close()
+    DeltaTable(log._table.path).vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False
+    )
+
+    register(spark, tmp_path, before.position, only=["partition_owners"])
+    assert owners(spark, "orders") == [(0, 3, "m1", False)]
+    register(spark, tmp_path, only=["assignment_history"])
+    found = spark.table("assignment_history").where("3 BETWEEN first_partition AND last_partition")
+    told = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
+    wanted = [
+        row
+        for row in rows_of(Reading(tmp_path), "assignment_history", "billing")
+        if row["last_partition"] >= 3
+    ]
+    assert sorted(told) == sorted(
+        (r["since_position"], r["member_id"], r["until_reason"]) for r in wanted
+    )
+    first = min(told)
+    assert first[1:] == ("m1", "member joined")
+    assert shown_time(before.at_ms) == "2026-03-01T11:55:00.000Z"
+
+
+# The command -------------------------------------------------------------------------------------
+
+
+def test_muster_sql_prints_rows_as_json(spark, muster_here, tmp_path):
+    stored(alerts().batches, tmp_path)
+    query = "SELECT topic, partition, committed_at, metadata FROM offsets"
+    done = muster_here("sql", query, "--store", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "topic": "pings", "partition": 0, "committed_at": "2026-03-01T12:00:00.000Z", "metadata": "",
+    }  # fmt: skip
+    done = muster_here("sql", "SELECT topic FROM log LIMIT 0", "--store", tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"")
+    earlier = muster_here(
+        "sql", "SELECT offset FROM offsets", "--store", tmp_path, "--as-of", "2026-03-01T11:59:30"
+    )
+    assert json.loads(earlier.stdout) == {"offset": 41}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT nobody FROM topics", "`nobody` cannot be resolved"),
+        ("SELECT 1 FROM nowhere", "`nowhere` cannot be found"),
+        ("SELEC 1", "Syntax error at or near 'SELEC'"),
+        ("DROP VIEW topics", "Syntax error at or near 'DROP'"),
+        ("SELECT 1 / (partitions - partitions) FROM topics", "Division by zero"),
+        ("", "Syntax error at or near end of input"),
+    ],
+)
+def test_muster_sql_refuses_in_one_line(spark, muster_here, tmp_path, query, said):
+    stored(alerts().batches, tmp_path)
+    done = muster_here("sql", query, "--store", tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("muster: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
+    from spark_jobs.sql.views import register
+
+    with pytest.raises(SpecError, match="is no store of a coordinator"):
+        register(spark, tmp_path)
+    stored(billing().batches, tmp_path)
+    with pytest.raises(SpecError, match="position 0 is not in the log"):
+        register(spark, tmp_path, 0)
+
+
+def test_a_predicate_on_the_group_reaches_every_scan_of_the_log(spark, tmp_path):
+    """But for topics, which are of no group."""
+    from spark_jobs.sql.views import register
+
+    stored(billing().batches, tmp_path)
+    register(spark, tmp_path, only=["assignment_history", "epochs", "groups", "partition_owners"])
+    for view in ("assignment_history", "epochs", "groups", "partition_owners"):
+        frame = spark.table(view).where("group_id = 'billing'")
+        plan = frame._jdf.queryExecution().optimizedPlan().toString().splitlines()
+        scans = [above for above, line in pairwise(plan) if "Relation [" in line]
+        assert len(scans) > 1
+        for scan in scans:
+            assert "= billing)" in scan or "= topic)" in scan, (view, scan)

@@ -1,0 +1,154 @@
+"""`muster compact`: fewer files, the same rows; only targets that nobody can ask for are dropped."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from coordinator import Coordinator
+from coordinator.config import Config, EngineConfig, LogConfig
+from coordinator.core.records import TargetMetadata
+from coordinator.storage import admin_requests, compaction
+from coordinator.storage.delta_log import read
+from coordinator.storage.log_scan import data_files
+from coordinator.storage.table_io import BusyError
+from coordinator.storage.target_table import path_of
+from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.table_engine import write_rows
+
+CONFIG = Config(
+    kafka=AT_ONCE,
+    engine=EngineConfig(engine="spark"),
+    log=LogConfig(retention_days=90, files_kept_ms=0),
+)
+AT_ONCE_GONE = replace(CONFIG, log=replace(CONFIG.log, retention_days=0))
+
+
+def now():
+    return time.time_ns() // 1_000_000
+
+
+def opened(store, engine):
+    return Coordinator.open(store, topics={"a": 6}, config=CONFIG, engine=engine)
+
+
+def runs(store):
+    return set(
+        DeltaTable(path_of(store)).to_pyarrow_table(columns=["run_id"])["run_id"].to_pylist()
+    )
+
+
+def installed(store):
+    found = [r for b in read(store) for r in b.records if isinstance(r, TargetMetadata)]
+    return [r.computation_id for r in found if r.computation_id]
+
+
+@pytest.fixture
+def lived(tmp_path, engine):
+    """A group with three whole targets, one after the other, and an orphan beside them."""
+    with opened(tmp_path, engine) as coordinator:
+        members = Members(coordinator)
+        for name in ("m1", "m2", "m3"):
+            members.join(name)
+            members.settle()
+    rows = {"member_id": ["m"], "topic_id": ["i"], "topic": ["a"]}
+    rows |= {name: pa.array([1], pa.int32()) for name in ("first_partition", "partition_count")}
+    write_rows(tmp_path, "g", 99, "orphan", pa.table(rows))
+    return members
+
+
+def test_within_the_retention_nothing_is_dropped(tmp_path, lived):
+    before, rows = runs(tmp_path), list(read(tmp_path))
+    done = compaction.compact(tmp_path, CONFIG, now())
+    assert (done.by, done.runs_dropped, done.runs_kept) == ("us", 0, len(before))
+    assert done.log_files_after < done.log_files_before
+    assert runs(tmp_path) == before
+    assert list(read(tmp_path))[: len(rows)] == rows
+    assert not (tmp_path / "_lease.json").exists()
+
+
+def test_past_the_retention_what_is_in_force_stays(tmp_path, lived, engine):
+    *superseded, last = installed(tmp_path)
+    assert superseded
+    done = compaction.compact(tmp_path, AT_ONCE_GONE, now() + 10)
+    assert done.runs_dropped == len(superseded) + 1  # and the orphan
+    assert runs(tmp_path) == {last}
+    with opened(tmp_path, engine) as coordinator:
+        lived.coordinator = coordinator
+        assert sorted(map(len, lived.settle().values())) == [2, 2, 2]
+    later = compaction.compact(tmp_path, AT_ONCE_GONE, now() + 20)
+    assert later.runs_dropped == 0
+
+
+def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived):
+    """Out of force since the cutoff: who asks for the moment before it still gets it."""
+    ended = {}
+    for batch in read(tmp_path):
+        for record in batch.records:
+            if isinstance(record, TargetMetadata) and record.computation_id:
+                for run in ended.keys() & {"open"}:
+                    ended[ended.pop(run)] = batch.at_ms
+                ended["open"] = record.computation_id
+    last = ended.pop("open")
+    for run, at_ms in ended.items():
+        assert run in compaction.runs_needed(str(tmp_path), at_ms)
+        assert run not in compaction.runs_needed(str(tmp_path), at_ms + 1)
+    assert last in compaction.runs_needed(str(tmp_path), 2**60)
+
+
+def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
+    with opened(tmp_path, engine) as coordinator:
+        lived.coordinator = coordinator
+        for member in list(lived.epochs):
+            lived.leave(member)
+        assert coordinator.delete_groups("g")[0]["error_code"] == 0
+    assert compaction.runs_needed(str(tmp_path), 2**60) == set()
+
+
+def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
+    with opened(tmp_path, engine) as coordinator:
+        for number in range(12):
+            coordinator.offset_commit(group_id="simple", topics={"a": {0: number}})
+        epoch = coordinator._runner.log.epoch
+        done = compaction.compact(tmp_path, CONFIG, now())
+        assert done.by == "coordinator"
+        assert done.log_files_after < done.log_files_before
+        assert coordinator._runner.log.epoch == epoch
+        fetched = coordinator.offset_fetch(group_id="simple")
+        assert fetched["topics"]["a"][0]["committed_offset"] == 11
+        assert len(data_files(tmp_path)) == done.log_files_after
+    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == []
+
+
+def test_a_request_that_is_being_written_is_none_yet(tmp_path):
+    """Whoever took it away would leave its writer with nothing to rename."""
+    name = admin_requests.put(tmp_path, admin_requests.COMPACT)
+    folder = tmp_path / "requests"
+    (folder / f"{name}.request.123").touch()
+    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == [name]
+
+
+def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("coordinator.storage.compaction.PATIENCE_S", 0.2)
+    with opened(tmp_path, engine) as coordinator:
+        monkeypatch.setattr("coordinator.storage.admin_requests.waiting", lambda *_: ["compact-x"])
+        monkeypatch.setattr("coordinator.storage.admin_requests.put", lambda *_: "compact-x")
+        monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
+        with pytest.raises(BusyError, match=r"did not pack the log within 0.2 s: look at it"):
+            compaction.compact(tmp_path, CONFIG, now())
+
+
+def test_the_command(tmp_path, lived, muster_here):
+    done = muster_here("compact", "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["by"] == "us"
+    nowhere = muster_here("compact", "--store", tmp_path / "nowhere")
+    assert nowhere.returncode == 2
+    assert b"nowhere" in nowhere.stderr
+    assert not (tmp_path / "nowhere").exists()
+    wait_for(lambda: not (tmp_path / "_lease.json").exists())

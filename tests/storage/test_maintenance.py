@@ -1,0 +1,257 @@
+"""Housekeeping and snapshots: they change how fast the log is, and never what it says."""
+
+from __future__ import annotations
+
+import errno
+import random
+import statistics
+import sys
+import threading
+import time
+
+import pytest
+
+from coordinator.config import LogConfig
+from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
+from coordinator.core.replay import replay
+from coordinator.core.state import State, fingerprint
+from coordinator.core.state_records import records_of
+from coordinator.storage import delta_log, maintenance, snapshot_table
+from coordinator.storage.data_files import Part, parts_of
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.filesystem import Disk
+from coordinator.storage.maintenance import PACKED_BYTES_MAX, to_pack
+from coordinator.storage.record_log import CommitFailed, Fenced
+from tests.support.lives import FOO, life
+
+
+def claimed(store, **settings):
+    log = DeltaLog(store, LogConfig(**settings))
+    log.claim("me", "", 1)
+    return log
+
+
+def files(store, name="log"):
+    return {path.name for path in (store / name).glob("*.parquet")}
+
+
+def commits(store):
+    return sorted(path.name for path in (store / "log" / "_delta_log").glob("*.json"))
+
+
+def rows(store, **more):
+    """Return what the log says, row by row, whatever file it is in."""
+    return [(b.epoch, b.at_ms, r) for b in read(store, **more) for r in b.records]
+
+
+def test_packing_keeps_every_row_its_order_and_every_position(tmp_path):
+    log = claimed(tmp_path, pack_commits=5)
+    at_position = {}
+    for epoch in range(1, 31):
+        position = log.append(life(epoch), epoch + 1)
+        at_position[position] = rows(tmp_path)
+        if log.housekeeping_due():
+            log.housekeep()
+        assert rows(tmp_path) == at_position[position]
+    assert len(parts_of(table(tmp_path))) < 10
+    for position, then in at_position.items():
+        assert rows(tmp_path, until=position) == then
+    assert rows(tmp_path, after=12) == at_position[position][11:]
+    log.look()
+    log.append(life(31), 32)
+    assert [r for b in log.replay() for r in b.records][-11:] == life(31)
+
+
+def test_a_table_of_files_stays_short_and_rows_are_not_moved_again_and_again():
+    """A thousand packings of ten commits each, of random sizes."""
+    chance = random.Random(1)
+    parts, moved, written = [], 0, 0
+    for _ in range(1000):
+        for _ in range(10):
+            size = chance.choice([5_000, 20_000, 100_000])
+            parts.append(Part("", size, 1, len(parts), len(parts)))
+            written += size
+        small = to_pack(parts)
+        total = sum(part.bytes for part in small)
+        assert total <= PACKED_BYTES_MAX
+        assert parts[len(parts) - len(small) :] == small  # neighbours, so that order is kept
+        parts[len(parts) - len(small) :] = [Part("", total, 1, 0, 0)] if small else []
+        moved += total
+    assert len(parts) < 40 + written / PACKED_BYTES_MAX * 2
+    assert moved < 14 * written
+
+
+def test_replaced_files_stay_for_readers_that_began_before(tmp_path):
+    log = claimed(tmp_path, pack_commits=5)
+    slow = read(tmp_path)
+    for epoch in range(1, 7):
+        log.append(life(epoch), epoch + 1)
+    slow = read(tmp_path)
+    first = next(slow)
+    log.housekeep()
+    assert len(parts_of(table(tmp_path))) == 1
+    assert [first, *slow] == list(read(tmp_path))
+
+
+def test_replaced_files_and_leftovers_go_in_the_end(tmp_path):
+    claimed(tmp_path).append(life(1), 2)
+    (tmp_path / "log" / "part-left-by-a-crash.parquet").write_bytes(b"half")
+    log = claimed(tmp_path, pack_commits=3, files_kept_ms=0)
+    for epoch in range(2, 12):
+        log.append(life(epoch), epoch + 1)
+        if log.housekeeping_due():
+            log.housekeep()
+    log.housekeep()
+    assert files(tmp_path) == {part.path for part in parts_of(table(tmp_path))}
+    assert len(rows(tmp_path)) == 11 * 11
+
+
+def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
+    log = claimed(tmp_path, reopen_commits=4, pack_commits=10_000)
+    for epoch in range(1, 25):
+        log.append(life(epoch, members=1), epoch + 1)
+        if log.housekeeping_due():
+            log.housekeep()
+    assert len(commits(tmp_path)) == 26  # readers may still be at them
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
+    for epoch in range(25, 33):
+        log.append(life(epoch, members=1), epoch + 1)
+        if log.housekeeping_due():
+            log.housekeep()
+    assert len(commits(tmp_path)) < 5
+    assert len(rows(tmp_path)) == 32 * 5
+    log.look()
+    assert claimed(tmp_path).epoch == 2
+
+
+def test_appends_go_on_while_the_log_is_cared_for(tmp_path, monkeypatch):
+    """Five hundred commits; the last ones are about as fast as the first."""
+    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.5)
+    log = claimed(tmp_path, reopen_commits=20, pack_commits=50, files_kept_ms=500)
+    done, took = threading.Event(), []
+
+    def care():
+        while not done.wait(0.02):
+            if log.housekeeping_due():
+                log.housekeep()
+
+    thread = threading.Thread(target=care)  # what it raises fails the test
+    thread.start()
+    for epoch in range(1, 501):
+        began = time.perf_counter()
+        log.append(life(epoch, members=1), epoch + 1)
+        took.append(time.perf_counter() - began)
+    done.set()
+    thread.join()
+    assert [r for b in read(tmp_path) for r in b.records] == [
+        r for epoch in range(1, 501) for r in life(epoch, members=1)
+    ]
+    ratio = statistics.median(took[-50:]) / statistics.median(took[:50])
+    sys.stdout.write(f"the last 50 of 500 commits took {ratio:.2f} x the first 50\n")
+    assert ratio < 10  # without care it is 30 and more
+
+
+# Snapshots ----------------------------------------------------------------------------------------
+
+
+def replayed(batches):
+    state = State()
+    for batch in batches:
+        for record in batch.records:
+            replay(state, record)
+    return state
+
+
+@pytest.fixture
+def lived(tmp_path):
+    """Return the log of a group that changed twelve times."""
+    log = claimed(tmp_path)
+    log.append([TopicChanged(FOO.name, FOO.topic_id, 100, (("r1",), ("r2",)))], 2)
+    for epoch in range(1, 8):
+        log.append(life(epoch), epoch + 2)
+    log.append([CurrentMember("g", "m1", 8, 7)], 20)
+    log.append([MemberMetadata("g", "m2", "i2", subscribed_topic_regex="f.*")], 21)
+    return log
+
+
+def test_a_snapshot_and_the_rest_are_the_whole_from_any_position(tmp_path, lived):
+    whole = fingerprint(replayed(lived.replay()))
+    ends = [batch.position for batch in read(tmp_path)]
+    for position in ends[1:-1]:
+        state = replayed(read(tmp_path, until=position))
+        lived.snapshot(records_of(state), position, 99)
+        first = next(lived.replay())
+        assert (first.position, first.at_ms) == (position, 99)
+        assert fingerprint(replayed(lived.replay())) == whole
+    assert len(files(tmp_path, "snapshots")) == len(ends) - 2  # of which two are named
+    successor = claimed(tmp_path)
+    assert fingerprint(replayed(successor.replay())) == whole
+
+
+def test_a_damaged_snapshot_is_passed_over(tmp_path, lived, caplog):
+    whole = fingerprint(replayed(lived.replay()))
+    for position in (13, 24):
+        state = replayed(read(tmp_path, until=position))
+        lived.snapshot(records_of(state), position, 99)
+        (new,) = files(tmp_path, "snapshots") - {"left"}
+        (tmp_path / "snapshots" / new).rename(tmp_path / "left")
+        (tmp_path / "left").rename(tmp_path / "snapshots" / "left")
+        assert fingerprint(replayed(lived.replay())) == whole
+        assert f"snapshot {position} is passed over" in caplog.text
+    commit = max((tmp_path / "snapshots" / "_delta_log").glob("*.json"))
+    commit.write_text("{")
+    assert fingerprint(replayed(lived.replay())) == whole
+    assert "snapshots are passed over" in caplog.text
+
+
+def test_a_snapshot_ahead_of_the_log_is_passed_over(lived, caplog):
+    """As after the log alone was restored from a copy."""
+    whole = fingerprint(replayed(lived.replay()))
+    lived.snapshot(life(99), 1000, 99)
+    assert fingerprint(replayed(lived.replay())) == whole
+    assert "snapshot 1000 is ahead of the log" in caplog.text
+
+
+def test_a_fenced_coordinator_writes_no_snapshot(tmp_path, lived):
+    successor = claimed(tmp_path)
+    successor.snapshot(life(1), 24, 99)
+    before = files(tmp_path, "snapshots")
+    with pytest.raises(Fenced, match="coordinator epoch 1 ended"):
+        lived.snapshot(life(2), 35, 99)
+    assert files(tmp_path, "snapshots") == before
+    assert next(successor.replay()).position == 24
+
+
+def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
+    monkeypatch.setattr(delta_log, "SNAPSHOT_FILES_KEPT_MS", 0)
+    log = claimed(tmp_path, pack_commits=2, reopen_commits=2)
+    for position in (13, 24, 35, 46):
+        log.snapshot(life(1), position, 99)
+        log.housekeep()
+    assert len(files(tmp_path, "snapshots")) == 2
+    assert next(log.replay()).position == 46
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monkeypatch):
+    monkeypatch.setattr(snapshot_table, "PART_ROWS", 4)
+    disk, rows = lived._disk, []
+
+    def fail(path, table):
+        rows.append(path)
+        if len(rows) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return Disk.write_rows(disk, path, table)
+
+    monkeypatch.setattr(disk, "write_rows", fail)
+    with pytest.raises(CommitFailed, match="No space left"):
+        lived.snapshot(life(1), 13, 99)
+    assert len(rows) == 3
+    assert files(tmp_path, "snapshots") == set()
+    lived.snapshot(life(1), 13, 99)
+    assert [r for b in lived.replay() for r in b.records][:11] == life(1)
+
+
+def test_a_snapshot_of_nothing_new_is_not_written_again(tmp_path, lived):
+    for _ in range(2):
+        lived.snapshot(life(1), 13, 99)
+    assert len(files(tmp_path, "snapshots")) == 1

@@ -1,0 +1,189 @@
+"""The log keeps what it is given: every kind of record, in order, in memory and on Delta alike."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from coordinator.config import LogConfig
+from coordinator.core.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
+from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.record_decoder import Seen, batches, decode
+from coordinator.storage.record_encoder import SCHEMA, encode
+from coordinator.storage.record_log import (
+    Batch,
+    Fenced,
+    MemoryLog,
+    NewerLog,
+    NoLog,
+    Storage,
+    merged,
+)
+from coordinator.storage.table_io import read_delta
+from tests.support.lives import life, replayed
+from tests.support.log_records import RECORDS, anything
+
+
+@pytest.fixture(params=["memory", "delta"])
+def opened(request, tmp_path):
+    """Return a function that opens one more coordinator's log of the same store."""
+    if request.param == "delta":
+        return lambda: DeltaLog.open(tmp_path / "store")
+    storage = Storage()
+    return lambda: MemoryLog(storage)
+
+
+def test_of_two_claims_at_the_same_moment_in_memory_one_is_fenced():
+    storage = Storage()
+    faster = MemoryLog(storage)
+    moments = [lambda: faster.claim("faster", "", 1)]
+    slower = MemoryLog(storage, lambda when: moments.pop()() if when == "before" else None)
+    with pytest.raises(Fenced, match="at the same time, with epoch 1"):
+        slower.claim("slower", "", 1)
+    assert [batch.epoch for batch in storage.batches] == [1]
+
+
+def test_every_kind_has_a_strategy():
+    assert set(RECORDS) == set(KINDS.values())
+
+
+@given(anything)
+@settings(max_examples=200)
+def test_rows_say_all_that_records_say(records):
+    rows = encode(records, 5, 77, 3)
+    assert decode(rows, Seen()) == records
+    for field in rows.schema:
+        kept = SCHEMA.field(field.name).type
+        assert field.type == kept or (pa.types.is_dictionary(field.type) and kept == pa.string())
+
+
+def test_what_is_appended_is_replayed(opened):
+    log = opened()
+    assert (log.epoch, log.claim("me", "here:1", 10)) == (0, 1)
+    assert log.append(life(1), 11) == 12
+    assert log.append([], 12) == 12
+    assert log.append(life(2), 13) == 23
+    assert list(log.replay()) == [
+        Batch(1, 10, 1, []),
+        Batch(12, 11, 1, life(1)),
+        Batch(23, 13, 1, life(2)),
+    ]
+
+
+def test_a_successor_has_it_all_and_fences(opened):
+    one, two = opened(), opened()
+    one.claim("one", "", 1)
+    one.append(life(1), 2)
+    assert two.claim("two", "", 3) == 2
+    assert replayed(two) == life(1)
+    for asked in (one.look, lambda: one.append(life(2), 4), lambda: list(one.replay())):
+        for _ in range(2):  # it stays fenced, however often it tries
+            with pytest.raises(Fenced, match=r"coordinator epoch 1 ended.* with epoch 2"):
+                asked()
+    two.look()
+    two.append(life(3), 5)
+    assert replayed(two) == life(1) + life(3)
+
+
+def test_a_load_begins_with_the_newest_snapshot(opened):
+    log = opened()
+    log.claim("me", "", 1)
+    position = log.append(life(1), 2)
+    log.append(life(2), 3)
+    log.snapshot(life(7), position, 4)
+    assert replayed(log) == life(7) + life(2)
+    assert next(log.replay()) == Batch(position, 4, 1, life(7))
+
+
+def test_advances_side_by_side_are_one_row(opened):
+    log = opened()
+    log.claim("me", "", 1)
+    told = [
+        MembersAdvanced("g", 4, ("a",)),
+        MembersAdvanced("g", 4, ("b", "c")),
+        MembersAdvanced("g", 5, ("a",)),
+        GroupMetadata("g", 6, 0),
+        MembersAdvanced("g", 5, ("b",)),
+    ]
+    kept = [MembersAdvanced("g", 4, ("a", "b", "c")), *told[2:]]
+    assert log.append(told, 2) == 5
+    assert merged(told) == replayed(log) == kept
+
+
+def test_members_share_their_names_and_topics(tmp_path):
+    log = DeltaLog.open(tmp_path)
+    log.claim("me", "", 1)
+    log.append(life(1), 2)
+    log.append(life(2), 3)
+    metas = [r for r in replayed(log) if hasattr(r, "subscribed_topic_names")]
+    assert len(metas) == 6
+    assert len({id(r.subscribed_topic_names) for r in metas}) == 1
+    assert len({id(r.spans[0][0]) for r in replayed(log) if hasattr(r, "spans")}) == 1
+
+
+def test_a_reader_needs_no_claim(tmp_path):
+    with pytest.raises(NoLog, match=r"no table of a coordinator in .*/nowhere/log"):
+        table(tmp_path / "nowhere")
+    log = DeltaLog.open(tmp_path)
+    log.claim("me", "", 1)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    whole = list(read(tmp_path))
+    assert [batch.position for batch in whole] == [1, 12, 23, 34]
+    assert list(read(tmp_path, after=12)) == whole[2:]
+    assert list(read(tmp_path, after=12, until=23)) == whole[2:3]
+    (part,) = read(tmp_path, after=14, until=16)
+    assert part == Batch(16, 3, 1, life(2)[2:4])
+    assert list(read(tmp_path, after=34)) == []
+    log.look()  # reading took nothing from the writer
+
+
+def test_the_table_reads_well(tmp_path):
+    log = DeltaLog.open(tmp_path)
+    log.claim("me", "here:1", 1_700_000_000_123)
+    log.append(life(3, members=1), 1_700_000_000_456)
+    opened = table(tmp_path)
+    assert (opened.protocol().min_reader_version, opened.protocol().min_writer_version) == (1, 2)
+    rows = read_delta(opened).sort_by("position").to_pylist()
+    claim, group, member, target, current, done = rows
+    assert (claim["kind"], claim["owner"], claim["address"]) == ("claim", "me", "here:1")
+    assert claim["coordinator_epoch"] == 1
+    assert group["at"] == dt.datetime.fromtimestamp(1_700_000_000.456, dt.UTC)
+    assert group["metadata_hash"] == 2**63 + 3 - 2**64
+    assert (group["epoch"], group["reason"], group["member_id"]) == (3, "member joined", "m3")
+    assert member["subscribed_topic_names"] == '["bar","foo"]'
+    ranges = {"topic": "foo", "topic_id": "id-foo", "first_partition": 0, "partition_count": 3}
+    assert target["target"] == [ranges]
+    assert current["assigned"] == [ranges | {"assignment_epoch": 3}]
+    assert (current["state"], current["pending"]) == ("STABLE", [])
+    assert (done["assignor"], done["assignment_epoch"], done["target"]) == ("uniform", 3, None)
+
+
+def test_an_unknown_kind_is_refused_by_name(tmp_path):
+    rows = encode(life(1), 5, 1, 1)
+    kinds = rows["kind"].to_pylist()
+    kinds[2] = "share_group"
+    rows = rows.set_column(rows.column_names.index("kind"), "kind", pa.array(kinds))
+    with pytest.raises(NewerLog, match="position 7 of the log is a record of kind 'share_group'"):
+        list(batches(rows, Seen()))
+
+
+def test_readers_skip_files_by_group_and_kind(tmp_path):
+    """What the table says of a data file holds for every row of it; long ids are left out."""
+    log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
+    log.claim("me", "", 1)
+    log.append([GroupMetadata("b", 1, 0), GroupMetadata("ä", 1, 0), TopicChanged("t", "i", 1)], 2)
+    log.append([GroupMetadata("long" * 100, 1, 0)], 3)
+    said = pa.table(table(tmp_path).get_add_actions(flatten=True)).to_pylist()
+    found = sorted(
+        (one["min.position"], one["min.kind"], one["min.group_id"], one["max.group_id"])
+        for one in said
+    )
+    assert found == [
+        (1, "claim", None, None),
+        (2, "group_metadata", "b", "ä"),
+        (5, "group_metadata", None, None),
+    ]

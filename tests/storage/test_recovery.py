@@ -1,0 +1,230 @@
+"""Files of a log that are torn, damaged, missing or of another: set aside, or refused by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from coordinator.config import LogConfig
+from coordinator.storage.delta_log import read
+from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog
+from coordinator.storage.recovery import commit_file
+from tests.support.lives import claimed, life, replayed, rows_of
+
+
+def written(store, **more):
+    log = claimed(store, **more)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    return commit_file(log.store + "/log", 4)
+
+
+def cut(path, keep):
+    with open(path, "rb+") as file:
+        file.truncate(int(os.path.getsize(path) * keep))
+
+
+TEARS = {
+    "empty": lambda path: cut(path, 0),
+    "half": lambda path: cut(path, 0.5),
+    "zeros": lambda path: Path(path).write_bytes(b"\0" * 512),
+    "one line": lambda path: _keep_lines(path, 1),
+    "two lines": lambda path: _keep_lines(path, 2),
+}
+
+
+def _keep_lines(path, count):
+    with open(path) as file:
+        lines = file.readlines()[:count]
+    with open(path, "w") as file:
+        file.writelines(lines)
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_a_torn_newest_commit_is_set_aside(tmp_path, caplog, tear):
+    newest = written(tmp_path)
+    TEARS[tear](newest)
+    log = claimed(tmp_path)
+    assert f"{newest} was torn by a crash and is set aside as" in caplog.text
+    assert replayed(log) == life(1) + life(2)
+    log.append(life(4), 9)
+    assert replayed(log) == life(1) + life(2) + life(4)
+    assert [batch.position for batch in read(tmp_path)] == [1, 12, 23, 24, 35]
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_without_fsync_a_torn_newest_commit_is_refused(tmp_path, tear):
+    config = LogConfig(fsync=False)
+    newest = written(tmp_path, config=config)
+    TEARS[tear](newest)
+    with pytest.raises(
+        CorruptLog, match=f"{newest} is damaged: a coordinator with log.fsync on sets it aside"
+    ):
+        claimed(tmp_path, config=config)
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_an_older_torn_commit_is_refused_by_name(tmp_path, tear):
+    written(tmp_path)
+    older = commit_file(str(tmp_path / "log"), 3)
+    TEARS[tear](older)
+    with pytest.raises(CorruptLog, match=f"{older} is damaged: restore it"):
+        claimed(tmp_path)
+    if tear != "two lines":  # the rows are in the second one
+        with pytest.raises(CorruptLog, match=f"{older} is damaged"):
+            list(read(tmp_path))
+
+
+def test_a_missing_commit_is_refused_by_name(tmp_path):
+    written(tmp_path)
+    older = commit_file(str(tmp_path / "log"), 3)
+    os.unlink(older)
+    with pytest.raises(CorruptLog, match=f"{older} is missing"):
+        claimed(tmp_path)
+
+
+def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_path):
+    """Whoever reads does without it."""
+    written(tmp_path)
+    log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
+    log.housekeep()
+    newest = commit_file(log.store + "/log", log._table.version)
+    os.unlink(newest)
+    with pytest.raises(CorruptLog, match=f"{newest} is missing: restore it"):
+        claimed(tmp_path)
+    assert rows_of(tmp_path) == life(1) + life(2) + life(3)
+
+
+def test_care_names_the_commit_that_it_cannot_read(tmp_path):
+    """The coordinator goes on; its operator reads this again and again."""
+    written(tmp_path)
+    log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
+    older = commit_file(log.store + "/log", 3)
+    cut(older, 0.5)
+    with pytest.raises(LogError, match=f"was not cared for: {older} is damaged: restore it"):
+        log.housekeep()
+
+
+def newest_part(store):
+    parts = (store / "log").glob("*.parquet")
+    return max(parts, key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_a_damaged_data_file_is_refused_by_name(tmp_path):
+    written(tmp_path)
+    log = claimed(tmp_path)
+    log.append(life(4, members=400), 9)
+    part = newest_part(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[len(data) // 4] ^= 0x40
+    for damage in (bytes(data), bytes(data[: len(data) // 2]), b""):
+        part.write_bytes(damage)
+        with pytest.raises(CorruptLog, match=f"{part} cannot be read"):
+            replayed(log)
+    part.unlink()
+    with pytest.raises(CorruptLog, match=f"{part} cannot be read.*No such file"):
+        replayed(log)
+
+
+def blot(path):
+    """Overwrite something in the middle: the file's end, which says what is where, is whole."""
+    with open(path, "rb+") as file:
+        file.seek(os.path.getsize(path) // 3)
+        file.write(b"\xff" * 200)
+
+
+def test_a_damaged_name_of_a_column_is_refused_by_name(tmp_path):
+    """A file's end has no checksum: one bit of it, and a column would be missed without a word."""
+    written(tmp_path)
+    part = newest_part(tmp_path)
+    names = {"rebalance_timeout_ms": "rebalance_timeout_mr"}
+    pq.write_table(pq.read_table(part).rename_columns(names), part)
+    with pytest.raises(CorruptLog, match=f"{part} has a column 'rebalance_timeout_mr' that no"):
+        list(read(tmp_path))
+
+
+@pytest.mark.parametrize("harm", [lambda path: cut(path, 0.5), blot, os.unlink])
+def test_a_damaged_checkpoint_costs_nothing(tmp_path, caplog, harm):
+    config = LogConfig(reopen_commits=3)
+    written(tmp_path)
+    log = claimed(tmp_path, config=config)
+    log.housekeep()
+    (checkpoint,) = (tmp_path / "log" / "_delta_log").glob("*.checkpoint.parquet")
+    harm(checkpoint)
+    log = claimed(tmp_path)
+    hint = checkpoint.with_name("_last_checkpoint")
+    assert f"{hint if harm is os.unlink else checkpoint} was torn" in caplog.text
+    assert replayed(log) == life(1) + life(2) + life(3)
+
+
+def test_a_log_of_a_newer_version_is_refused(tmp_path):
+    written(tmp_path)
+    DeltaTable(tmp_path / "log").alter.set_table_properties(
+        {"muster.format": "2"}, raise_if_not_exists=False
+    )
+    for opened in (claimed, lambda store: list(read(store))):
+        with pytest.raises(
+            NewerLog, match=r"has format 2, this version of Muster knows .* up to 1"
+        ):
+            opened(tmp_path)
+
+
+def test_another_delta_table_is_not_taken_for_a_log(tmp_path):
+    write_deltalake(tmp_path / "log", pa.table({"a": [1]}))
+    with pytest.raises(CorruptLog, match="not of a coordinator: it has no property"):
+        claimed(tmp_path)
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "store").write_text("")
+    with pytest.raises(
+        CommitFailed, match=r"store .*/store cannot be opened: .*Not a directory|File exists"
+    ):
+        claimed(tmp_path / "store")
+
+
+def _snapshotted(store):
+    log = claimed(store)
+    for epoch in (1, 2, 3):
+        log.append(life(epoch), epoch + 1)
+    log.snapshot(life(3), log.position, 5)
+
+
+LOSSES = {
+    "the commits": lambda store: shutil.rmtree(store / "log" / "_delta_log"),
+    "every file of the commits": lambda store: [
+        file.unlink() for file in (store / "log" / "_delta_log").iterdir()
+    ],
+    "the log, the snapshots stay": lambda store: shutil.rmtree(store / "log"),
+    "the commits and the snapshots": lambda store: (
+        shutil.rmtree(store / "log" / "_delta_log"),
+        shutil.rmtree(store / "snapshots"),
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_store_without_its_commits_is_not_taken_for_a_new_one(tmp_path, loss):
+    _snapshotted(tmp_path)
+    LOSSES[loss](tmp_path)
+    before = sorted(file for file in tmp_path.rglob("*") if file.is_file())
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="_delta_log is gone or empty, but") as error:
+            claimed(tmp_path)
+    assert "restore it from a copy of the store" in str(error.value)
+    assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == before
+
+
+def test_snapshots_without_their_commits_are_made_anew(tmp_path):
+    """The log has everything."""
+    _snapshotted(tmp_path)
+    shutil.rmtree(tmp_path / "snapshots" / "_delta_log")
+    log = claimed(tmp_path)
+    assert replayed(log) == life(1) + life(2) + life(3)
+    log.snapshot(life(3), log.position, 5)

@@ -1,0 +1,65 @@
+"""Assign a million members and 100 million partitions on Spark; print what the driver needed.
+
+A program of its own, because a peak of memory belongs to a process: `test_spark_jobs_large.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, floor, format_string, lit, sequence, transform
+
+from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.session.session import spark_session
+from tests.support.spark_watch import watch
+
+OWNERS, TOPICS, CLASSES, EACH = 1_000_000, 100, 10, 100
+LEFT, JOINED = 10_000, 11_000
+OF_CLASS, PER_TOPIC = TOPICS // CLASSES, OWNERS * EACH // TOPICS
+
+
+def group(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Ten classes of ten topics; all owned 100 partitions in one range, then 1 % left or joined."""
+    name, class_ = format_string("m%07d", "id").alias("member_id"), col("id") % CLASSES
+    own = transform(
+        sequence(lit(0), lit(OF_CLASS - 1)),
+        lambda nth: format_string("t%02d", class_ * OF_CLASS + nth),
+    )
+    members = spark.range(LEFT, OWNERS + JOINED).select(name, own.alias("subscribed"))
+    topics = spark.range(TOPICS).select(
+        format_string("t%02d", "id").alias("topic"), lit(PER_TOPIC).alias("partitions")
+    )
+    at = floor(col("id") / CLASSES) * EACH  # on the line of the class's topics
+    previous = spark.range(OWNERS).select(
+        name,
+        format_string("t%02d", class_ * OF_CLASS + floor(at / PER_TOPIC)).alias("topic"),
+        (at % PER_TOPIC).alias("first_partition"),
+        lit(EACH).alias("partition_count"),
+    )
+    return members, topics, previous
+
+
+def peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def main() -> None:
+    spark = spark_session("million", "local[2]", {"spark.driver.memory": sys.argv[1]})
+    frames, before = group(spark), peak_mb()
+    with watch(spark) as seen:
+        assigned = assign_frames(spark, "sticky", *frames)
+        written = assigned.rows.selectExpr("sum(partition_count)").collect()[0][0]
+    needed = {
+        "written": written,
+        "rows_collected": max(seen.collected),
+        "python_mb": peak_mb() - before,
+        "whole_windows": seen.whole_windows(),
+    }
+    print(json.dumps(assigned.totals() | needed))  # noqa: T201 - its answer
+
+
+if __name__ == "__main__":
+    main()

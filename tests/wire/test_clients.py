@@ -1,0 +1,97 @@
+"""Refused clients leave a trace, however many of them there are (B5)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import pytest
+
+from coordinator.wire.clients import CLIENTS_MAX, Clients
+from coordinator.wire.codec import Api
+from coordinator.wire.session import Session
+from tests.support.wire_client import Client, request_frame, take_frame
+from tests.support.wire_side import side
+from tests.wire.test_server import count, served, until
+
+__all__ = ["side"]
+
+JOIN_GROUP = b"\x00\x0b\x00\x05" + bytes(4) + b"\xff\xff"
+
+
+def introduced(client, name="kgo", version="v1.22"):
+    words = {"client_software_name": name, "client_software_version": version}
+    client.socket.sendall(request_frame(Api.API_VERSIONS, 4, client_id="me\x1b[2J", **words))
+    take_frame(client.socket)
+
+
+def test_a_client_without_a_place_here_leaves_one_line_and_a_number(caplog):
+    with served() as (coordinator, address):
+        for attempt in range(3):
+            with Client(address) as client:
+                introduced(client)
+                client.socket.sendall(len(JOIN_GROUP).to_bytes(4) + JOIN_GROUP)
+                until(lambda n=attempt: count(coordinator, "wire_refused_total", client="kgo") > n)
+    (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert said == (
+        r"refuses the client kgo v1.22 ('me\x1b[2J') at 127.0.0.1: API 11 is not served here "
+        "(JOIN_GROUP); further ones are counted for a minute"
+    )
+
+
+def test_who_is_answered_with_a_refusal_leaves_a_trace_too():
+    with served() as (coordinator, address), Client(address) as client:
+        introduced(client, "producer")
+        client.ask(Api.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"])
+        data = [{"name": "clicks", "partition_data": [{"index": 0, "records": b"x"}]}]
+        client.ask(Api.PRODUCE, 9, acks=-1, transactional_id=None, timeout=0, topic_data=data)
+        assert count(coordinator, "wire_refused_total", client="producer") == 2
+        client.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
+        assert count(coordinator, "wire_refused_total", client="producer") == 2
+
+
+def test_bytes_of_a_stranger_are_refused_without_a_name():
+    with served() as (coordinator, address), Client(address) as client:
+        client.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        until(lambda: count(coordinator, "wire_refused_total", client="unknown") == 1)
+
+
+class Told:
+    """Clients on a clock of the test's own."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+        self.counts = Counter()
+        self.clients = Clients(lambda name: self.counts.update([name]), lambda: self.now_s)
+
+    def refused(self, name, why="why"):
+        self.clients.refused(Session(software=name, software_version="1"), why)
+
+
+def test_names_are_bounded_and_each_is_said_once_a_minute(caplog):
+    told = Told()
+    for number in range(1000):
+        told.refused(f"stranger-{number}")
+        told.refused("kgo")
+    assert len(told.counts) == len(caplog.records) == CLIENTS_MAX + 1
+    assert (told.counts["kgo"], told.counts["other"]) == (1000, 1000 - CLIENTS_MAX + 1)
+    told.now_s += 59
+    told.refused("kgo")
+    assert len(caplog.records) == CLIENTS_MAX + 1
+    told.now_s += 1
+    told.refused("kgo")
+    assert len(caplog.records) == CLIENTS_MAX + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("", "1"), ("x", ""), ("a b", "1"), ("-a", "1"), ("a", "1\n"), ("ä", "1"), ("a" * 101, "1")],
+)
+def test_a_name_that_kafka_would_not_take_is_an_invalid_request(side, name, version):
+    words = {"client_software_name": name, "client_software_version": version}
+    answer = side.ask(Api.API_VERSIONS, 4, **words)
+    assert (int(answer.error_code), answer.api_keys) == (42, ())
+    assert side.connection.session.software == ""
+    fine = side.ask(Api.API_VERSIONS, 4, client_software_name="a.b-c", client_software_version="1")
+    assert int(fine.error_code) == 0
+    assert side.connection.session.software == "a.b-c"

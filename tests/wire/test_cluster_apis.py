@@ -1,0 +1,159 @@
+"""What clients ask besides their group: about this node and its topics, and for records."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from coordinator.errors import ErrorCode
+from coordinator.wire.apis.group_apis import HANDLERS
+from coordinator.wire.codec import VERSIONS, Api
+from coordinator.wire.decoder import WireError
+from tests.support.wire_side import (
+    CLICKS,
+    NONE,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_ID,
+    UNSUPPORTED_VERSION,
+    Side,
+    side,
+)
+
+__all__ = ["side"]
+
+
+def test_every_api_is_served_and_told(side):
+    assert HANDLERS.keys() == VERSIONS.keys()
+    for version in range(5):
+        words = {"client_software_name": "test", "client_software_version": "1"}
+        answer = side.ask(Api.API_VERSIONS, version, **words)
+        told = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        sasl = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+        assert told == {api: span for api, span in VERSIONS.items() if api not in sasl}
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_this_node_and_topics_with_their_ids(side, version):
+    asked = [{"name": "clicks", "topic_id": None}, {"name": "nowhere", "topic_id": None}]
+    words = {
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
+    answer = side.ask(Api.METADATA, version, topics=asked, allow_auto_topic_creation=True, **words)
+    assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(7, "here", 9092)]
+    known, unknown = answer.topics
+    assert (known.name, int(known.error_code), len(known.partitions)) == ("clicks", NONE, 4)
+    assert all(p.leader_id == 7 and p.isr_nodes == (7,) for p in known.partitions)
+    assert (unknown.name, int(unknown.error_code)) == ("nowhere", UNKNOWN_TOPIC)
+    if version >= 10:
+        assert known.topic_id == CLICKS
+    every = side.ask(Api.METADATA, version, topics=None if version else [], **words)
+    assert [topic.name for topic in every.topics] == ["clicks", "orders"]
+
+
+@pytest.mark.parametrize("name", [None, ""], ids=["no name", "as the Java client asks"])
+def test_metadata_by_id(side, name):
+    asked = [{"name": name, "topic_id": CLICKS}, {"name": name, "topic_id": UUID(int=9)}]
+    answer = side.ask(Api.METADATA, 12, topics=asked, include_topic_authorized_operations=False)
+    found = [(topic.name, topic.topic_id, int(topic.error_code)) for topic in answer.topics]
+    assert found == [("clicks", CLICKS, NONE), (None, UUID(int=9), UNKNOWN_TOPIC_ID)]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_this_node_coordinates_every_group(side, version):
+    def find(**more):
+        words = {"key": "g", "coordinator_keys": ["g", "h"], **more}
+        answer = side.ask(Api.FIND_COORDINATOR, version, **words)
+        found = answer.coordinators if version >= 4 else [answer]
+        assert version < 4 or [one.key for one in found] == ["g", "h"]
+        return {(one.node_id, one.host, one.port, int(one.error_code)) for one in found}
+
+    assert find() == {(7, "here", 9092, NONE)}
+    if version:
+        assert find(key_type=1) == {(-1, "", -1, ErrorCode.INVALID_REQUEST)}
+    side.runner.fence("a test")
+    assert find() == {(-1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)}
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_cluster_is_this_node(side, version):
+    words = {"include_cluster_authorized_operations": False, "include_fenced_brokers": False}
+    answer = side.ask(Api.DESCRIBE_CLUSTER, version, **words)
+    assert [(b.broker_id, b.host, b.port) for b in answer.brokers] == [(7, "here", 9092)]
+    assert (answer.cluster_id, answer.controller_id) == ("muster", 7)
+    if version:
+        answer = side.ask(Api.DESCRIBE_CLUSTER, version, endpoint_type=2, **words)
+        assert (int(answer.error_code), answer.brokers) == (115, ())
+
+
+def offsets(side, version, timestamp):
+    partitions = [{"partition_index": p, "timestamp": timestamp} for p in (3, 4)]
+    topics = [{"name": "clicks", "partitions": partitions}]
+    words = {"replica_id": -1, "isolation_level": 0, "timeout": 0}
+    (answer,) = side.ask(Api.LIST_OFFSETS, version, topics=topics, **words).topics
+    known, unknown = answer.partitions
+    assert (unknown.partition_index, unknown.offset, int(unknown.error_code)) == (
+        4, -1, UNKNOWN_TOPIC,
+    )  # fmt: skip
+    assert known.timestamp in {None, -1}  # kio reads -1 as either
+    return known.offset, int(known.error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_partition_begins_and_ends_at_offset_0(side, version):
+    for place in (-1, -2):
+        assert offsets(side, version, place) == (0, NONE)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_no_record_has_a_time(side, version):
+    """B3: an offset beside timestamp -1 makes the Java client throw."""
+    for timestamp in (0, 1_700_000_000_000):
+        assert offsets(side, version, timestamp) == (-1, NONE)
+
+
+@pytest.mark.parametrize(
+    ("place", "since", "offset"),
+    [(-3, 7, -1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (-7, 12, -1), (-(2**63), 12, -1)],
+)
+def test_places_of_later_versions(side, place, since, offset):
+    for version in range(1, 12):
+        wanted = (offset, NONE) if version >= since else (-1, UNSUPPORTED_VERSION)
+        assert offsets(side, version, place) == wanted
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_fetch_waits_and_brings_nothing_and_no_offset_is_out_of_range(side, version):
+    one = {"partition": 2, "fetch_offset": 500, "partition_max_bytes": 1}
+    topic = {"topic": "clicks", "topic_id": CLICKS, "partitions": [one]}
+    words = {"max_wait": 400, "min_bytes": 1, "forgotten_topics_data": ()}
+    answer = side.ask(Api.FETCH, version, topics=[topic], **words)
+    (partition,) = answer.responses[0].partitions
+    assert (int(partition.error_code), partition.high_watermark, partition.records) == (0, 500, b"")
+    assert side.waited_ms == 400
+
+
+@pytest.mark.parametrize(("api", "words"), [
+    (Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"}), (Api.SASL_AUTHENTICATE, {"auth_bytes": b""}),
+])  # fmt: skip
+def test_a_login_that_nobody_asked_for(side, api, words):
+    assert int(side.ask(api, 1, **words).error_code) == 34
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_records_are_refused(version):
+    """Produce is served at all because librdkafka keeps a core busy with a node without it."""
+    side = Side(clicks=1)
+    data = [{"name": "clicks", "partition_data": [{"index": 0, "records": b"x"}]}]
+    fields = {"transactional_id": None, "timeout": 0, "topic_data": data}
+    answer = side.ask(Api.PRODUCE, version, acks=-1, **fields)
+    ((topic,),) = (answer.responses,)
+    (partition,) = topic.partition_responses
+    assert (topic.name, partition.index, partition.error_code.name) == (
+        "clicks",
+        0,
+        "policy_violation",
+    )
+    with pytest.raises(WireError, match="keeps no records"):
+        side.ask(Api.PRODUCE, version, acks=0, **fields)

@@ -1,0 +1,215 @@
+"""`muster serve` and `muster user` as commands: what they refuse, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from coordinator import Coordinator, progress
+from coordinator.cli import serve
+from coordinator.config import Config, ServerConfig
+from coordinator.wire.codec import Api
+from coordinator.wire.sasl import Users
+from tests.cli.test_progress import terminal
+from tests.storage.test_store_modes import umask, wrong
+from tests.support.wire_client import Client
+
+__all__ = ["terminal"]
+PATIENCE_S = 60
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+long = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+
+
+@contextlib.contextmanager
+def served(folder, *words):
+    """Start `muster serve` on a free port; gives the process and its address."""
+    command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0"]
+    with (
+        (folder / "errors").open("wb") as errors,
+        subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        try:
+            line = process.stdout.readline().decode()
+            assert line.startswith("muster serves groups at "), (folder / "errors").read_text()
+            yield process, line.split()[4]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--takeover never", "--takeover is 'never': give one of wait, refuse, force"),
+        ("--topic clicks", "--topic is 'clicks': give name=partitions, as in clicks=12"),
+        ("--topic =3", "--topic is '=3': give name=partitions"),
+        ("--topic a=1 --topics x.json", "--topics x.json and --topic a=1: give one of the two"),
+        ("--topics nowhere.json", "the topics in nowhere.json cannot be read"),
+        ("--listen nowhere", "server.listen is 'nowhere': give host:port"),
+        ("--listen 0.0.0.0:9092", "or say --insecure"),
+        ("--listen 0.0.0.0:9092 --insecure", "say with --advertised"),
+        ("--config nowhere.toml", "nowhere.toml cannot be read"),
+        ("--config odd.toml", "log.folder_mode is '0777': give \"0700\" (its owner alone)"),
+        ("--store file", "--store file cannot be made: File exists: give a folder"),
+        ("--store file/below", "--store file/below cannot be made: Not a directory"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(muster_here, tmp_path, words, message):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "odd.toml").write_text('log.folder_mode = "0777"')
+    done = muster_here("serve", *words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = done.stderr.decode().splitlines()[-1]
+    assert said.startswith("muster: ")
+    assert message in said
+
+
+@pytest.mark.parametrize("option", ["--listen", "--http"])
+def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(
+    muster_here, tmp_path, monkeypatch, option
+):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its own
+    other = [] if option == "--listen" else ["--listen", "127.0.0.1:0"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = muster_here("serve", "--store", "store", option, address, *other, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"cannot listen on {address}: Address already in use: end what" in done.stderr.decode()
+    assert not (tmp_path / "store" / "_lease.json").exists()
+
+
+def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
+    store = ("--store", str(tmp_path / "store"), "--topic", "clicks=4")
+    second = tmp_path / "second"
+    second.mkdir()
+    with served(tmp_path, *store) as (first, address):
+        with Client(address) as client:
+            assert client.join("g", "m1", "clicks").member_epoch == 2
+        threading.Timer(2, first.terminate).start()
+        with served(second, *store) as (successor, where):
+            assert first.wait(PATIENCE_S) == 0
+            with Client(where) as client:
+                assert client.beat("g", "m1", 2).member_epoch == 2
+            successor.send_signal(signal.SIGINT)
+            assert successor.wait(PATIENCE_S) == 0
+    assert not (tmp_path / "store" / "_lease.json").exists()  # nobody has to wait for its end
+    assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
+
+
+def test_a_hang_up_reads_the_access_lists_again(tmp_path):
+    acls, config = tmp_path / "acls.toml", tmp_path / "muster.toml"
+    acls.write_text("super_users = ['User:ANONYMOUS']")
+    config.write_text(f"[server]\nacls = '{acls}'\nreread_ms = 0\n")
+    with served(tmp_path, "--config", str(config)) as (process, address), Client(address) as client:
+        assert int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69
+        acls.write_text("super_users = []")
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + PATIENCE_S
+        while int(client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"]).results[0].error_code) == 69:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+
+
+@long
+def test_who_was_taken_over_says_so_and_ends(tmp_path):
+    settings = tmp_path / "muster.toml"
+    settings.write_text("[lease]\nrenew_ms = 200")
+    store = ("--store", str(tmp_path / "store"), "--config", str(settings))
+    second = tmp_path / "second"
+    second.mkdir()
+    with (
+        umask(0o022),
+        served(tmp_path, *store) as (zombie, _),
+        served(second, *store, "--takeover", "force"),
+    ):
+        assert zombie.wait(PATIENCE_S) == 1
+        assert wrong(tmp_path / "store", 0o700) == {}
+    assert "start again to stand by for it" in (tmp_path / "errors").read_text()
+
+
+def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
+    config = Config(server=ServerConfig(listen="127.0.0.1:0"))
+    said, store = [], str(tmp_path / "store")
+
+    def served(line):
+        said.append((line, progress._display))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(serve.typer, "echo", served)
+    switch, handlers = sys.getswitchinterval(), {n: signal.getsignal(n) for n in SIGNALS}
+    holder = Coordinator.open(store)
+    with terminal() as seen, ThreadPoolExecutor(1) as pool:
+
+        def watch():
+            try:
+                seen("opening the store")
+                seen("waiting until no other coordinator has the store")
+            finally:
+                holder.close()
+
+        watched = pool.submit(watch)
+        try:
+            serve._serve(config, store, None, "wait")
+        finally:
+            sys.setswitchinterval(switch)
+            gc.unfreeze()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        watched.result()
+    ((line, display),) = said
+    assert (line.startswith("muster serves groups at"), display) == (True, None)
+
+
+@long
+def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
+    store = ("--store", str(tmp_path / "store"))
+    with served(tmp_path, *store):
+        command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0", *store]
+        with (tmp_path / "log").open("wb") as log:
+            waiting = subprocess.Popen([*command, "--http", "127.0.0.1:0"], stdout=log, stderr=log)
+        time.sleep(3)
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(PATIENCE_S) in {0, -signal.SIGTERM}  # the latter while it starts
+        assert (tmp_path / "log").read_bytes() == b""
+
+
+def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
+    done = muster_here("user", 'an "odd" näme', stdin="secret\n")
+    assert done.returncode == 0, done.stderr
+    assert b"secret" not in done.stdout
+    file = tmp_path / "users.toml"
+    file.write_text("[users]\n" + done.stdout.decode())
+    users = Users.read(str(file))
+    assert users.is_right('an "odd" näme', "secret")
+    assert not users.is_right('an "odd" näme', "Secret")
+    one = muster_here("user", "ann", "--mechanism", "SCRAM-SHA-512", stdin="secret")
+    (verifier,) = tomllib.loads(one.stdout.decode())["ann"]
+    assert verifier.startswith("SCRAM-SHA-512$")
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "message"),
+    [
+        (["ann"], "", "the password is empty: give one"),
+        (["ann", "--mechanism", "PLAIN"], "x", "--mechanism is 'PLAIN': give SCRAM-SHA-256 or"),
+        (("ann", "--iterations", "100"), "secret\n", "is 100: give 4096 to 1000000"),
+    ],
+)
+def test_no_user_is_made_of_nothing(muster_here, words, stdin, message):
+    done = muster_here("user", *words, stdin=stdin)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert message in done.stderr.decode()

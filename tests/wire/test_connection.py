@@ -1,0 +1,144 @@
+"""One client's conversation: whole requests from pieces, answers in order, everything bounded."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.wire.codec import Api, encode
+from coordinator.wire.connection import Connection
+from coordinator.wire.decoder import WireError
+from tests.support.wire_client import read_response, request_frame
+
+MOST, IN_FLIGHT = 1_000, 4
+
+
+def connection(**more):
+    return Connection("/h", MOST, IN_FLIGHT, **more)
+
+
+def listing(number):
+    return request_frame(Api.LIST_GROUPS, 4, number, states_filter=["x" * number])
+
+
+def beat(number, epoch=5, version=1, client_id="test"):
+    return request_frame(
+        Api.CONSUMER_GROUP_HEARTBEAT, version, number, client_id, group_id="g", member_id="m",
+        member_epoch=epoch, topic_partitions=None,
+    )  # fmt: skip
+
+
+def answer(asked):
+    if asked.request.api is Api.LIST_GROUPS:
+        asked.frame = encode(asked.request, {"error_code": 0, "groups": ()})
+    else:
+        words = {"error_code": 0, "member_epoch": 1, "heartbeat_interval": 1}
+        asked.frame = encode(asked.request, words)
+
+
+def sent(side):
+    """Return the correlation ids of what may be sent, in order."""
+    data, found = side.answers(), []
+    while data:
+        (length,) = struct.unpack_from(">i", data)
+        found.append(struct.unpack_from(">i", data, 4)[0])
+        data = data[4 + length :]
+    return found
+
+
+@given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3), st.randoms())
+def test_pieces_of_any_size_and_answers_in_any_order(numbers, answer_first, rng):
+    """What is sent is what is received, and every answer leaves in the order of the requests."""
+    side = connection()
+    stream = b"".join(listing(n) if n % 3 else beat(n) for n in numbers)
+    received, came, waiting = [], [], []
+    while len(came) < len(numbers):
+        size = rng.randrange(1, 80)
+        piece, stream = stream[:size], stream[size:]
+        side.receive(piece)
+        while (asked := side.next_request()) is not None:
+            received.append(asked.request.correlation_id)
+            waiting.append(asked)
+        if waiting and (side.full or not stream or rng.randrange(3) < answer_first):
+            answer(waiting.pop(rng.randrange(len(waiting))))
+        came += sent(side)
+        assert len(received) - len(came) <= IN_FLIGHT
+    assert received == came == numbers
+    assert side.held == 0
+
+
+def test_no_more_requests_are_taken_than_may_wait():
+    side = connection()
+    side.receive(b"".join(map(listing, range(1, 8))))
+    asked = [side.next_request() for _ in range(IN_FLIGHT)]
+    assert side.next_request() is None
+    assert side.full
+    assert side.held > 0
+    answer(asked[1])
+    assert sent(side) == []
+    assert side.next_request() is None
+    answer(asked[0])
+    assert sent(side) == [1, 2]
+    assert side.next_request().request.correlation_id == 5
+
+
+@pytest.mark.parametrize("length", [MOST + 1, 2**31 - 1, -1, -(2**31)])
+def test_a_request_too_large_is_refused_before_it_comes(length):
+    side = connection()
+    side.receive(struct.pack(">i", length))
+    with pytest.raises(WireError, match="at most 1000 are taken"):
+        side.next_request()
+
+
+def test_a_request_as_large_as_allowed_is_taken():
+    side = connection()
+    frame = request_frame(Api.LIST_GROUPS, 4, 1, states_filter=["x" * (MOST - 19)])
+    assert len(frame) - 4 == MOST
+    side.receive(frame[:-1])
+    assert side.next_request() is None
+    assert side.held == MOST + 3
+    side.receive(frame[-1:])
+    assert side.next_request().request.body.states_filter == ("x" * (MOST - 19),)
+
+
+def test_what_came_before_garbage_is_still_answered():
+    side = connection()
+    side.receive(listing(1) + struct.pack(">ihhi", 8, 99, 0, 2))
+    first = side.next_request()
+    with pytest.raises(WireError, match="API 99 is not served"):
+        side.next_request()
+    answer(first)
+    assert sent(side) == [1]
+
+
+def test_equal_heartbeats_are_read_once_and_others_are_not_taken_for_them():
+    side = connection()
+    frames = [
+        beat(1), beat(2), beat(3, epoch=6), beat(4, version=0), beat(5), beat(6, client_id="tesu"),
+        listing(7), beat(8, client_id="tesu"),
+    ]  # fmt: skip
+    found = []
+    for frame in frames:
+        side.receive(frame)
+        asked = side.next_request()
+        answer(asked)
+        side.answers()
+        found.append(asked.request)
+    assert found[1].body is found[0].body
+    assert found[7].body is found[5].body
+    epochs = [r.body.member_epoch for r in found if r.api is Api.CONSUMER_GROUP_HEARTBEAT]
+    assert epochs == [5, 5, 6, 5, 5, 5, 5]
+    assert [r.version for r in found] == [1, 1, 1, 0, 1, 1, 4, 1]
+    assert [r.client_id for r in found][4:6] == ["test", "tesu"]
+    assert [r.correlation_id for r in found] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_answers_are_kio_s():
+    side = connection()
+    side.receive(listing(1))
+    asked = side.next_request()
+    asked.frame = encode(asked.request, {"error_code": 16, "groups": ()})
+    assert int(read_response(side.answers(), Api.LIST_GROUPS, 4)[1].error_code) == 16

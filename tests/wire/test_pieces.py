@@ -1,0 +1,124 @@
+"""Requests about very many things are answered in pieces exactly as they are whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.events import OffsetCommit
+from coordinator.status import Status
+from coordinator.wire.acls import parse_acls
+from coordinator.wire.apis.group_apis import frame_of
+from coordinator.wire.authorization import call_of
+from coordinator.wire.codec import Api, decode, read_body
+from coordinator.wire.pieces import LISTED_PIECE, LISTS, PIECE, pieces_of
+from tests.support.wire_client import request_frame
+from tests.support.wire_side import Side
+
+COUNT = 2 * PIECE + 50
+SOME = """
+[[acls]]
+principal = "User:ANONYMOUS"
+operations = ["DESCRIBE"]
+resource_type = "GROUP"
+resource_name = "group-1"
+pattern_type = "PREFIXED"
+"""
+NAMES = [f"group-{number}" for number in range(COUNT)]
+ALTERED = [
+    {"resource_type": 32 if number % 3 else 2, "resource_name": name, "configs": []}
+    for number, name in enumerate(NAMES)
+]
+REQUESTS = {
+    Api.OFFSET_FETCH: (9, {
+        "groups": [
+            {"group_id": name, "topics": None, "member_id": None, "member_epoch": -1}
+            for name in NAMES
+        ],
+    }),
+    Api.FIND_COORDINATOR: (4, {"coordinator_keys": NAMES}),
+    Api.DESCRIBE_GROUPS: (5, {"groups": NAMES, "include_authorized_operations": False}),
+    Api.DESCRIBE_CONFIGS: (4, {
+        "resources": [
+            {"resource_type": 32 if n % 3 else 2, "resource_name": name, "configuration_keys": None}
+            for n, name in enumerate(NAMES)
+        ],
+    }),
+    Api.ALTER_CONFIGS: (2, {"resources": ALTERED, "validate_only": True}),
+    Api.DELETE_GROUPS: (2, {"groups_names": NAMES}),
+    Api.INCREMENTAL_ALTER_CONFIGS: (1, {"resources": ALTERED, "validate_only": True}),
+    Api.CONSUMER_GROUP_DESCRIBE: (1, {
+        "group_ids": [*NAMES, "g"], "include_authorized_operations": False,
+    }),
+}  # fmt: skip
+
+
+def test_every_such_request_is_known():
+    assert REQUESTS.keys() == LISTS.keys()
+
+
+@pytest.mark.parametrize("api", REQUESTS)
+def test_pieces_are_answered_as_the_whole(api):
+    version, fields = REQUESTS[api]
+    side = Side(clicks=4)
+    side.join("m1", "clicks")
+
+    def request():
+        found = decode(request_frame(api, version, 7, **fields)[4:])
+        if found.unread:
+            read_body(found)
+        return found
+
+    whole = request()
+    call = call_of(whole, side.cluster)
+    expected = frame_of(whole, call, side.runner.run(call.events))
+    pieces = pieces_of(request())
+    count = 0
+    while (part := pieces.next()) is not None:
+        call = call_of(part, side.cluster)
+        assert len(call.events) <= PIECE
+        pieces.add(call, side.runner.run(call.events))
+        count += 1
+    assert count == 3
+    assert pieces.frame() == expected
+
+
+def test_a_request_about_few_things_is_not_cut():
+    few = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=NAMES[:PIECE])[4:])
+    assert pieces_of(few) is None
+    every = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=[])[4:])
+    assert pieces_of(every) is None
+
+
+@pytest.mark.parametrize("groups", [0, 1, LISTED_PIECE, 2 * LISTED_PIECE + 7])
+@pytest.mark.parametrize("who", ["anybody", "somebody"])
+def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
+    side = Side(clicks=4)
+    names = [f"group-{number}" for number in range(groups)]
+    side.runner.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
+    side.join("m1", "clicks")
+    if who == "somebody":
+        side.acls = parse_acls(SOME, "acls.toml")
+    asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
+    call = call_of(asked, side.cluster)
+    whole = frame_of(asked, call, side.runner.run(call.events))
+    pieces = pieces_of(asked)
+    pieces.begin(side.runner.run(pieces.before))
+    while (part := pieces.next()) is not None:
+        assert len(part.group_ids) <= LISTED_PIECE
+        call = call_of(part, side.cluster)
+        pieces.add(call, side.runner.run(call.events))
+    assert pieces.frame() == whole
+
+
+def test_a_list_of_groups_is_refused_as_a_whole():
+    side = Side(clicks=4)
+    side.runner.status = Status.FENCED
+    asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
+    call = call_of(asked, side.cluster)
+    whole = frame_of(asked, call, side.runner.run(call.events))
+    pieces = pieces_of(asked)
+    pieces.begin(side.runner.run(pieces.before))
+    call = call_of(pieces.next(), side.cluster)
+    pieces.add(call, side.runner.run(call.events))
+    assert pieces.next() is None
+    assert pieces.frame() == whole
