@@ -1,0 +1,68 @@
+"""Check the subjects of commits: imperative, at most 72 characters, one line alone.
+
+    python tools/commits.py [RANGE]
+
+Part of `make check`. Commits up to `BASE` were written before this rule. In a clone without its
+history, and outside of one, what is not there is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = "021432c3"
+SUBJECT_MAX = 72
+WORD = re.compile(r"[A-Z][a-z]+(-[a-z]+)?")
+NOT_IMPERATIVE = re.compile(r"(ed|ing|[^s]s)$")
+"""Ends of words in another form: added, adding, adds; and of plurals."""
+VERBS = {"Embed", "Exceed", "Feed", "Need", "Proceed", "Seed", "Shed", "Speed", "Bring", "String"}
+"""Imperatives that end alike."""
+OTHERS = {"A", "An", "The", "One", "Two", "More", "What", "When", "Only", "No", "Not", "Now"}
+
+
+def fault(subject: str, second: str = "") -> str | None:
+    """Return what is wrong with the first two lines of a message; None when nothing is.
+
+    >>> fault("Group current-member runs by group")
+    >>> fault("Grouped runs")
+    "begins with 'Grouped': say what it does, in the imperative"
+    """
+    first = subject.partition(" ")[0]
+    if len(subject) > SUBJECT_MAX:
+        return f"has {len(subject)} characters: {SUBJECT_MAX} at most"
+    ends = NOT_IMPERATIVE.search(first) and first not in VERBS
+    if first in OTHERS or ends or not WORD.fullmatch(first):
+        return f"begins with {first!r}: say what it does, in the imperative"
+    if subject.endswith("."):
+        return "ends with a full stop"
+    if second:
+        return "is not followed by an empty line"
+    return None
+
+
+def messages(commits: str) -> list[tuple[str, list[str]]]:
+    """Return (hash, lines of the message) of commits that are no merges."""
+    command = ["git", "log", "--no-merges", "--format=%h%n%B%x00", commits, "--"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [message.strip("\n").split("\n") for message in done.stdout.split("\0")]
+    return [(lines[0], lines[1:]) for lines in found if len(lines) > 1]
+
+
+def main() -> None:
+    """Print the faults of commits; exit 1 if there are any."""
+    commits = sys.argv[1] if len(sys.argv) > 1 else f"{BASE}..HEAD"
+    faults = [
+        f"{commit} {lines[0]!r} {wrong}"
+        for commit, lines in messages(commits)
+        if (wrong := fault(lines[0], "".join(lines[1:2])))
+    ]
+    print(*faults, sep="\n", end="\n" if faults else "")
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()
