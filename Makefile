@@ -21,11 +21,12 @@ demo: $(READY)   ## run the main job on real input
 test: check      ## lint, types, layers, and all tests, on two cores
 	@$(BIN)/pytest -n 2 --dist worksteal --durations 12
 
-check: $(READY)  ## lint, types and layers only
+check: $(READY)  ## lint, types, layers and commit subjects only
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/commits.py
 
 test-fast: $(READY)  ## tests that need no Spark
 	@$(BIN)/pytest -m "not spark"

@@ -1,8 +1,8 @@
 """From plan to ranges: who keeps what, what goes to the pool, who gets it (algorithm.md, 5–8).
 
-Prefix sums and sorted merges over arrays; the DataFrame twin is `spark_jobs/assignors/expand.py`, which must
-give the same rows. Every choice is made by a total order: members in member order, topic classes by
-first topic, partitions by number.
+Prefix sums and sorted merges over arrays; the DataFrame twin, which must give the same rows, is
+`spark_jobs/assignors/materialize.py`. Every choice is made by a total order: members in member
+order, topic classes by first topic, partitions by number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""quality: is an assignment valid, how fair is it, what moved, and why.
+"""Is an assignment valid, how fair is it, what moved, and why.
 
 Works on any group and any ranges, whoever made them; nothing here decides anything.
 """

@@ -1,4 +1,4 @@
-"""range: each topic cut into runs of neighbouring partitions, as Kafka 4.4.0's server side does.
+"""Each topic cut into runs of neighbouring partitions, as Kafka 4.4.0's server side does.
 
 Not sticky. Members with the same subscription get the same partition numbers of topics of equal
 size, so that such topics can be joined partition by partition.

@@ -1,4 +1,4 @@
-"""sticky: the fewest moves within a declared imbalance, as fair as that allows."""
+"""The fewest moves within a declared imbalance, as fair as that allows."""
 
 from __future__ import annotations
 

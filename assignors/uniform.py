@@ -1,4 +1,4 @@
-"""uniform: the fairest loads, and among the fairest assignments the fewest moves, exactly."""
+"""The fairest loads, and among the fairest assignments the fewest moves, exactly."""
 
 from __future__ import annotations
 

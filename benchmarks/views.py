@@ -75,7 +75,10 @@ def run(bench: Bench) -> Section:
 
 def _asked(store: Path, bench: Bench) -> dict[str, list[float]]:
     """Return the seconds of each question in SQL."""
-    from spark_jobs.session.session import scratch_warehouse, spark_session
+    from spark_jobs.session.session import (  # noqa: PLC0415 - only this needs Java
+        scratch_warehouse,
+        spark_session,
+    )
     from spark_jobs.sql.views import register  # noqa: PLC0415 - the same
 
     conf = {"spark.driver.memory": "2g", **scratch_warehouse()}

@@ -10,18 +10,24 @@ Importing it starts nothing and needs no JVM.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "DictCatalog", "FileCatalog"]
+
+_ROOMS = {
+    "Coordinator": "coordinator.runtime.coordinator",
+    "DictCatalog": "coordinator.runtime.topic_catalog",
+    "FileCatalog": "coordinator.runtime.topic_catalog",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import `Coordinator` when it is asked for: `muster --help` needs none of it."""
-    if name == "Coordinator":
-        from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
-
-        return Coordinator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name when it is asked for: `muster --help` needs none of them."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ROOMS[name]), name)

@@ -1,4 +1,4 @@
-"""clock: the times of the machine, for those who may know them.
+"""The times of the machine, for those who may know them.
 
 Somebody may set the wall clock at any moment, so it says only when something happened. How long
 something took, or may take, the steady clock says.

@@ -1,4 +1,4 @@
-"""config: what can be set, with its defaults. Pure: the text comes from the caller.
+"""What can be set, with its defaults. Pure: the text comes from the caller.
 
 `conf/muster.toml` is these defaults with comments; a test keeps the two alike.
 """

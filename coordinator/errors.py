@@ -1,4 +1,4 @@
-"""errors: the codes that the coordinator answers with, and how it refuses a request."""
+"""The codes that the coordinator answers with, and how it refuses a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""status: what a coordinator is doing with its store, and what it tells those it cannot answer."""
+"""What a coordinator is doing with its store, and what it tells those it cannot answer."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def statements() -> dict:
 
 
 def tests_by_id() -> dict[str, list[str]]:
-    """Return the tests, as file::function, by the statements that their markers name."""
+    """Return the tests, as room/file::function, by the statements that their markers name."""
     found: dict[str, list[str]] = {}
-    for file in sorted(TESTS.glob("test_*.py")):
+    for file in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 for name in (name for mark in node.decorator_list for name in named_by(mark)):
-                    found.setdefault(name, []).append(f"{file.name}::{node.name}")
+                    found.setdefault(name, []).append(f"{file.relative_to(TESTS)}::{node.name}")
     return found
 
 

@@ -1,23 +1,37 @@
 """Assignors as DataFrame operations, and the jobs around them.
 
+>>> import spark_jobs
+>>> coordinator = spark_jobs.embed(spark, "store")  # doctest: +SKIP
+>>> spark_jobs.views.register(spark, "store")  # doctest: +SKIP
+
 The outermost room: it may import everything and is imported by nobody; the coordinator finds it by
 entry points. Importing this package starts no JVM.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spark_jobs.assignors import range, sticky, uniform  # noqa: A004 - the assignor's name
     from spark_jobs.jobs.embedding import embed
+    from spark_jobs.sql import views
 
-__all__ = ["embed"]
+__all__ = ["embed", "range", "sticky", "uniform", "views"]
+
+_ROOMS = {
+    "embed": "spark_jobs.jobs.embedding",
+    "range": "spark_jobs.assignors",
+    "sticky": "spark_jobs.assignors",
+    "uniform": "spark_jobs.assignors",
+    "views": "spark_jobs.sql",
+}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module has
-    """Import `embed` when it is asked for: set-up takes this package without its dependencies."""
-    if name != "embed":
-        raise AttributeError(f"module 'spark_jobs' has no attribute {name!r}")
-    from spark_jobs.jobs.embedding import embed  # noqa: PLC0415 - see above
-
-    return embed
+def __getattr__(name: str) -> object:
+    """Import a public name when it is asked for: set-up takes this package without dependencies."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = import_module(_ROOMS[name])
+    return room.embed if name == "embed" else import_module(f"{room.__name__}.{name}")

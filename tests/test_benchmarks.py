@@ -10,13 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from assignors import GroupSpec, get_assignor, quality
-from coordinator.history import frame
-from tests.conftest import ROOT
-
-sys.path.append(str(ROOT))  # benchmarks are not installed
 from benchmarks import __main__ as command
 from benchmarks import costs, groups, report, views, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
+from coordinator.history import frame
+from tests.conftest import ROOT
 
 SORT = Sort(default_ms=4 * REFERENCE_SORT_MS, plain_ms=2 * REFERENCE_SORT_MS)
 SHAPES = {

@@ -93,8 +93,8 @@ def lint_imports(folder):
 
 def test_a_planted_import_breaks_the_contracts(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package)
+    for package in (*PACKAGES, "tests"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("golden"))
     done = lint_imports(tmp_path)
     assert done.returncode == 0, done.stdout
     for file, line in (
@@ -109,17 +109,27 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     for broken in (
         "assignors.range -> random",
         "assignors.network_flow -> assignors.plan",
-        "coordinator.storage.table_io -> spark_jobs.job",
+        "coordinator.storage.table_io -> spark_jobs.jobs.assignment_job",
     ):
         assert broken in done.stdout
+
+
+def test_a_module_in_no_layer_breaks_the_contracts(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in (*PACKAGES, "tests"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("golden"))
+    (tmp_path / "coordinator/core/nowhere.py").write_text('"""In no layer."""\n')
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    assert "coordinator.core.nowhere" in done.stdout
 
 
 @pytest.mark.parametrize(
     "statement",
     [
         "import assignors",
-        "import coordinator.cli",
-        "from coordinator.cli import main; sys.argv[1:] = ['assign', 'examples/group.json']; main()",
+        "import coordinator.cli.main",
+        "from coordinator.cli.main import main; sys.argv[1:] = ['assign', 'examples/group.json']; main()",
     ],
 )
 def test_spark_is_imported_only_when_it_is_used(statement):

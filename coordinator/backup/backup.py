@@ -1,4 +1,4 @@
-"""backup: a copy of a live store, with a list of its files and their check sums."""
+"""A copy of a live store, with a list of its files and their check sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""destination: the folder of a copy: empty at first, marked until whole, or left as found."""
+"""The folder of a copy: empty at first, marked until whole, or left as found."""
 
 from __future__ import annotations
 

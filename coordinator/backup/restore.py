@@ -1,4 +1,4 @@
-"""restore: a new store from a backup or another store, as of a position or a time."""
+"""A new store from a backup or another store, as of a position or a time."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id
         Marks its rows; the computation's id where the coordinator asked for it.
     targets_version, digest, members, ranges
-        Where the rows are, their digest (digest.py), for how many members, how many rows.
+        Where the rows are, their digest (target_digest.py), for how many members, how many rows.
     moved, partial
         Owned partitions that change hands; whether `max_moves` cut it short.
     """

@@ -3,7 +3,7 @@
 A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
 it names, checks it, has the verdict written to the log, and takes the file away. A file whose
 verdict is durable but which is still there is judged again, to the same end. A file that is no
-proposal is set aside (mailbox.py).
+proposal is set aside (storage/file_queue.py).
 """
 
 from __future__ import annotations

@@ -395,3 +395,7 @@ class Result:
     response: object = None
     timers: list[SetTimer] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+
+
+Answer: TypeAlias = Result | GroupError
+"""What one event comes to: a result, or why it was refused."""

@@ -82,7 +82,7 @@ class TargetMetadata(Record, frozen=True, gc=False):
     targets_version: int | None = None
     """A version of the table that has these rows."""
     digest: int | None = None
-    """Of these rows (digest.py)."""
+    """Of these rows (storage/target_digest.py)."""
     members: int | None = None
     ranges: int | None = None
     """How many members it was computed for, and how many rows it has."""

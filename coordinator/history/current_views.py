@@ -1,4 +1,4 @@
-"""current_views: what is at a position: topics, members, ranges, targets, offsets, groups.
+"""What is at a position: topics, members, ranges, targets, offsets, groups.
 
 Each function is one view of docs/sql.md, by columns; the twins in SQL are spark_jobs/sql.
 """

@@ -1,4 +1,4 @@
-"""epoch_views: the group epochs of all groups, and why each target gives and takes.
+"""The group epochs of all groups, and why each target gives and takes.
 
 A target takes in all group epochs since the target before it: their reasons are its own.
 """

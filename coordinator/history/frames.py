@@ -1,4 +1,4 @@
-"""frames: the views of a store as Arrow tables, without a JVM; for DuckDB, polars, pandas.
+"""The views of a store as Arrow tables, without a JVM; for DuckDB, polars, pandas.
 
 `VIEWS` is the one place that knows them all; each has a twin in SQL of the same name
 (spark_jobs/sql) and a section in docs/sql.md, and tests compare the three.

@@ -1,4 +1,4 @@
-"""log_reader: what a store says, now or as of a position or a time, without a claim and a JVM."""
+"""What a store says, now or as of a position or a time, without a claim and a JVM."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.core.events import Heartbeat
-from coordinator.runtime.event_processor import Answer, Runner, Steady
+from coordinator.core.events import Answer, Heartbeat
+from coordinator.runtime.event_processor import Runner, Steady
 
 
 def run_beats(

@@ -24,6 +24,7 @@ from coordinator.compute.engine import Engine
 from coordinator.config import Config
 from coordinator.core.events import (
     JOIN,
+    Answer,
     Caller,
     ConfigureGroup,
     DeleteGroup,
@@ -43,7 +44,7 @@ from coordinator.runtime import futures, responses
 from coordinator.runtime.background_tasks import Keeper
 from coordinator.runtime.batch_heartbeats import run_beats
 from coordinator.runtime.event_loop import Loop
-from coordinator.runtime.event_processor import Answer, Runner, Steady
+from coordinator.runtime.event_processor import Runner, Steady
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for

@@ -18,9 +18,16 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
-from coordinator.core.events import ComputeTarget, Event, Heartbeat, OffsetCommit, ResolveRegexes
+from coordinator.core.events import (
+    Answer,
+    ComputeTarget,
+    Event,
+    Heartbeat,
+    OffsetCommit,
+    ResolveRegexes,
+)
 from coordinator.runtime import futures
-from coordinator.runtime.event_processor import Answer, Runner
+from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.target_jobs import Computing
 from coordinator.status import Status, refusal
 

@@ -23,6 +23,7 @@ from coordinator.config import Config
 from coordinator.core.events import (
     REBALANCE,
     SESSION,
+    Answer,
     ComputeTarget,
     Event,
     ExpireOffsets,
@@ -54,7 +55,6 @@ from coordinator.status import Status, our_fault, refusal
 from coordinator.storage.record_log import Fenced, LogError, RecordLog
 from coordinator.storage.state_loader import read_targets, replayed
 
-Answer: TypeAlias = Result | GroupError
 TimerKey: TypeAlias = tuple[str, str, str]
 
 EXPIRE = "expire-group-metadata"
@@ -335,7 +335,7 @@ class Runner:
     def run_steady(
         self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int], start: int
     ) -> list[Answer | Steady]:
-        """Answer the steady heartbeats from one on, up to the first that is not (beats.py)."""
+        """Answer the steady heartbeats from one on, up to the first that is not."""
         if self.status is not Status.ACTIVE:
             return []
         end, epoch, interval_ms, advanced = steady_beats(

@@ -18,9 +18,16 @@ from typing import TypeAlias
 
 from coordinator.compute.cost_model import Size, choose, fits
 from coordinator.compute.engine import Engine, Job, LocalEngine, Telling
-from coordinator.core.events import ComputeTarget, Event, TargetComputed, TargetFailed, TargetLost
+from coordinator.core.events import (
+    Answer,
+    ComputeTarget,
+    Event,
+    TargetComputed,
+    TargetFailed,
+    TargetLost,
+)
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Answer, Runner
+from coordinator.runtime.event_processor import Runner
 from coordinator.storage.record_log import LostTarget
 
 ENTRY_POINTS = "muster.engines"

@@ -1,7 +1,7 @@
 """What other processes ask of a store's live coordinator, in the folder `requests/`.
 
 A request is an empty file; it is taken away when it is done. Targets that jobs propose have a
-folder of their own (inbox.py).
+folder of their own (compute/proposal_inbox.py).
 """
 
 from __future__ import annotations

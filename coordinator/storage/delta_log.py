@@ -1,6 +1,7 @@
 """The log as a Delta table, `<store>/log`, with `<store>/snapshots` beside it.
 
-Commits go through delta-rs (delta_table.py), data files are ours (parts.py), rows are columns.py's.
+Commits go through delta-rs (fenced_table.py), data files are ours (data_files.py), rows are
+record_encoder.py's.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ COMMIT_ID = "muster.commit_id"
 PROPERTIES = {
     FORMAT_PROPERTY: str(FORMAT),
     # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
-    # themselves stay for readers, housekeeping.py says how long.
+    # themselves stay for readers, maintenance.py says how long.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)

@@ -1,4 +1,4 @@
-"""backup_sums: whether a backup has the files that it lists, with their check sums."""
+"""Whether a backup has the files that it lists, with their check sums."""
 
 from __future__ import annotations
 

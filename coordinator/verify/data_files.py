@@ -1,4 +1,4 @@
-"""data_files: the rows of a table's data files, checked as they are read, by piece."""
+"""The rows of a table's data files, checked as they are read, by piece."""
 
 from __future__ import annotations
 

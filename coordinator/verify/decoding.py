@@ -1,4 +1,4 @@
-"""decoding: from rows to records, with an error that names the file."""
+"""From rows to records, with an error that names the file."""
 
 from __future__ import annotations
 

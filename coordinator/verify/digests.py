@@ -1,4 +1,4 @@
-"""digests: one number for what a state is, however its records are ordered."""
+"""One number for what a state is, however its records are ordered."""
 
 from __future__ import annotations
 

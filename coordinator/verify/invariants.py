@@ -1,4 +1,4 @@
-"""invariants: what may never be in a log, counted anew from its records: owners and epochs.
+"""What may never be in a log, counted anew from its records: owners and epochs.
 
 `replay` keeps them too. This is a second count with arrays of its own, for a store that may have
 been written by a replay with a bug, or by nobody's.

@@ -1,4 +1,4 @@
-"""lease: whether the lease of a store is one, and not of a coordinator that cannot be."""
+"""Whether the lease of a store is one, and not of a coordinator that cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rows: whether rows of the log are what rows may be, by whole columns."""
+"""Whether rows of the log are what rows may be, by whole columns."""
 
 from __future__ import annotations
 

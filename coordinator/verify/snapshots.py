@@ -1,4 +1,4 @@
-"""snapshots: whether each one says what the log makes up to its position."""
+"""Whether each one says what the log makes up to its position."""
 
 from __future__ import annotations
 

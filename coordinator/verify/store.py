@@ -1,4 +1,4 @@
-"""store: the checks of a whole store, in order: the lease, the log, its snapshots and targets."""
+"""The checks of a whole store, in order: the lease, the log, its snapshots and targets."""
 
 from __future__ import annotations
 

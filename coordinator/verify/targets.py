@@ -1,4 +1,4 @@
-"""targets: whether the whole targets that the log names are there, with their digests."""
+"""Whether the whole targets that the log names are there, with their digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""access: who gets in, and what they may do: TLS, logins and access lists, from their files."""
+"""Who gets in, and what they may do: TLS, logins and access lists, from their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""authorization: what a request may ask, by Kafka's rules for each API, and how it is refused.
+"""What a request may ask, by Kafka's rules for each API, and how it is refused.
 
 The one place where access lists meet requests. A request of many things is cut: what its principal
 may ask goes on, the rest is refused beside it, and nobody is told whether it exists. An API that
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from coordinator.core.events import (
     AlterConfig,
+    Answer,
     Caller,
     ConfigureGroup,
     DeleteGroup,
@@ -21,7 +22,6 @@ from coordinator.core.events import (
 )
 from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
 from coordinator.wire.apis.cluster_apis import GROUP_KEY

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
 
-from coordinator.core.events import Event
+from coordinator.core.events import Answer, Event
 from coordinator.core.partition_spans import kafka_id
 from coordinator.core.state import TopicView
 from coordinator.kafka_config import KafkaConfig
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import Values
 from coordinator.wire.session import Session

@@ -1,4 +1,4 @@
-"""codec: requests from frames and frames from responses, for every API and version we serve.
+"""Requests from frames and frames from responses, for every API and version we serve.
 
 Messages are kio's; nothing here says what one means. A response is given as its fields by name, in
 the words of its newest version; the asked version takes those that it has, so that nobody needs a

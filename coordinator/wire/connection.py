@@ -1,4 +1,4 @@
-"""connection: one client's conversation, without any I/O.
+"""One client's conversation, without any I/O.
 
 Bytes go in, requests come out; answers go in, whenever they are ready, and bytes come out in the
 order of the requests. It knows no socket, no clock and no coordinator. What it holds is bounded:

@@ -1,4 +1,4 @@
-"""each: requests of many things, each of which is allowed or refused alone.
+"""Requests of many things, each of which is allowed or refused alone.
 
 What may be asked goes on to the handler, the rest is refused beside its answers in the words of the
 response, and nobody is told whether it exists.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coordinator.core.events import Answer
 from coordinator.errors import ErrorCode
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
 from coordinator.wire.apis.cluster_apis import GROUP_KEY, NOBODY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC

@@ -1,4 +1,4 @@
-"""link: one socket and the conversation over it, as far as its client and others leave it room."""
+"""One socket and the conversation over it, as far as its client and others leave it room."""
 
 from __future__ import annotations
 

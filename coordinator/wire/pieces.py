@@ -1,4 +1,4 @@
-"""pieces: a request about very many things, cut into requests about a few.
+"""A request about very many things, cut into requests about a few.
 
 Each piece is answered like a request of its own, and its answer is bytes before the next piece is
 asked: so others have their turn in between, and nothing large is kept that Python's collector would
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from coordinator.core.events import Event, ListGroupIds
+from coordinator.core.events import Answer, Event, ListGroupIds
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.call import Call
 from coordinator.wire.codec import Api, Request, Values, WrittenList, encode, write_parts
 

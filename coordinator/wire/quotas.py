@@ -1,4 +1,4 @@
-"""quotas: how many requests and bytes a client may send and get a second, as Kafka's.
+"""How many requests and bytes a client may send and get a second, as Kafka's.
 
 Who goes beyond a quota is answered, told how long to wait (the throttle time), and not listened to
 for so long. Pure: the time is an argument.

@@ -1,4 +1,4 @@
-"""refusals: logins that failed and requests that were denied, counted until they are written.
+"""Logins that failed and requests that were denied, counted until they are written.
 
 Strangers cause them, as many as they like: so they are counted by who and what, only so many
 different ones at a time, and each is one record of the log a period, whatever its number.

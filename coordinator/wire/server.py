@@ -1,4 +1,4 @@
-"""server: moves bytes between sockets and conversations; everything else is told apart elsewhere.
+"""Moves bytes between sockets and conversations; everything else is told apart elsewhere.
 
 All requests that one turn of the event loop brings are asked as one batch. A connection that
 breaks a rule, or takes too long, is closed; no other notices.
@@ -11,15 +11,13 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
-from coordinator.core.events import Audit, Event
-from coordinator.runtime.event_processor import Answer
-from coordinator.runtime.metrics import Metrics
-from coordinator.wire.acceptor import Acceptor
+from coordinator.core.events import Answer, Audit, Event
+from coordinator.wire.acceptor import Acceptor, Connections
 from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.call import Call, Cluster
@@ -40,6 +38,19 @@ NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")
 
 
+class Counts(Connections, Protocol):
+    """Counts what is served and what is refused."""
+
+    def served(self, requests: Mapping[str, int]) -> None:
+        """Count requests, by API."""
+
+    def throttled(self, throttle_ms: int) -> None:
+        """Count a request whose client is not listened to for a while."""
+
+    def client_refused(self, client: str) -> None:
+        """Count that a client's software was refused."""
+
+
 class Backend(Protocol):
     """What the server needs of a coordinator."""
 
@@ -47,7 +58,7 @@ class Backend(Protocol):
         """Ask many things as one batch, without waiting."""
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> Counts:
         """Where requests and connections are counted."""
 
 

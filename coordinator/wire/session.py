@@ -1,4 +1,4 @@
-"""session: who is on the other side of a connection."""
+"""Who is on the other side of a connection."""
 
 from __future__ import annotations
 

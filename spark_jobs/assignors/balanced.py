@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, sticky_plan
-from spark_jobs.assignors.claims import check_previous, settle
-from spark_jobs.assignors.expand import Assigned, expand
 from spark_jobs.assignors.group import FrameGroup
+from spark_jobs.assignors.materialize import Assigned, expand
 from spark_jobs.assignors.ownership import FrameOwned
+from spark_jobs.assignors.prior_ownership import check_previous, settle
 from spark_jobs.session.work_session import Scratch, release_with
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
-from spark_jobs.assignors.expand import Assigned
+from spark_jobs.assignors.materialize import Assigned
 
 _RUN = {"range": range_.run, "uniform": uniform.run, "sticky": sticky.run}
 

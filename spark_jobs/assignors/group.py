@@ -1,7 +1,7 @@
 """A group as DataFrames: members with their class, subscriptions compressed.
 
-The twin of `assignors.group_spec`: what fits the driver (classes, topics) is there as arrays and goes
-through the same code; members and ranges stay distributed. Bad input is refused whole, before
+The twin of `assignors.group_spec`: what fits the driver (classes, topics) is there as arrays and
+goes through the same code; members and ranges stay distributed. Bad input is refused whole, before
 anything is computed.
 """
 

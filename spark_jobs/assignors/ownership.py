@@ -15,8 +15,8 @@ from assignors.compressed_problem import Cells
 from assignors.ownership import Lumps, held_of
 from assignors.plan import Held, Owned
 from assignors.water_level import Histogram
-from spark_jobs.assignors.claims import Settled
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
+from spark_jobs.assignors.prior_ownership import Settled
 from spark_jobs.session.schemas import small
 
 
@@ -53,8 +53,8 @@ class View:
     def topics(self) -> DataFrame:
         """topic_index, topic_class, topic_cell, line_start: to be broadcast.
 
-        The line is that of `assignors.materialize`, with one place left free after each topic, so that
-        what touches on it belongs to the same topic.
+        The line is that of `assignors.materialize`, with one place left free after each topic, so
+        that what touches on it belongs to the same topic.
         """
         problem = self.cells.problem
         line = self.group.line(problem)

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, total_by
 from assignors.partition_ranges import Verdict
-from spark_jobs.assignors.claims import Settled, check_previous, settle
-from spark_jobs.assignors.expand import Assigned, loads_of, named
 from spark_jobs.assignors.group import ORDER, FrameGroup
+from spark_jobs.assignors.materialize import Assigned, loads_of, named
 from spark_jobs.assignors.ordered_ops import lay_beside, running_sum
+from spark_jobs.assignors.prior_ownership import Settled, check_previous, settle
 from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import Scratch, release_with
 
@@ -29,7 +29,7 @@ def assign(
     Parameters
     ----------
     members, topics, previous
-        As `spark_jobs.assignors.uniform.assign`; previous changes no row, but is checked when given.
+        As `spark_jobs.assignors.uniform.assign`; previous changes no row, but is checked.
 
     Returns
     -------

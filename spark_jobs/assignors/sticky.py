@@ -8,7 +8,7 @@ from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
 from assignors.sticky import imbalance_of
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.expand import Assigned
+from spark_jobs.assignors.materialize import Assigned
 
 
 def assign(

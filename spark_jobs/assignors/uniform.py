@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.expand import Assigned
+from spark_jobs.assignors.materialize import Assigned
 
 
 def assign(

@@ -18,7 +18,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.table_io import replace_text
-from spark_jobs.cli import report
+from spark_jobs.cli.report import plot, plot_path, print_report, print_totals
 from spark_jobs.jobs import assignment_job
 from spark_jobs.jobs.inputs import find_input
 from spark_jobs.jobs.outputs import check_spec_output
@@ -149,7 +149,7 @@ def assign(
 def _plot_path(plot: str | None, title: str | None) -> str | None:
     if title is not None and plot is None:
         raise SpecError(f"--title {title!r} of which plot? Give --plot too")
-    return report.plot_path(plot) if plot else None
+    return plot_path(plot) if plot else None
 
 
 def _inputs(engine: Engine, **named: str | None) -> dict[str, Any]:
@@ -252,9 +252,12 @@ def _own_options(spec: dict[str, Any], options: assignment_job.Options) -> assig
 
 
 def _answer(
-    spec: dict[str, Any], options: assignment_job.Options, ranges: PartitionRanges, report: quality.Report,
+    spec: dict[str, Any],
+    options: assignment_job.Options,
+    ranges: PartitionRanges,
+    report: quality.Report,
     format_: Format,
-) -> str:  # fmt: skip
+) -> str:
     answer = {"id": spec["id"]} if "id" in spec else {}
     answer |= {
         "assignor": options.assignor,
@@ -275,14 +278,14 @@ def _show(
 ) -> None:
     title = options.assignor if "id" not in spec else f"{options.assignor}, group {spec['id']}"
     if output.plot:
-        report.plot(report, output.title or title, output.plot)
+        plot(report, output.title or title, output.plot)
     if not output.report:
         return
     if output.json or not sys.stdout.isatty():
         named = {"id": spec["id"]} if "id" in spec else {}
         print(as_json(named | {"assignor": options.assignor} | report.to_dict()))  # noqa: T201
     else:
-        report.print_report(Terminal(), title, report, config.report.members_shown)
+        print_report(Terminal(), title, report, config.report.members_shown)
 
 
 def _print_done(
@@ -304,14 +307,14 @@ def _print_done(
     if output.plot:
         if done.report is None:
             raise SpecError("--plot: the group is too large to draw (report.rows_max)")
-        report.plot(done.report, output.title or work.options.assignor, output.plot)
+        plot(done.report, output.title or work.options.assignor, output.plot)
     if output.report and not output.json and sys.stdout.isatty():
         if done.report is not None:
-            report.print_report(
+            print_report(
                 Terminal(), work.options.assignor, done.report, config.report.members_shown
             )
         elif done.totals:
-            report.print_totals(Terminal(), work.options.assignor, done.totals)
+            print_totals(Terminal(), work.options.assignor, done.totals)
     elif output.report or work.output is not None:
         whole = done.report.to_dict() if done.report and output.report else (done.totals or {})
         print(as_json(facts | whole))  # noqa: T201 - the command's answer

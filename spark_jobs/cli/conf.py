@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from assignors import SpecError
-from spark_jobs.session.package_files import CONF, HERE, conf_file
+from spark_jobs.session.package_files import CONF, PACKAGE, conf_file
 
 JOB = "assign.py"
 """What spark-submit starts."""
@@ -19,7 +19,7 @@ def conf(
     ] = None,
 ) -> None:
     """Print where a file that comes with Muster is: settings to start from, the job to submit."""
-    paths = {one: conf_file(one) for one in CONF} | {JOB: HERE / JOB}
+    paths = {one: conf_file(one) for one in CONF} | {JOB: PACKAGE / JOB}
     if name is not None and name not in paths:
         raise SpecError(f"{name!r} does not come with Muster: give one of {', '.join(paths)}")
     for path in paths.values() if name is None else [paths[name]]:

@@ -28,7 +28,7 @@ from rich.table import Table
 from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.config import parse
-from spark_jobs.cli import report
+from spark_jobs.cli.report import plot
 from spark_jobs.demo import kafka
 from spark_jobs.demo.crowd import Crowd
 from spark_jobs.jobs import assignment_job
@@ -156,7 +156,8 @@ def against_kafka(stage: Stage) -> Outcome:
         table.add_row(name, *[str(found[verdict]) for verdict in kafka.VERDICTS])
     seconds = time.perf_counter() - started
     stage.console.print(table)
-    what = f"{len(stage.cases)} groups, {len(assignment_job.TWINS)} assignors, in process in {seconds:.1f} s"
+    assignors = len(assignment_job.TWINS)
+    what = f"{len(stage.cases)} groups, {assignors} assignors, in process in {seconds:.1f} s"
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 
 
@@ -284,7 +285,7 @@ def drawn(stage: Stage) -> Outcome:
     report = quality.report(group, PartitionRanges.from_arrow(group.member_ids, group.topics, rows))
     path = stage.folder / "plot.png"
     gone = stage.members - len(stage.crowd.epochs)
-    report.plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
+    plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
     line = f"loads {report.load_min} to {report.load_max}, {report.moved:,} moved from who stayed"
     return Outcome(report.valid, f"{LARGE}: {line}, {path}")
 

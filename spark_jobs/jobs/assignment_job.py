@@ -44,7 +44,7 @@ from spark_jobs.jobs.safeguards import Safeguards
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.assignors.expand import Assigned
+    from spark_jobs.assignors.materialize import Assigned
 
 TWINS = ("range", "uniform", "sticky")
 """Assignors that also exist as DataFrame operations."""
@@ -361,8 +361,8 @@ def _spark() -> Iterator[SparkSession]:
 
 
 def _on_spark(spark: Any, job: Job, config: Config, run: Run) -> Done:  # noqa: ANN401
-    from spark_jobs.assignors.claims import check_previous  # noqa: PLC0415
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
 
     members, topics = _frame(spark, job.members), _frame(spark, job.topics)
     claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parent.parent
 IN_CLONE = {"conf": "conf", "demo_data": "tests/golden/kafka-4.4.0/assignments"}
 """Where a clone has the folders that a wheel has here; pyproject.toml says the same."""
 CONF = ("muster.toml", "spark-defaults.conf", "log4j2.properties")
@@ -22,5 +22,5 @@ def demo_cases() -> Path:
 
 
 def _shipped(folder: str, name: str) -> Path:
-    inside = HERE / folder / name
-    return inside if inside.exists() else HERE.parent / IN_CLONE[folder] / name
+    inside = PACKAGE / folder / name
+    return inside if inside.exists() else PACKAGE.parent / IN_CLONE[folder] / name

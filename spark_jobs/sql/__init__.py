@@ -1,1 +1,1 @@
-"""SQL views, one a file."""
+"""Groups in SQL: the views over a store, a file each, and queries on them."""

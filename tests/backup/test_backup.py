@@ -31,16 +31,14 @@ from coordinator.storage.record_log import CommitFailed, Fenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
 from coordinator.storage.target_digest import digest
 from coordinator.verify import verify
-from tests.conftest import ROOT, kill_when
-from tests.support.lives import claimed, life
-from tests.support.members import AT_ONCE, Members
-from tests.support.table_engine import write_rows
-
-sys.path.insert(0, str(ROOT))
+from tests.conftest import kill_when
 from tests.faults.crowd import Crowd
 from tests.faults.damage import live
 from tests.faults.node import LARGE, SMALL
 from tests.faults.process import QUICK, Node
+from tests.support.lives import claimed, life
+from tests.support.members import AT_ONCE, Members
+from tests.support.table_engine import write_rows
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""checker: what members and watchers wrote down, joined: who held which partition when, and was it right.
+"""What members and watchers wrote down, joined: who held which partition when, and was it right.
 
 Times are of one clock (monotonic, the same in all processes of a machine). A member holds a partition
 from the moment its client tells it so until its own callback has let go of it, or until it was killed.

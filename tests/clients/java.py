@@ -1,4 +1,4 @@
-"""java: a member on the Java client, and Kafka's own tools; their jars come as Delta's jars do."""
+"""A member on the Java client, and Kafka's own tools; their jars come as Delta's jars do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JavaMissingError(RuntimeError):
 
 
 def compiled(folder):
-    """Compile tests/java/Member.java into a folder and return the command that runs it."""
+    """Compile tests/clients/Member.java into a folder and return the command that runs it."""
     java = java_command()
     javac = java and shutil.which("javac", path=beside(java))
     if javac is None:
@@ -36,7 +36,7 @@ def compiled(folder):
     jars = fetched(KAFKA, DIGESTS, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in FROM_SPARK]
     path = ":".join(map(str, [folder, *jars]))
-    source = str(ROOT / "tests" / "java" / "Member.java")
+    source = str(ROOT / "tests" / "clients" / "Member.java")
     subprocess.run([javac, "-cp", path, "-d", str(folder), source], check=True)
     return (java, *SMALL, "-cp", path, "Member")
 

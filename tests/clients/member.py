@@ -1,4 +1,4 @@
-"""member: a worker as users write it, on librdkafka; what befalls it goes out as JSON lines.
+"""A worker as users write it, on librdkafka; what befalls it goes out as JSON lines.
 
 `python member.py '{"subscribe": ["clicks"], "config": {"bootstrap.servers": …}}'` joins, resumes each
 partition that it is given where the last owner stopped, and commits a little more again and again.

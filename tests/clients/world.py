@@ -1,4 +1,4 @@
-"""world: coordinators and members as processes, what they say, and when they are settled."""
+"""Coordinators and members as processes, what they say, and when they are settled."""
 
 from __future__ import annotations
 

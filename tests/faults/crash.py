@@ -1,4 +1,4 @@
-"""crash: kill -9 at any moment under load; the next coordinator has everything acknowledged."""
+"""Kill -9 at any moment under load; the next coordinator has everything acknowledged."""
 
 from __future__ import annotations
 

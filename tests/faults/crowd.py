@@ -1,4 +1,4 @@
-"""crowd: members of several groups, and the journal of all that they were told.
+"""Members of several groups, and the journal of all that they were told.
 
 Each member has one request under way at most. What is acknowledged is what came out of the pipe;
 what was asked and not answered may have happened or not.

@@ -1,4 +1,4 @@
-"""damage: files of a store are cut, overwritten or removed while no coordinator runs."""
+"""Files of a store are cut, overwritten or removed while no coordinator runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""disk: the store's disk fills up, or becomes read-only, under load; and is well again."""
+"""The store's disk fills up, or becomes read-only, under load; and is well again."""
 
 from __future__ import annotations
 

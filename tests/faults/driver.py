@@ -1,4 +1,4 @@
-"""driver: what runs in a pipeline's driver: a Spark session, and a coordinator that uses it."""
+"""What runs in a pipeline's driver: a Spark session, and a coordinator that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""drivers: a pipeline's driver is killed while Spark computes a target for it."""
+"""A pipeline's driver is killed while Spark computes a target for it."""
 
 from __future__ import annotations
 

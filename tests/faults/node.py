@@ -1,4 +1,4 @@
-"""node: what runs in a coordinator's process: requests from a pipe in, answers out."""
+"""What runs in a coordinator's process: requests from a pipe in, answers out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""process: a coordinator's process as its members see it, to be killed, stopped and woken."""
+"""A coordinator's process as its members see it, to be killed, stopped and woken."""
 
 from __future__ import annotations
 

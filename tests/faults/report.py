@@ -1,4 +1,4 @@
-"""report: what came of each fault, on the terminal and in docs/faults.md."""
+"""What came of each fault, on the terminal and in docs/faults.md."""
 
 from __future__ import annotations
 

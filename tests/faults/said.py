@@ -1,4 +1,4 @@
-"""said: what coordinators log, handed to whoever watches them."""
+"""What coordinators log, handed to whoever watches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""session: what happens to a Spark job, and to the table it writes, while the driver lives.
+"""What happens to a Spark job, and to the table it writes, while the driver lives.
 
 One Spark session serves all of it.
 """

@@ -1,4 +1,4 @@
-"""shadow: the state that the log alone says, followed from outside; no coordinator is asked."""
+"""The state that the log alone says, followed from outside; no coordinator is asked."""
 
 from __future__ import annotations
 

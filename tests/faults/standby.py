@@ -1,4 +1,4 @@
-"""standby: two coordinators wait for one store; its holder dies; exactly one of them takes over."""
+"""Two coordinators wait for one store; its holder dies; exactly one of them takes over."""
 
 from __future__ import annotations
 

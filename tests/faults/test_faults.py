@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +18,11 @@ from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.table_io import BusyError
 from coordinator.storage.target_table import path_of
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
-from tests.conftest import ROOT
-from tests.support.members import AT_ONCE, Members, wait_for
-from tests.support.table_engine import rows_of, write_rows
-
-sys.path.insert(0, str(ROOT))
 from tests.faults import crash, damage, disk, drivers, standby, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
+from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.table_engine import rows_of, write_rows
 
 
 @pytest.fixture

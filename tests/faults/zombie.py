@@ -1,4 +1,4 @@
-"""zombie: a coordinator is stopped, another takes over, and the first one is woken."""
+"""A coordinator is stopped, another takes over, and the first one is woken."""
 
 from __future__ import annotations
 

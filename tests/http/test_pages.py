@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.http import pages
+from coordinator.http import pages as http_pages
 from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Pages
 from tests.wire.test_access import certificates, tls_of
 
@@ -57,7 +57,7 @@ def get(pages, path, login=None, **more):
 
 
 def test_half_requests_take_neither_threads_nor_the_place_of_probes(monkeypatch):
-    monkeypatch.setattr(pages, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_pages, "HEAD_S", 1.0)
     with pages_of() as pages, contextlib.ExitStack() as closing:
         assert get(pages, "/healthz")[0] == 200
         before = threading.active_count()

@@ -1,4 +1,4 @@
-"""actions: what happens to the world while faults last, each at its time, as the seed says."""
+"""What happens to the world while faults last, each at its time, as the seed says."""
 
 from __future__ import annotations
 

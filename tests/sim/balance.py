@@ -1,4 +1,4 @@
-"""balance: what each assignor promises of a group at rest, against an assignment made afresh."""
+"""What each assignor promises of a group at rest, against an assignment made afresh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""chance: every decision of a simulation, from its seed and the decision's own name.
+"""Every decision of a simulation, from its seed and the decision's own name.
 
 No decision is "the next number" of a common stream: when one fault is left out all the others stay
 as they are. That is what lets a failing run be shrunk, fault by fault.

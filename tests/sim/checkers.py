@@ -1,4 +1,4 @@
-"""checkers: what must hold in every simulation, whatever breaks.
+"""What must hold in every simulation, whatever breaks.
 
 A second state, the shadow, is replayed from the log alone, record by record. It is compared with
 the coordinators' memory, with what they answer, and with what members believe.
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.core.events import Heartbeat, Result
+from coordinator.core.events import Answer, Heartbeat, Result
 from coordinator.core.partition_spans import Holding
 from coordinator.core.records import (
     CurrentMember,
@@ -26,7 +26,6 @@ from coordinator.core.replay import replay
 from coordinator.core.state import Group, State, fingerprint
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
-from coordinator.runtime.event_processor import Answer
 from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.status import Status
 from coordinator.storage.record_log import Batch

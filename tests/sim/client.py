@@ -1,4 +1,4 @@
-"""client: a member as Kafka's client is one (M-1…M-31, G-170); what it owns, it uses.
+"""A member as Kafka's client is one (M-1…M-31, G-170); what it owns, it uses.
 
 It sends one heartbeat at a time, keeps what it owns until it has revoked it, acknowledges by what
 it reports, and gives everything up when it is fenced. It also stops using its partitions when it
@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Heartbeat, OffsetCommit
+from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Answer, Heartbeat, OffsetCommit
 from coordinator.core.partition_spans import TopicKey
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_processor import Answer
 from coordinator.runtime.responses import HeartbeatAnswer, heartbeat_answer
 
 from .network import Request

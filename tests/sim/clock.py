@@ -1,4 +1,4 @@
-"""clock: true time, what is to happen when, and the clocks of coordinators that go wrong."""
+"""True time, what is to happen when, and the clocks of coordinators that go wrong."""
 
 from __future__ import annotations
 

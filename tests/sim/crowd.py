@@ -1,4 +1,4 @@
-"""crowd: members that come, go, stop, and want something else."""
+"""Members that come, go, stop, and want something else."""
 
 from __future__ import annotations
 

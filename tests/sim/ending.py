@@ -1,4 +1,4 @@
-"""ending: when faults stop, every group comes to rest in bounded time, as its assignor promises."""
+"""When faults stop, every group comes to rest in bounded time, as its assignor promises."""
 
 from __future__ import annotations
 

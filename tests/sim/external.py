@@ -1,4 +1,4 @@
-"""external: a computer outside the coordinator, that prepares and installs (K-38…K-50)."""
+"""A computer outside the coordinator, that prepares and installs (K-38…K-50)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from assignors import GroupSpec, get_assignor
-from coordinator.core.events import Install, Prepare
+from coordinator.core.events import Answer, Install, Prepare
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_processor import Answer
 
 if TYPE_CHECKING:
     from .node import Node

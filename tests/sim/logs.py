@@ -1,4 +1,4 @@
-"""logs: the log that a simulated coordinator writes, and how it fails.
+"""The log that a simulated coordinator writes, and how it fails.
 
 A commit fails before it landed, fails though it landed, or its process ends on either side of it;
 another coordinator may claim the log between the moment it landed and its acknowledgement.

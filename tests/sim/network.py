@@ -1,4 +1,4 @@
-"""network: requests and answers between members and coordinators, lost, late, doubled, reordered."""
+"""Requests and answers between members and coordinators, lost, late, doubled, reordered."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coordinator.core.events import Event
-from coordinator.runtime.event_processor import Answer
+from coordinator.core.events import Answer, Event
 
 if TYPE_CHECKING:
     from .client import Member

@@ -1,4 +1,4 @@
-"""node: a coordinator process around the real `Runner`: it starts, serves, stalls, dies, wakes."""
+"""A coordinator process around the real `Runner`: it starts, serves, stalls, dies, wakes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.compute.engine import compute
 from coordinator.core.events import (
+    Answer,
     ComputeTarget,
     Event,
     ResolveRegexes,
@@ -16,7 +17,7 @@ from coordinator.core.events import (
     TargetFailed,
 )
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Answer, Runner
+from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.metrics import Metrics
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError

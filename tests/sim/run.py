@@ -1,4 +1,4 @@
-"""run: one seed, from its beginning to its violation or its end."""
+"""One seed, from its beginning to its violation or its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""shrink: leave faults out of a failing simulation for as long as it still fails."""
+"""Leave faults out of a failing simulation for as long as it still fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""story: what reached the coordinator, as operations that `muster trace` plays (design § 7.2)."""
+"""What reached the coordinator, as operations that `muster trace` plays (design § 7.2)."""
 
 from __future__ import annotations
 

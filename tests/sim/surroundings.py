@@ -1,4 +1,4 @@
-"""surroundings: topics, settings and groups, that others than members change."""
+"""Topics, settings and groups, that others than members change."""
 
 from __future__ import annotations
 

@@ -18,8 +18,6 @@ from coordinator.storage import fenced_table, state_loader
 from coordinator.storage.fenced_table import COMMIT_ID, Table, load
 from coordinator.storage.record_log import MemoryLog
 from tests.conftest import ROOT
-
-sys.path.insert(0, str(ROOT))
 from tests.sim import delta
 from tests.sim.run import DELTA_EVERY, simulate
 from tests.sim.shrink import shrink

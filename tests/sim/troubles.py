@@ -1,4 +1,4 @@
-"""troubles: coordinators that die, stop and are replaced, clocks that jump, snapshots come late."""
+"""Coordinators that die, stop and are replaced, clocks that jump, snapshots come late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""world: one simulation: its settings, coordinators, members and topics, and how it ends."""
+"""One simulation: its settings, coordinators, members and topics, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.core.events import ConfigureGroup, Event
+from coordinator.core.events import Answer, ConfigureGroup, Event
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import Answer
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import Batch, LogError, RecordLog
 

@@ -413,7 +413,7 @@ def test_help_and_version(muster_here):
 
 def test_the_shell_completes_commands():
     words = {"_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": "muster as", "COMP_CWORD": "1"}
-    code = "import sys; sys.argv[0] = 'muster'; from coordinator.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'muster'; from coordinator.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | words, capture_output=True, check=False
     )

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from assignors import GroupSpec, get_assignor
 from coordinator.storage.table_io import read_delta
 from spark_jobs.jars import spark_jars
+from spark_jobs.session.package_files import PACKAGE
 from tests.conftest import ROOT
 from tests.support.spark_groups import ORDER, crowd, tables
 
@@ -34,7 +35,7 @@ def given(tmp_path):
 def submit(folder, *words, settings=("--properties-file", CONF / "spark-defaults.conf"), **env):
     """README's command, from another folder."""
     paths = [os.path.join(sys.prefix, "bin"), *UNACTIVATED]
-    command = ["spark-submit", *settings, ROOT / "spark_jobs/assign.py", *words]
+    command = ["spark-submit", *settings, PACKAGE / "assign.py", *words]
     return subprocess.run(
         [str(word) for word in command],
         cwd=folder,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
@@ -14,11 +13,12 @@ from coordinator.config import Config
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import Reading
 from coordinator.history.view_rows import as_json, description
+from tests.conftest import ROOT
 from tests.support.stories import all_stories, played, stored
 
 pytestmark = pytest.mark.spark
 
-QUESTIONS = sorted((Path(__file__).parent / "sql").glob("*.txt"))
+QUESTIONS = sorted((ROOT / "tests" / "sql").glob("*.txt"))
 REWRITE = "MUSTER_REWRITE"
 """Set, the answers in tests/sql are written anew; read the difference before you commit it."""
 

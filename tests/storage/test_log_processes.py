@@ -21,7 +21,7 @@ from tests.support.lives import claimed, life
 
 AT_THE_END = """
 import atexit, sys
-from coordinator.delta_log import read
+from coordinator.storage.delta_log import read
 atexit.register(lambda: print(sum(len(batch.records) for batch in read(sys.argv[1]))))
 """
 
@@ -30,7 +30,7 @@ class Other:
     """A process of log_process.py."""
 
     def __init__(self, *words):
-        command = [sys.executable, str(ROOT / "tests" / "log_process.py"), *map(str, words)]
+        command = [sys.executable, "-m", "tests.support.log_process", *map(str, words)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import msgspec
@@ -30,12 +29,9 @@ from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.recovery import commit_file
 from coordinator.storage.state_loader import replayed as loaded
 from coordinator.verify import verify
-from tests.conftest import ROOT
+from tests.faults.damage import live
 from tests.support.lives import FOO, claimed, life
 from tests.support.members import AT_ONCE, Members
-
-sys.path.insert(0, str(ROOT))
-from tests.faults.damage import live
 
 
 @pytest.fixture(scope="module")

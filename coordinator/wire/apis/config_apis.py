@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import AlterConfig, DescribeConfig, ListConfigured
+from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfigured
 from coordinator.errors import GroupError
 from coordinator.kafka_config import GROUP_NAMES, KafkaConfig, group_defaults, kafka_settings
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.call import Call, Cluster, ready
 from coordinator.wire.codec import Api, Request, Values
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import (
+    Answer,
     DeleteGroup,
     Describe,
     DescribeSimple,
@@ -25,7 +26,6 @@ from coordinator.core.events import (
 )
 from coordinator.core.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.apis import admin_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
 from coordinator.wire.apis.heartbeat_api import heartbeat, note_answer

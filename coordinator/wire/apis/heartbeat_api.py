@@ -22,10 +22,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
+from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse
 from coordinator.core.partition_spans import Spans, TopicKey
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Answer
 from coordinator.wire.call import Call, Cluster, id_of, uuid_of
 from coordinator.wire.codec import Request, Values
 

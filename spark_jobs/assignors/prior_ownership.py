@@ -1,7 +1,7 @@
 """Claims of the previous assignment, settled, and the gaps they leave.
 
-The twin of `assignors.prior_ownership`. One pass over the line of partitions finds what nobody owns, what is
-owned twice, and ranges of one member that touch.
+The twin of `assignors.prior_ownership`. One pass over the line of partitions finds what nobody
+owns, what is owned twice, and ranges of one member that touch.
 """
 
 from __future__ import annotations

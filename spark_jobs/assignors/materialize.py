@@ -1,6 +1,6 @@
-"""From plan to ranges as DataFrames. Twin of `assignors.materialize`: the same steps, the same rows.
+"""From plan to ranges as DataFrames. Twin of `assignors.materialize`: same steps, same rows.
 
-1. Drops come down to members (`drops.py`), wants follow from the loads that are left.
+1. Drops come down to members (`relinquish.py`), wants follow from the loads that are left.
 2. Members that lose or get something are *touched*; everybody else's ranges pass through.
 3. Touched members keep their longest ranges; what they give up joins the gaps in the pool.
 4. Pool and wants are laid beside each other, class by class, the longest and greatest first.
@@ -19,11 +19,11 @@ from assignors.arrays import Longs, offsets_of, segment_sums, total_by
 from assignors.partition_ranges import Verdict
 from assignors.plan import Plan
 from assignors.water_level import Histogram, Level, fill
-from spark_jobs.assignors.claims import touching_merged
-from spark_jobs.assignors.drops import drops_of
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
 from spark_jobs.assignors.ordered_ops import join_neighbours, lay_beside, running_sum
 from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
+from spark_jobs.assignors.prior_ownership import touching_merged
+from spark_jobs.assignors.relinquish import drops_of
 from spark_jobs.session.schemas import select_assignment, small
 
 GAINED = ("key", "topic_index", "first", "count")

@@ -1,4 +1,4 @@
-"""Drops as DataFrames: who gives up how much of which topic class. Twin of `assignors.relinquish`."""
+"""Who gives up how much of which topic class, as DataFrames. Twin of `assignors.relinquish`."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def _from_last(rows: DataFrame, offer: str) -> DataFrame:
 def _lumped(view: View, plan: Plan, flows: Flows) -> tuple[DataFrame | None, Longs]:
     """Carry out drops of classes that were planned without types (`exact` is then False).
 
-    The steps are those of `assignors.relinquish`. A window here spans the members of one pair: this path
-    is taken only for groups with millions of different owned vectors.
+    The steps are those of `assignors.relinquish`. A window here spans the members of one pair: this
+    path is taken only for groups with millions of different owned vectors.
     """
     held, pairs = flows.held, len(plan.cells.problem.pair_class)
     lost = held.entry_total - flows.kept

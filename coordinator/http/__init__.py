@@ -1,0 +1,1 @@
+"""/metrics, /healthz and /readyz over HTTP, and who may read them."""

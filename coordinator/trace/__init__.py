@@ -1,0 +1,1 @@
+"""Play recorded operations, and write groups and records as Kafka's JSON has them."""

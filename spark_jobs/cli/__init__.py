@@ -1,0 +1,1 @@
+"""The commands that may start Spark: assign, sql, conf."""

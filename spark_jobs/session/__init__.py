@@ -1,0 +1,11 @@
+"""Spark sessions: the jars they need, a session of one's own for a job, schemas of frames.
+
+>>> from spark_jobs.session import spark_session
+>>> spark = spark_session("local[2]")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from spark_jobs.session.session import spark_session
+
+__all__ = ["spark_session"]
