@@ -17,8 +17,14 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from assignors import SpecError
 from coordinator.history.log_reader import AsOf, Reading
+from coordinator.history.view_schemas import VIEW_SCHEMAS
+from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
+ENGINES = ("auto", "local", "spark")
+TABLES = {"log", "targets"}
+"""Views of a table as it is: Spark reads them whoever reads the others."""
 NEWEST = 2**63 - 1
 """The position of views that go on with the log."""
 NO_TARGETS = """(
@@ -39,6 +45,7 @@ def register(
     as_of: AsOf = None,
     catalog: str | None = None,
     only: Iterable[str] | None = None,
+    engine: str = "auto",
 ) -> None:
     """Make the views of a store, all as of the same position.
 
@@ -54,30 +61,68 @@ def register(
         Without it they are temporary views of this session.
     only
         These views, and those that they read; all when left out.
+    engine
+        Who reads the rows of temporary views. "spark": queries of Spark's own, however long the
+        log is. "local": a Python worker, by `coordinator.history.frame`, in seconds, for a log that
+        fits a process. "auto": local where the session runs on this machine with this Python, and
+        the log has at most `LOG_ROWS_MAX` rows. The rows are the same.
 
     Raises
     ------
     SpecError
-        There is no store, or the position or time is outside of its log.
+        There is no store, the position or time is outside of its log, or the engine is none.
     """
     reading = Reading(store, as_of)
+    wanted = set(_texts() if only is None else only)
+    if _reader(spark, engine, catalog, wanted, reading.position) == "local":
+        position = None if as_of is None else reading.position
+        for name in sorted(wanted & VIEW_SCHEMAS.keys()):
+            frame = frame_view(spark, os.path.abspath(store), name, position)
+            frame.createOrReplaceTempView(name)
+        wanted &= TABLES
+    _register_queries(spark, store, None if as_of is None else reading.position, catalog, wanted)
+    spark.sql(EXPLODE)
+
+
+def _reader(
+    spark: SparkSession, engine: str, catalog: str | None, wanted: set[str], log_rows: int
+) -> str:
+    """Return which engine reads the views."""
+    if engine not in ENGINES:
+        raise SpecError(f"engine {engine!r} is none: give one of {', '.join(ENGINES)}")
+    if engine == "local" and catalog is not None:
+        raise SpecError(f"engine 'local' reads no permanent views: leave catalog={catalog!r} out")
+    if engine != "auto":
+        return engine
+    # A step of other views is Spark's alone.
+    known = wanted <= VIEW_SCHEMAS.keys() | TABLES or wanted == set(_texts())
+    local = catalog is None and known and are_readable_here(spark, log_rows)
+    return "local" if local else "spark"
+
+
+def _register_queries(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    position: int | None,
+    catalog: str | None,
+    only: Iterable[str],
+) -> None:
     prefix = "" if catalog is None else f"{catalog}."
     if catalog is not None:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}")
     texts = _texts()
     names = {name: prefix + name for name in texts}
-    wanted = _read_by(texts, texts if only is None else only)
+    wanted = _read_by(texts, only)
     names["log_table"] = log = _table(store, "log")
     computed = DeltaTable.is_deltatable(os.path.join(os.path.abspath(store), "targets"))
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
-    names["position"] = str(NEWEST if as_of is None else reading.position)
+    names["position"] = str(NEWEST if position is None else position)
     for name in TopologicalSorter(wanted).static_order():
         text = texts[name].substitute(names)
         if catalog is not None:
             spark.sql(f"CREATE OR REPLACE VIEW {names[name]} AS {text}")
         else:  # it keeps its plan: as text, Spark would analyse it again wherever it is read
             spark.sql(text).createOrReplaceTempView(name)
-    spark.sql(EXPLODE)
 
 
 def view_names() -> list[str]:

@@ -53,7 +53,7 @@ def computed_views(spark, store):
     """
     from spark_jobs.sql.views import register
 
-    register(spark, store)
+    register(spark, store, engine="spark")
     frames = {}
     for name in IN_ORDER:
         frames[name] = spark.table(name).localCheckpoint()
@@ -146,7 +146,7 @@ def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, stor
     from spark_jobs.sql.views import register
 
     position = Reading(store).position // 2
-    register(spark, store, position)
+    register(spark, store, position, engine="spark")
     try:
         earlier = {name: spark.table(name) for name in VIEWS}
         assert dict(compared(earlier, store, position))["assignment_history"] > 80

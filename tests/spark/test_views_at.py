@@ -49,11 +49,11 @@ def test_as_of_a_time_a_position_and_now(spark, tmp_path):
 
     stored(shipping().batches, tmp_path)
     waiting = [(0, 1, "s1", False), (2, 3, "s1", True)]  # s2 waits for what s1 is to give up
-    register(spark, tmp_path, at(0.5), only=["partition_owners"])
+    register(spark, tmp_path, at(0.5), only=["partition_owners"], engine="spark")
     assert owners(spark, "parcels") == waiting
     register(spark, tmp_path, Reading(tmp_path, at(0.5)).position, only=["partition_owners"])
     assert owners(spark, "parcels") == waiting
-    register(spark, tmp_path, only=["partition_owners"])
+    register(spark, tmp_path, only=["partition_owners"], engine="spark")
     assert owners(spark, "parcels") == [(0, 3, "s2", False)]
 
 
@@ -63,7 +63,7 @@ def test_views_without_as_of_go_on_with_the_log(spark, tmp_path):
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", NOON)
     log.append([TopicChanged("orders", "o", 6)], NOON)
-    register(spark, tmp_path, only=["topics"])
+    register(spark, tmp_path, only=["topics"], engine="spark")
     assert [row.partitions for row in spark.table("topics").collect()] == [6]
     log.append([TopicChanged("orders", "o", 8)], NOON)
     assert [row.partitions for row in spark.table("topics").collect()] == [8]
@@ -75,9 +75,9 @@ def test_permanent_views_in_a_schema(spark, tmp_path):
 
     stored(shipping().batches, tmp_path / "one")
     stored(alerts().batches, tmp_path / "two")
-    register(spark, tmp_path / "one", only=["members"])
+    register(spark, tmp_path / "one", only=["members"], engine="spark")
     try:
-        register(spark, tmp_path / "two", catalog="muster_test", only=["members"])
+        register(spark, tmp_path / "two", catalog="muster_test", only=["members"], engine="spark")
         found = spark.sql("SELECT member_id FROM muster_test.members ORDER BY 1").collect()
         assert [row.member_id for row in found] == ["a1", "a2"]
         assert [row.member_id for row in spark.table("members").collect()] == ["s2"]
@@ -150,7 +150,7 @@ def test_whole_targets_and_small_ones_alike(spark, tmp_path):
     claim = Batch(1, NOON, 1, [])
     stored([claim, *(Batch(0, NOON, 1, records) for records in batches)], tmp_path)
 
-    register(spark, tmp_path, only=["target_assignments"])
+    register(spark, tmp_path, only=["target_assignments"], engine="spark")
     found = spark.table("target_assignments").orderBy("member_id").collect()
     ranges = [
         (r.member_id, r.first_partition, r.partition_count, r.assignment_epoch) for r in found
@@ -191,9 +191,9 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
         retention_hours=0, enforce_retention_duration=False, dry_run=False
     )
 
-    register(spark, tmp_path, before.position, only=["partition_owners"])
+    register(spark, tmp_path, before.position, only=["partition_owners"], engine="spark")
     assert owners(spark, "orders") == [(0, 3, "m1", False)]
-    register(spark, tmp_path, only=["assignment_history"])
+    register(spark, tmp_path, only=["assignment_history"], engine="spark")
     found = spark.table("assignment_history").where("3 BETWEEN first_partition AND last_partition")
     told = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
     wanted = [
@@ -263,7 +263,12 @@ def test_a_predicate_on_the_group_reaches_every_scan_of_the_log(spark, tmp_path)
     from spark_jobs.sql.views import register
 
     stored(billing().batches, tmp_path)
-    register(spark, tmp_path, only=["assignment_history", "epochs", "groups", "partition_owners"])
+    register(
+        spark,
+        tmp_path,
+        only=["assignment_history", "epochs", "groups", "partition_owners"],
+        engine="spark",
+    )
     for view in ("assignment_history", "epochs", "groups", "partition_owners"):
         frame = spark.table(view).where("group_id = 'billing'")
         plan = frame._jdf.queryExecution().optimizedPlan().toString().splitlines()

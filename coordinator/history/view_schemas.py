@@ -1,0 +1,75 @@
+"""The columns of each view and their Arrow types, in order; times are UTC.
+
+`log` and `targets` are tables of the store, with the columns that they have there.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
+TIME = pa.timestamp("us", tz="UTC")
+_RANGE = [("topic", TEXT), ("topic_id", TEXT), ("first_partition", INT), ("partition_count", INT)]
+OWNED = pa.list_(pa.struct([*_RANGE, ("assignment_epoch", INT)]))
+"""Ranges of partitions that a member owns, each with the epoch that it came with."""
+
+# fmt: off
+_COLUMNS = {
+    "assignment_history": {
+        "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "first_partition": INT,
+        "last_partition": INT, "partition_count": INT, "member_id": TEXT, "instance_id": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "since": TIME, "since_position": LONG,
+        "assignment_epoch": INT, "reason": TEXT, "reason_member_id": TEXT, "until": TIME,
+        "until_position": LONG, "until_epoch": INT, "until_reason": TEXT, "until_member_id": TEXT,
+        "revoked": pa.bool_(),
+    },
+    "audit": {
+        "position": LONG, "recorded_at": TIME, "action": TEXT, "principal": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "group_id": TEXT, "operation": TEXT,
+        "resource_type": TEXT, "resource_name": TEXT, "count": LONG,
+        "details": pa.map_(TEXT, TEXT),
+    },
+    "current_assignments": {
+        "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "client_id": TEXT,
+        "client_host": TEXT, "member_epoch": INT, "state": TEXT, "topic_id": TEXT, "topic": TEXT,
+        "first_partition": INT, "partition_count": INT, "assignment_epoch": INT,
+        "pending_revocation": pa.bool_(),
+    },
+    "epochs": {
+        "group_id": TEXT, "group_epoch": INT, "position": LONG, "recorded_at": TIME,
+        "reason": TEXT, "member_id": TEXT, "instance_id": TEXT, "client_id": TEXT,
+        "client_host": TEXT, "topics_changed": pa.list_(TEXT), "assignment_epoch": INT,
+        "target_position": LONG, "computed_at": TIME, "assignor": TEXT, "moved": LONG,
+        "partial": pa.bool_(),
+    },
+    "groups": {
+        "group_id": TEXT, "group_type": TEXT, "state": TEXT, "group_epoch": INT,
+        "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(), "members": LONG,
+    },
+    "members": {
+        "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "rack_id": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "subscribed_topic_names": pa.list_(TEXT),
+        "subscribed_topic_regex": TEXT, "rebalance_timeout_ms": LONG, "server_assignor": TEXT,
+        "state": TEXT, "member_epoch": INT, "assigned": OWNED, "pending": OWNED,
+    },
+    "offsets": {
+        "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": INT, "offset": LONG,
+        "leader_epoch": INT, "metadata": TEXT, "committed_at": TIME,
+    },
+    "partition_owners": {
+        "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "first_partition": INT,
+        "last_partition": INT, "partition_count": INT, "member_id": TEXT, "instance_id": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "assignment_epoch": INT,
+        "pending_revocation": pa.bool_(),
+    },
+    "target_assignments": {
+        "group_id": TEXT, "assignment_epoch": INT, "member_id": TEXT, "topic_id": TEXT,
+        "topic": TEXT, "first_partition": INT, "partition_count": INT,
+    },
+    "topics": {
+        "topic": TEXT, "topic_id": TEXT, "partitions": INT,
+    },
+}
+# fmt: on
+VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
+"""By name of the view."""

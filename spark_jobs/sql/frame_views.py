@@ -1,0 +1,63 @@
+"""Views whose rows one Python worker reads as Arrow, by the code of `coordinator.history.frame`.
+
+On one machine and a log of some hundred thousand rows that takes seconds, where Spark plans,
+compiles and shuffles a query of a dozen steps. Its rows are those of the SQL views (tests compare
+them); they are read anew by each query.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from coordinator.history.view_schemas import VIEW_SCHEMAS
+
+LOG_ROWS_MAX = 1_000_000
+"""Of a longer log one worker would need more than a GiB, and longer than Spark's executors."""
+BATCH_ROWS = 10_000
+
+
+def are_readable_here(spark: SparkSession, log_rows: int) -> bool:
+    """Tell whether a worker of this session is on this machine, has Muster, and has the memory."""
+    context = spark.sparkContext
+    master = context.master or ""
+    if not master.startswith("local[") and master != "local":
+        return False
+    worker = shutil.which(context.pythonExec) or ""
+    ours = os.path.dirname(worker) == os.path.dirname(sys.executable)
+    return ours and log_rows <= LOG_ROWS_MAX
+
+
+def frame_view(spark: SparkSession, store: str, view: str, position: int | None) -> DataFrame:
+    """Return a view of a store as a frame that is read by each query.
+
+    Parameters
+    ----------
+    store
+        Its folder.
+    view
+        One of `VIEW_SCHEMAS`.
+    position
+        As of which position of the log; None for the newest when a query begins.
+    """
+    schema = from_arrow_schema(VIEW_SCHEMAS[view])
+    return spark.range(0, 1, 1, 1).mapInArrow(_reader(store, view, position), schema)
+
+
+def _reader(
+    store: str, view: str, position: int | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(row: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from coordinator.history import frame  # noqa: PLC0415 - in the worker
+
+        for _ in row:  # a worker that has read its whole input is used again
+            pass
+        yield from frame(store, view, as_of=position).to_batches(max_chunksize=BATCH_ROWS)
+
+    return read
