@@ -55,8 +55,8 @@ def test_spark_gives_the_rows_of_numpy(spark, name):
 @pytest.mark.parametrize("name", CUT)
 def test_rows_do_not_depend_on_how_the_work_is_cut(spark, monkeypatch, name):
     """Cut into many buckets, as groups of millions of rows are; the input in other pieces."""
-    for room in ("prefix", "claims", "group"):
-        monkeypatch.setattr(f"spark_jobs.{room}.BUCKET_ROWS", 100)
+    for room in ("ordered_ops", "prior_ownership", "group"):
+        monkeypatch.setattr(f"spark_jobs.assignors.{room}.BUCKET_ROWS", 100)
     spec, assignor, options = CUT[name]
     ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options, parts=5)
     assert ranges.verdict.exact == ("exact_edges" not in options)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from assignors import GroupSpec, get_assignor, quality
-from spark_jobs.cli import report
+from spark_jobs.cli import assign, report
 
 ALARM = "#d62728"
 
@@ -101,7 +101,7 @@ def test_what_nobody_owned_is_no_alarm(figure):
 def test_the_title_is_the_users(muster_here, tmp_path, monkeypatch):
     spec = {"topics": {"clicks": 6}, "members": {"ann": {"subscribed": ["clicks"]}}}
     titles = []
-    monkeypatch.setattr(report, "plot", lambda _, title, __: titles.append(title))
+    monkeypatch.setattr(assign, "plot", lambda _, title, __: titles.append(title))
     plot = ["assign", "--plot", tmp_path / "x.png"]
     muster_here(*plot, "--title", "Monday $5", stdin=json.dumps(spec))
     muster_here(*plot, stdin=json.dumps(spec))
