@@ -2,7 +2,8 @@
 
 Members with the same subscription are one class, topics with the same subscribing classes one topic
 class; nothing is lost by it. Cutting the problem at integer levels gives its *leaves*: parts whose
-members all have load k or k + 1 in every fairest assignment (algorithm.md, step 1).
+members all have load k or k + 1 in every fairest assignment
+(docs/design/algorithm.md#levels).
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Leaves:
 
 
 def leaves(problem: Problem) -> Leaves:
-    """Cut a problem at its integer levels (algorithm.md, step 1).
+    """Cut a problem at its integer levels (docs/design/algorithm.md#levels).
 
     Every round solves one flow for all open parts at once. A part is a connected component of the
     arcs that are left, so one with a single class is a leaf without more ado.

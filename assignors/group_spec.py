@@ -105,7 +105,7 @@ class GroupSpec:
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, object]) -> Self:
-        """Read the JSON object of design § 7.1.
+        """Read the object of docs/formats.md#assignment-spec.
 
         Parameters
         ----------
@@ -123,7 +123,9 @@ class GroupSpec:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read one JSON object of design § 7.1; refuses what is not JSON and keys given twice.
+        """Read JSON text of docs/formats.md#assignment-spec.
+
+        What is not JSON is refused, and so is a key given twice.
 
         Raises
         ------
@@ -139,7 +141,7 @@ class GroupSpec:
         topics: pa.Table | pa.RecordBatch,
         owned: pa.Table | pa.RecordBatch | None = None,
     ) -> Self:
-        """Read the three tables of design § 7.1.
+        """Read the tables of docs/formats.md#tables.
 
         Parameters
         ----------

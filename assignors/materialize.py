@@ -1,4 +1,6 @@
-"""From plan to ranges: who keeps what, what goes to the pool, who gets it (algorithm.md, 5–8).
+"""From plan to ranges: what is kept, what goes to the pool, who gets it.
+
+See docs/design/algorithm.md#keep and #hand-out.
 
 Prefix sums and sorted merges over arrays; the DataFrame twin, which must give the same rows, is
 `spark_jobs/assignors/materialize.py`. Every choice is made by a total order: members in member

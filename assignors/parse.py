@@ -105,7 +105,7 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
-    """Turn the object of design § 7.1 into the columns of `GroupSpec.from_columns`."""
+    """Turn a spec into the columns of `GroupSpec.from_columns`: docs/formats.md#assignment-spec."""
     if not isinstance(spec, Mapping):
         raise SpecError(f"expected an object with topics and members, got {kind_of(spec)}")
     for key in ("topics", "members"):

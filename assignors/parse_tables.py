@@ -36,7 +36,7 @@ def columns_of_arrow(
     topics: pa.Table | pa.RecordBatch,
     owned: pa.Table | pa.RecordBatch | None,
 ) -> dict[str, Any]:
-    """Turn the three tables of design § 7.1 into the columns of `GroupSpec.from_columns`."""
+    """Turn the tables of docs/formats.md#tables into the columns of `GroupSpec.from_columns`."""
     ids = _strings(members, "members", "member_id")
     refuse_unknown_columns(members.schema.names, MEMBERS_COLUMNS, "members")
     names, partitions = topics_of_arrow(topics)

@@ -39,7 +39,7 @@ class Verdict:
     Attributes
     ----------
     partial
-        `max_moves` cut the target short: assigning again goes on with it (design § 4).
+        `max_moves` cut the target short: assigning again goes on with it.
     moved_minimum
         Fewest moves any assignment within the assignor's promise needs; None when not computed.
     exact

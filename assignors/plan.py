@@ -1,4 +1,6 @@
-"""The plan: how many partitions each class and type keeps, loses and gets (algorithm.md, 1–4).
+"""The plan: how many partitions each class and type keeps, loses and gets.
+
+See docs/design/algorithm.md#fewest-moves and #imbalance.
 
 It is solved on classes, topic classes and types, never on members or partitions, and the same way
 for both engines: what it must know of who owns what it asks of an `Owned`, which NumPy answers from
@@ -271,7 +273,7 @@ def _cut_classes(flows: Flows) -> Longs:
 
 
 def _solve_flows(cells: Cells, held: Held) -> Flows:
-    """Solve algorithm.md, step 3, for all flow cells at once."""
+    """Solve the flow of docs/design/algorithm.md#fewest-moves for all flow cells at once."""
     problem = cells.problem
     competing = ~cells.alone
     pairs = np.flatnonzero(competing[cells.of_class[problem.pair_class]])

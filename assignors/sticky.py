@@ -21,7 +21,7 @@ _PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
 
 @dataclass(frozen=True, slots=True)
 class StickyAssignor:
-    """Stay put first, within bounds (design § 4).
+    """The fewest moves first, within bounds (docs/assignors.md#what-is-promised).
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from assignors.plan import EXACT_EDGES, solve, uniform_cells
 
 @dataclass(frozen=True, slots=True)
 class UniformAssignor:
-    """Balance first, then stay put (design § 4).
+    """Balance first, then the fewest moves (docs/assignors.md#what-is-promised).
 
     Parameters
     ----------

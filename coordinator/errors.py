@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes (spec § 2.15), and one of ours."""
+    """Kafka's error codes and one of ours; docs/coordinator.md#what-an-error-means-to-a-caller."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

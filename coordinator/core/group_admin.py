@@ -1,4 +1,7 @@
-"""Describe, list, delete and configure them (spec § 2.10; K-9…K-12, K-51, K-52)."""
+"""Describe, list, delete and configure groups (K-9…K-12, K-51, K-52).
+
+See docs/behaviours.md#offsets-list-describe-delete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (spec § 2.2–2.5), decided in three steps.
+"""ConsumerGroupHeartbeat (docs/behaviours.md#heartbeat-flow), decided in three steps.
 
 1. The member, and the group epoch: what the request changes, and whether that needs a new
    assignment.

@@ -1,4 +1,4 @@
-"""Members that go, by their own will or by a timer (spec § 2.3, 2.4, 2.6)."""
+"""Members that go, by their own will or by a timer (docs/behaviours.md#static-members, #timers)."""
 
 from __future__ import annotations
 

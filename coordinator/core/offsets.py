@@ -1,4 +1,7 @@
-"""Commit, fetch, delete and expire them (spec § 2.10), fenced by epochs."""
+"""Commit, fetch, delete and expire offsets, fenced by epochs.
+
+See docs/behaviours.md#offsets-list-describe-delete.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class TopicKey(NamedTuple):
-    """A topic is its id: a re-created topic has another one (design § 5)."""
+    """A topic is its id: a re-created topic has another one."""
 
     name: str
     topic_id: str

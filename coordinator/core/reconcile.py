@@ -1,4 +1,4 @@
-"""A member's next step towards its target (spec § 2.5, G-50…G-66).
+"""A member's next step towards its target (docs/behaviours.md#reconciliation, G-50…G-66).
 
 Revocation comes before assignment: what a member must give up is taken out of its assignment and
 stays pending until the member no longer reports it; only then is it free for others. Per topic,

@@ -1,7 +1,8 @@
 """Everything that is written to the log, and nothing else changes the state.
 
-Kafka's records (spec § 2.11, G-147) under its field names, and a few of ours: settings of groups,
-topics, the epoch-only advance, computations outside the coordinator. A record is a frozen struct;
+Kafka's records (G-147) under its field names, and a few of ours: settings of groups, topics, the
+epoch-only advance, computations outside the coordinator; docs/design/log_format.md#kinds lists
+them. G-… and K-… are statements of docs/behaviours.md. A record is a frozen struct;
 `kind` is its name in the log. A deleted key is a `Tombstone`. Records hold no cycles: the garbage
 collector, which would look at a million of them again and again, is told so.
 """
@@ -113,7 +114,10 @@ class CurrentMember(Record, frozen=True, gc=False):
 
 
 class MembersAdvanced(Record, frozen=True, gc=False):
-    """Members that reached an epoch which changes nothing for them (design § 5)."""
+    """Members that reached an epoch which changes nothing for them.
+
+    See docs/coordinator.md#the-fast-path.
+    """
 
     kind: ClassVar[str] = "members_advanced"
     group_id: str

@@ -1,4 +1,7 @@
-"""Topics as the catalog reports them, and what regexes stand for (spec § 2.7, G-148)."""
+"""Topics as the catalog reports them, and the topics that regular expressions match (G-148).
+
+See docs/behaviours.md#regular-expressions.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Coordinator:
         Parameters
         ----------
         store
-            Root path of the tables (design § 6); None keeps everything in memory.
+            Folder of the tables (docs/design/log_format.md#store); None keeps everything in memory.
         topics
             Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
             as in the setting `topics.source`, which stands when this is left out.

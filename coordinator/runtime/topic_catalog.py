@@ -204,7 +204,7 @@ class FileCatalog:
 
 
 class DeltaCatalog:
-    """A Delta table with topic, partitions and, if there, topic_id and racks (design § 6)."""
+    """A Delta table of topics (docs/formats.md#topics-of-a-coordinator)."""
 
     def __init__(self, table: str) -> None:
         self._table = table

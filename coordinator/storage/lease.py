@@ -3,7 +3,7 @@
 The holder renews `<store>/_lease.json` again and again; a stand-by claims the log once that file is
 gone, has expired, or has not changed for as long as a lease lives. Clocks that are wrong, a lease
 that is forced or deleted, two stand-bys at once: all of that costs a needless take-over at worst,
-because the claim in the log alone fences (design § 6).
+because the claim in the log alone fences (docs/design/log_format.md#fencing).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operations in, answers out, as JSON lines (design § 7.2); time is virtual.
+"""Operations in, answers out, as JSON lines (docs/formats.md#trace-operations); time is virtual.
 
 A thin shell over the runner: it turns operations into events and results into Kafka's JSON, and
 moves a clock. It has no step, replay or timer code of its own.

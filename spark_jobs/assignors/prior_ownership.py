@@ -87,7 +87,7 @@ def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame
 
 
 def settle(group: FrameGroup, claims: DataFrame) -> Settled:
-    """Decide every claim (algorithm.md, 2).
+    """Decide every claim (docs/design/algorithm.md#prior-ownership).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The cases of algorithm.md that catch wrong versions."""
+"""The cases of docs/design/algorithm.md#cases."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_empty_group_and_empty_topics(name):
 
 
 def test_static_members_come_first():
-    """Member order of design § 4: by instance id, then the others by member id."""
+    """Static members come by instance id, then the others by member id."""
     given = spec({"a": 3}, a=("a", {}), b=("a", {}), c=("a", {}))
     given["members"]["c"]["instance_id"] = "z"
     given["members"]["b"]["instance_id"] = "y"
@@ -132,7 +132,7 @@ def test_static_members_come_first():
 
 
 def test_a_partition_claimed_twice_stays_with_the_first_member():
-    """Input from a broken world: nobody crashes, the report says so (design § 4)."""
+    """Contradictory input is assigned, and the report says so."""
     given = spec({"a": 4}, m1=("a", {"a": [0, 1]}), m2=("a", {"a": [1, 2]}))
     got, report = solve(given)
     assert got == {"m1": {"a": [0, 1]}, "m2": {"a": [2, 3]}}

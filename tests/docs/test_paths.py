@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 PATH = re.compile(
     r"`((?:assignors|coordinator|spark_jobs|tests|conf|docs|examples|benchmarks)/[\w./-]*)`"
 )

@@ -1,4 +1,4 @@
-"""What reached the coordinator, as operations that `muster trace` plays (design § 7.2)."""
+"""What reached the coordinator, as operations that `muster trace` plays."""
 
 from __future__ import annotations
 

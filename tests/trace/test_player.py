@@ -1,4 +1,4 @@
-"""`muster trace` answers as Kafka 4.4.0 did, file by file (design § 7.2)."""
+"""`muster trace` answers as Kafka 4.4.0 did, file by file."""
 
 from __future__ import annotations
 
