@@ -1,4 +1,4 @@
-"""README's blocks do what they say: every block that is followed by its output is run."""
+"""Blocks of README and of the guide are run; those that show their output give it."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ def run(file: Path, folder: Path) -> str:
     return done.stdout
 
 
-def said_and_shown(folder: Path, *, having: str = "", lacking: str = "\0") -> list[tuple[str, str]]:
-    """Run README's blocks in order, for one may need what an earlier one wrote."""
+def said_and_shown(
+    page: str, folder: Path, *, having: str = "", lacking: str = "\0"
+) -> list[tuple[str, str]]:
+    """Run a page's blocks in order, for one may need what an earlier one wrote."""
     out = []
-    for language, block, shown in BLOCK.findall((ROOT / "README.md").read_text()):
+    for language, block, shown in BLOCK.findall((ROOT / page).read_text()):
         if having in block and lacking not in block:
             file = folder / ("block.py" if language == "python" else "block.sh")
             file.write_text(block)
@@ -64,20 +66,32 @@ def bare(text: str) -> str:
     return " ".join(TIME.sub("NOW", text).split())
 
 
-def test_readme_tells_the_truth(folder):
-    pairs = said_and_shown(folder, lacking="spark-submit")
-    assert len(pairs) >= 5
+@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/assign.md", 5)])
+def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
+    pairs = said_and_shown(page, folder, lacking="spark-submit")
+    assert len(pairs) >= blocks
     for said, shown in pairs:
         assert said == shown
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_readmes_nights_on_spark(folder):
-    pairs = said_and_shown(folder, having="nightly/")
+def test_the_nightly_job_on_spark(folder):
+    pairs = said_and_shown("docs/assign.md", folder, having="nightly/")
     assert '"engine": "spark"' in pairs[-1][0]
     for said, shown in pairs:
         assert said == shown
+
+
+@pytest.mark.spark
+def test_the_blocks_about_a_spark_driver_run(spark, tmp_path, monkeypatch, capsys):
+    """In one process and session, one after another, as a driver would."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/embedding.md").read_text()
+    for language, block, _ in BLOCK.findall(page):
+        if language == "python":
+            exec(compile(block, "docs/embedding.md", "exec"), {"spark": spark})
+    assert "127.0.0.1:" in capsys.readouterr().out
 
 
 def test_the_example_runs(folder):
