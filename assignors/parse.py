@@ -282,7 +282,7 @@ def refuse_partition_count(topic: object, count: object) -> NoReturn:
 
 
 def refuse_unknown_topic(member: str, topic: str) -> NoReturn:
-    """Say who subscribes to a topic that is not there."""
+    """Refuse a subscription to an unknown topic."""
     raise SpecError(
         f"member {member!r} subscribes to topic {topic!r}, which is not in topics: "
         "add it to topics, or drop the subscription"

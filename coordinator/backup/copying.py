@@ -1,7 +1,7 @@
 """The tables of a store up to a position, while a coordinator may be writing them.
 
 The snapshots are looked at first, then the log, then the targets: what is looked at later has all
-that the earlier needs. When packing replaces files while they are copied, the newer version is
+that the earlier needs. When compaction replaces files while they are copied, the newer version is
 copied instead; rows are never deleted, so it has the same ones.
 """
 
@@ -112,7 +112,7 @@ class Copy:
             try:
                 cut = [self._cut(part, position) for part in wanted if part.last > position]
             except FileNotFoundError:
-                continue  # it was packed meanwhile
+                continue  # it was compacted meanwhile
             if self._copied(log, "log", whole):
                 break
             for action in cut:

@@ -1,4 +1,4 @@
-"""`muster compact`: pack a store's log, and drop whole targets that are past the retention."""
+"""`muster compact`: compact a store's log, and drop targets past the retention."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def compact(
     store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
 ) -> None:
-    """Pack the log of a store, and drop targets that history does not need any more.
+    """Compact the log of a store, and drop targets older than the retention.
 
-    A live coordinator is asked to pack its log; without one this process does. No row of the log is
-    deleted. Prints one line of JSON.
+    A live coordinator is asked to compact its log; without one this process does. No row of the
+    log is deleted. Prints one line of JSON.
     """
     settings = load_config(config)
     # What reads a store is imported where it is used: every other command would wait for it.

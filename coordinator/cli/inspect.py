@@ -79,7 +79,7 @@ def history(
 ) -> None:
     """Tell who owned what, from when until when, and why."""
     if partition is not None and topic is None:
-        raise SpecError(f"--partition {partition} of which topic? Give --topic too")
+        raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.shown("reading the history"):
         rows = rows_of(Reading(store, as_of), "assignment_history", group)
     if topic is not None:

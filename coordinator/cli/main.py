@@ -27,7 +27,7 @@ BAD_INPUT, FAILURE = 2, 1
 
 app = typer.Typer(
     name="muster",
-    help="Divide partitions among workers: assign, coordinate, explain.",
+    help="Assign partitions to group members: compute, coordinate, explain.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,7 +49,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Divide partitions among workers: assign, coordinate, explain."""
+    """Assign partitions to group members: compute, coordinate, explain."""
 
 
 def main() -> None:

@@ -51,10 +51,10 @@ def serve(
         typer.Option(help="A .toml or .json file, a Delta table, or kafka://bootstrap servers."),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="name=partitions; may be given again and again.")
+        list[str] | None, typer.Option(help="name=partitions; repeat for more topics.")
     ] = None,
     takeover: Annotated[
-        str, typer.Option(help="While another has the store: wait, refuse, or force.")
+        str, typer.Option(help="When another coordinator has the store: wait, refuse, or force.")
     ] = "wait",
     http: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")

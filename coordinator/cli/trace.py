@@ -28,7 +28,7 @@ def trace(
         Path | None, typer.Option(help="Keep the log in a new store here, not in memory.")
     ] = None,
     records: Annotated[
-        bool, typer.Option("--records", help="Tell the records that were written.")
+        bool, typer.Option("--records", help="Print the records written, too.")
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
 ) -> None:

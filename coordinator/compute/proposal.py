@@ -61,7 +61,7 @@ def written(
     Raises
     ------
     LostTarget
-        The rows are not there, or not those that it tells of.
+        The rows are missing, or differ from those that it names.
     GroupError
         INVALID_ASSIGNMENT (K-47).
     """

@@ -106,7 +106,7 @@ def _checked(store: str | os.PathLike[str], proposal: Proposal) -> Propose:
         raise _invalid(proposal, f"the group epoch was {pinned.group_epoch} at its position")
     try:
         found = written(store, proposal, pinned.spec(), pinned.topics)
-    except LogError as error:  # the rows are not there, or are others
+    except LogError as error:  # the rows are missing or differ
         raise _invalid(proposal, str(error)) from None
     if found.members != proposal.members:
         raise _invalid(proposal, f"the group had {found.members} members at its position")

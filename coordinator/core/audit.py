@@ -49,7 +49,7 @@ def with_audit(event: Event, records: list[Record]) -> list[Record]:
 def done(
     action: str, group_id: str, by: Caller, details: Mapping[str, str] | None = None
 ) -> Audited:
-    """Return the record of something that somebody did, or was refused."""
+    """Return the record of a change or a refusal."""
     kept = list((details or {}).items())[:DETAILS_MAX]
     return Audited(
         group_id=group_id,

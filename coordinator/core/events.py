@@ -265,7 +265,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class TargetFailed:
-    """A ComputeTarget task came to nothing."""
+    """A ComputeTarget task failed."""
 
     group_id: str
     computation_id: str

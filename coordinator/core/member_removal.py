@@ -169,7 +169,7 @@ def static_member(group: Group, instance_id: str, member_id: str) -> Member:
 
 
 def not_found(group_id: str) -> GroupError:
-    """Return the refusal of a group that is not there."""
+    """Return the error for a group that was not found."""
     return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 

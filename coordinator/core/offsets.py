@@ -125,7 +125,7 @@ def _stale(message: str) -> GroupError:
 def fetch(state: State, event: OffsetFetch) -> Result:
     """Return {topic: {partition: OffsetCommitted or None}} (G-125).
 
-    A group that is not there has committed nothing; that is no error.
+    A group that does not exist has committed nothing; that is no error.
 
     Raises
     ------

@@ -157,7 +157,7 @@ class Reading:
             read(group, load(self.store, group.installed))
 
     def unknown(self, group_id: str) -> SpecError:
-        """Return the refusal of a group that is not there."""
+        """Return the error for a group that was not found."""
         return SpecError(
             f"group {group_id!r} is not in {self.store} at position {self.position}: "
             f"`muster groups --store {self.store}` lists those that are"

@@ -1,4 +1,7 @@
-"""What must be done beside the loop: lease, topics, proposals, the care of the log."""
+"""Periodic tasks beside the event loop: lease, topics, proposals, log maintenance.
+
+They never answer a request and never change the state: they pass events to the loop.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class Keeper:
             try:
                 job()
             except Exception:
-                logger.exception("the coordinator's keeper goes on")
+                logger.exception("background task failed; retrying")
 
     def _renew(self) -> None:
         """Renew the lease while we load and serve; a fenced coordinator has none to renew.
@@ -174,7 +177,7 @@ class Keeper:
             if self._snapshot_due():
                 self._snapshot_at = write_snapshot(runner.log, runner.clock())
         except LogError as error:
-            logger.warning("the log was not cared for: %s", error)
+            logger.warning("log maintenance failed: %s", error)
 
     def _snapshot_due(self) -> bool:
         """Whether a snapshot would save as many rows as it costs."""

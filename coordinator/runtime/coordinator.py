@@ -2,7 +2,7 @@
 
 It claims a store when the lease allows it, replays the log, and serves requests from any thread
 through one loop (`runner`). Everything slow runs beside that loop: regexes, computations, topics,
-the lease, the care of the log.
+the lease, log maintenance.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Requests wait in one queue. The loop takes all that wait as one batch: an idle coordinator answers
 at once, a busy one batches by itself while a commit is under way; `log.linger_ms` makes it wait
-longer for company.
+longer for more requests.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Loop:
         self._resolving: set[str] = set()
         self.computing = Computing(runner, self.submit, engine)
         self.care_due = threading.Event()
-        """Set when the log wants care: every commit until it gets it costs more than the last."""
+        """Set when log maintenance is due: until then each commit costs more than the last."""
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
     def start(self) -> None:

@@ -58,14 +58,14 @@ class Metrics:
             "assignment_time_ms", "Computing a target, ms.", ("group",)
         )
         self._failures = self._counter(
-            "target_assignment_failed", "Computations that came to nothing.", ("group",)
+            "target_assignment_failed", "Target computations that failed.", ("group",)
         )
         self._targets_lost = self._counter(
             "target_assignment_lost", "Targets gone from their table.", ("group",)
         )
         self._fences = self._counter("fences", "Requests fenced.", ("group", "cause"))
         self._commits = self._counter("offset_commit", "Offsets committed.")
-        self._expirations = self._counter("offset_deletion", "Offsets ended.")
+        self._expirations = self._counter("offset_deletion", "Offsets deleted or expired.")
         self._flush = self._histogram("batch_flush_time_ms", "Making a batch durable, ms.")
         self._flushes = self._counter("batch_flush", "Batches made durable.")
         self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
@@ -74,14 +74,20 @@ class Metrics:
             "event_processing_time_ms", "Deciding a batch and making it durable, ms."
         )
         self._queued = self._histogram("event_queue_time_ms", "Waiting to be decided, ms.")
-        self._queue = Gauge("event_queue_size", "Requests that wait.", registry=self.registry)
+        self._queue = Gauge(
+            "event_queue_size", "Requests waiting for the event loop.", registry=self.registry
+        )
         self._load = Gauge(
             "partition_load_time_max", "Longest replay of the log, ms.", registry=self.registry
         )
         self._idle = Gauge(
-            "thread_idle_ratio_avg", "Share of time the loop waits.", registry=self.registry
+            "thread_idle_ratio_avg",
+            "Share of time that the event loop is idle.",
+            registry=self.registry,
         )
-        self._lost = Gauge("fenced", "1 when another has the store.", registry=self.registry)
+        self._lost = Gauge(
+            "fenced", "1 when another coordinator claimed the store.", registry=self.registry
+        )
         self._load_max = 0.0
         self._requests = self._counter("wire_requests", "Requests on the wire.", ("api",))
         self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
@@ -138,7 +144,7 @@ class Metrics:
         self._by_group.of(self._assigning, group_id).observe(took_ms)
 
     def computation_failed(self, group_id: str) -> None:
-        """Count a computation that came to nothing."""
+        """Count a failed computation."""
         self._by_group.of(self._failures, group_id).inc()
 
     def target_lost(self, group_id: str) -> None:

@@ -153,7 +153,7 @@ class DictCatalog:
         self._topics[name] = seen(name, found, topic_id or (old.topic_id if old else None))
 
     def delete(self, name: str) -> None:
-        """Delete a topic; one that is not there is no fault."""
+        """Delete a topic; no error if it does not exist."""
         self._topics.pop(name, None)
 
     def topics(self) -> Mapping[str, SeenTopic]:

@@ -225,7 +225,7 @@ def read_commit(path: str, *, newest: bool) -> Iterator[Action]:
     Raises
     ------
     FileNotFoundError
-        It is not there.
+        Not found.
     CorruptLog
         It is not whole.
     """
@@ -249,7 +249,7 @@ def read_checkpoint(path: str) -> Iterator[Action]:
     Raises
     ------
     FileNotFoundError
-        It is not there.
+        Not found.
     CorruptLog
         It cannot be read.
     """

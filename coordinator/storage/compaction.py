@@ -1,9 +1,8 @@
-"""Fewer files in a store's log, and no whole targets that nobody can ask for any more.
+"""`muster compact`: rewrite small files of a log as larger ones, and drop old targets.
 
-No row of the log is deleted. A whole target is dropped from the table of targets once it has been
-out of force for longer than history is kept (`log.retention_days`), or was never installed and is
-as old. No JVM is needed. The log has one writer: a live coordinator is asked to pack it, otherwise
-the claim is taken for as long as that takes.
+No row of the log is deleted. A target is dropped from the table of targets once it has been out of
+force for `log.retention_days`, or was never installed and is as old. No JVM is needed. The log has
+one writer: a live coordinator is asked to compact it; without one, this process claims the log.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Compacted:
     Attributes
     ----------
     by
-        Who packed the log: "coordinator" or "us".
+        Who compacted the log: "coordinator" or "us".
     runs_dropped, runs_kept
         Whole targets.
     files_vacuumed
@@ -63,7 +62,7 @@ class Compacted:
 
 
 def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compacted:
-    """Pack the log of a store, and drop the whole targets past the retention.
+    """Compact the log of a store, and drop targets past the retention.
 
     Raises
     ------
@@ -84,10 +83,10 @@ def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compa
 
 
 def _pack(store: str, config: Config, now_ms: int) -> str:
-    """Have the log packed by who may write it; returns who that was."""
+    """Have the log compacted by its writer; return who that was."""
     lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     if lease.holder() is not None:
-        with progress.task("the coordinator packs the log"):
+        with progress.task("the coordinator compacts the log"):
             _ask(store, lease)
         return "coordinator"
     lease.wait("refuse")
@@ -102,14 +101,14 @@ def _pack(store: str, config: Config, now_ms: int) -> str:
 
 
 def _ask(store: str, lease: Lease) -> None:
-    """Wait until the live coordinator has packed the log."""
+    """Wait until the live coordinator has compacted the log."""
     request = admin_requests.put(store, admin_requests.COMPACT)
     until = time.monotonic() + PATIENCE_S
     while request in admin_requests.waiting(store, admin_requests.COMPACT):
         if time.monotonic() > until:
             admin_requests.take_away(store, request)
             raise BusyError(
-                f"the coordinator of {store} ({lease.holder()}) did not pack the log within "
+                f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
                 f"{PATIENCE_S:g} s: look at it, and try again"
             )
         time.sleep(LOOK_S)

@@ -89,7 +89,7 @@ class DeltaLog:
 
     @classmethod
     def open(cls, store: str | os.PathLike[str], config: LogConfig | None = None) -> Self:
-        """Return the log of a store; the claim makes what is not there."""
+        """Return the log of a store; the claim creates what does not exist."""
         return cls(store, config)
 
     def _table_of(self, name: str, transact: Transact) -> Table:
@@ -155,7 +155,7 @@ class DeltaLog:
         )
 
     def look(self) -> None:
-        """Raise Fenced when somebody else has claimed the log since our last commit."""
+        """Raise Fenced when another coordinator has claimed the log since our last commit."""
         try:
             self._table.look()
         except OSError as error:
@@ -245,14 +245,14 @@ class DeltaLog:
         return self._care.due() or self._care_of_snapshots.due()
 
     def housekeep(self, *, pack: bool = False) -> None:
-        """Checkpoint, clean up and pack; no row is ever deleted."""
+        """Checkpoint, remove old commits and compact; no row is ever deleted."""
         if pack or self._care.due():
             self._care.run(self.epoch, pack=pack)
         if self._care_of_snapshots.due():
             self._care_of_snapshots.run(self.epoch)
 
     def close(self) -> None:
-        """Let go of the log; its claim stays until the next one."""
+        """Close the handle; does not release the claim."""
 
 
 def root_of(store: str | os.PathLike[str]) -> str:

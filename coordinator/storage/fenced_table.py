@@ -58,7 +58,7 @@ Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
 
 
 class Lost(CommitFailed):
-    """Somebody with no higher epoch took the version that we wanted; nothing was written."""
+    """Another writer, with no higher epoch, committed this version; nothing was written."""
 
 
 def transact(table: DeltaTable, actions: Sequence[Action], epoch: int, commit_id: str) -> None:
@@ -130,7 +130,7 @@ class Table:
     unsure
         Whether a commit of ours may have landed or not; the next use looks.
     lock
-        Held around every use of the handle; housekeeping comes from another thread.
+        Held around every use of the handle; maintenance runs in another thread.
     """
 
     def __init__(self, path: str, disk: Disk, transact: Transact, *, sync: bool) -> None:
@@ -147,7 +147,7 @@ class Table:
     def open(
         self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
     ) -> None:
-        """Open the table, made when it is not there; a torn newest commit is set aside.
+        """Open the table, or create it; a torn newest commit is set aside.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Table:
             return
         self.refuse_fenced(epoch)
         if self.version >= version:
-            raise Lost(f"version {version} of {self.path} was taken by another writer")
+            raise Lost(f"another writer committed version {version} of {self.path}")
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
 
     def _persist(self, version: int) -> None:

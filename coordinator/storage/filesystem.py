@@ -106,7 +106,7 @@ class Disk:
             return False
 
     def names(self, folder: str) -> list[str]:
-        """List a folder; one that is not there is empty."""
+        """List a folder; a missing one is empty."""
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:

@@ -124,7 +124,7 @@ class Lease:
         self.retake()
 
     def renew(self, now_ms: int) -> bool:
-        """Hold on for another while; False when the lease is another's, or gone."""
+        """Renew the lease; False when another coordinator has it, or the file is gone."""
         with self._locked():
             held = self._read()
             if held is None or held.token != self._token:
@@ -150,7 +150,7 @@ class Lease:
             logger.warning("the lease is not given back, it expires by itself: %s", error)
 
     def _take(self, *, force: bool) -> Holder | None:
-        """Write our name into the file; returns who is in the way, if somebody is."""
+        """Write our name into the file, or return the current holder."""
         with self._locked():
             held = self._read()
             if held is None or held.token == self._token or force or self._ended(held):

@@ -29,11 +29,11 @@ COMMITS_KEPT_S = 10.0
 Every commit lists the folder: with a minute's worth of them one takes half as long again.
 """
 PACKED_BYTES_MAX = 32 << 20
-"""A file this large is not packed again; in memory it is some ten times that."""
+"""A file this large is not compacted again; in memory it is some ten times that."""
 
 
 class Housekeeper:
-    """The care of one table. One thread calls it; the table's lock is held for moments only."""
+    """Maintenance of one table. One thread calls it; the table's lock is held only briefly."""
 
     def __init__(self, table: Table, config: LogConfig, disk: Disk) -> None:
         self._table = table
@@ -58,7 +58,7 @@ class Housekeeper:
         return 0 < commits <= self._table.version - version
 
     def run(self, epoch: int, *, pack: bool = False) -> None:
-        """Checkpoint, reopen, clean up, and pack if it is time to, or wanted now.
+        """Checkpoint, reopen, remove old commits, and compact if due or asked for.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Housekeeper:
             self.sweep(self._pack(epoch) if pack else [])
         except (DeltaError, OSError) as error:
             reason = why_unreadable(self._disk, self._table.path, error)
-            raise LogError(f"{self._table.path} was not cared for: {reason}") from None
+            raise LogError(f"maintenance of {self._table.path} failed: {reason}") from None
 
     def _checkpoint(self) -> None:
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without

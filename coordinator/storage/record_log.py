@@ -72,8 +72,8 @@ class Batch:
 class RecordLog(Protocol):
     """Where a coordinator keeps its records.
 
-    One thread calls it, but for the care of it, which runs beside in another: `snapshot` with its
-    `replay`, `housekeep`, and `housekeeping_due`, which both ask.
+    One thread calls it. Maintenance runs in another: `snapshot` with its `replay`, and `housekeep`;
+    both threads call `housekeeping_due`.
     """
 
     epoch: int
@@ -109,7 +109,7 @@ class RecordLog(Protocol):
         """
 
     def look(self) -> None:
-        """Raise Fenced when somebody else has claimed the log since our last commit."""
+        """Raise Fenced when another coordinator has claimed the log since our last commit."""
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names.
@@ -136,7 +136,7 @@ class RecordLog(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the log; its claim stays until the next one."""
+        """Close the handle; does not release the claim."""
 
 
 def merged(records: Iterable[Record]) -> list[Record]:
@@ -234,7 +234,7 @@ class MemoryLog:
         return record.whole
 
     def look(self) -> None:
-        """Raise Fenced when somebody else has claimed the log since."""
+        """Raise Fenced when another coordinator has claimed the log."""
         if self.storage.epoch > self.epoch:
             raise Fenced(
                 f"coordinator epoch {self.epoch} ended: "
@@ -250,7 +250,7 @@ class MemoryLog:
         return False
 
     def housekeep(self, *, pack: bool = False) -> None:
-        """Do nothing: memory needs no packing."""
+        """Do nothing: memory needs no maintenance."""
 
     def close(self) -> None:
         """Let go; the storage stays with whoever holds it."""

@@ -74,7 +74,7 @@ def write_snapshot(log: RecordLog, at_ms: int) -> int:
 
 
 def pack(log: RecordLog, at_ms: int) -> int:
-    """Write a snapshot and pack the log, whether that is due or not; returns the position."""
+    """Write a snapshot and compact the log, due or not; return the position."""
     position = write_snapshot(log, at_ms)
     log.housekeep(pack=True)
     return position

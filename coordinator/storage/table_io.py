@@ -89,7 +89,7 @@ class TableRef:
         if not os.path.isfile(path) and DeltaTable.is_deltatable(path):
             return cls(path, version, delta=True)
         if not os.path.exists(path):
-            raise SpecError(f"{what} {path!r} is not there: give a Delta table or Parquet")
+            raise SpecError(f"{what} {path!r} not found: give a Delta table or Parquet")
         if version is not None:
             raise SpecError(f"{what} {path!r} is no Delta table, so it has no version {version}")
         if not _is_parquet(Path(path)):

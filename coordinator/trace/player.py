@@ -97,7 +97,7 @@ class Trace:
         self._runner: Runner | None = None
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._runner is not None:
             self._runner.log.close()
 

@@ -58,4 +58,4 @@ def _check_last_checkpoint(folder: str) -> None:
         found = [CHECKPOINT_FILE.match(name) for name in os.listdir(folder)]
         if any(one and int(one[1]) == version for one in found):
             return
-    raise CorruptLog(f"{path} names checkpoint {version}, which is not there: {REMEDY}")
+    raise CorruptLog(f"{path} names checkpoint {version}, which was not found: {REMEDY}")

@@ -260,7 +260,7 @@ class Walk:
     def _check(self, piece: pa.Table, one: Numbered) -> int:
         """Check the rows of a piece that are new and not after the last; returns how many."""
         check_columns(piece, one.path)
-        # A file that was packed meanwhile has rows that we read elsewhere, and later ones.
+        # A file that was compacted meanwhile has rows that we read elsewhere, and later ones.
         known = max(0, self._expected - int(piece["position"][0].as_py()))
         rows = piece.slice(known, self.last - self._expected + 1)
         if not len(rows):

@@ -336,7 +336,7 @@ class Scram:
         if binding not in {"n", "y"} or not name or not fields.get("r") or "m" in fields:
             raise LoginError("the first message is not one of SCRAM without channel binding")
         if acts_as not in {"", f"a={fields['n']}"}:
-            raise LoginError("nobody may act as somebody else")
+            raise LoginError("authorization id must equal authentication id")
         self.name = name
         self._verifier = self._users.verifier(name, self._mechanism)
         self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)

@@ -106,7 +106,7 @@ def assign(
     plot: Annotated[str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg")] = None,
     title: Annotated[str | None, typer.Option(help="Of the plot.", show_default="assignor")] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Name of this run: done twice, it writes once.")
+        str | None, typer.Option(help="Name of this run; a repeated run writes nothing.")
     ] = None,
     allow_empty: AllowEmpty = False,
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
@@ -122,7 +122,10 @@ def assign(
     if store is not None or group is not None:
         given = {spec, members, topics, owned, previous, output, plot, title}
         if given != {None} or allow_empty:
-            raise SpecError("--store and --group say it all: what else is read is in the store")
+            raise SpecError(
+                "--store and --group take their input from the store: "
+                "leave out spec, tables, output, plot and --allow-empty"
+            )
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
     options = assignment_job.Options(assignor or "uniform", imbalance, max_moves)

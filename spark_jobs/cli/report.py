@@ -126,7 +126,7 @@ def plot_path(path: str) -> str:
     if not path.endswith(_PLOT_SUFFIXES):
         raise SpecError(f"--plot {path!r}: give a name that ends in .png or .svg")
     if not Path(path).absolute().parent.is_dir():
-        raise SpecError(f"--plot {path!r}: the folder is not there")
+        raise SpecError(f"--plot {path!r}: folder not found: create it first")
     return path
 
 

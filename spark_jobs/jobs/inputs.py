@@ -86,7 +86,7 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
         return SparkName(option, named[1], int(named[2]) if named[2] else None)
     if "." in named[1] or "`" in named[1]:
         raise SpecError(
-            f"{option} {named[1]!r} is not there: give a Delta table or Parquet; a table of "
+            f"{option} {named[1]!r} not found: give a Delta table or Parquet; a table of "
             "Spark's catalog is found with --engine spark"
         )
     return TableRef.of(text, option)

@@ -79,7 +79,7 @@ def check_spec_output(output: str, source: str) -> None:
     if Path(output).is_dir():
         raise SpecError(f"--output {output!r} is a folder: the assignment of a spec is a JSON file")
     if not Path(output).absolute().parent.is_dir():
-        raise SpecError(f"--output {output!r}: its folder is not there, make it first")
+        raise SpecError(f"--output {output!r}: folder not found: create it first")
 
 
 def _refuse_input(output: str, option: str, path: str) -> None:

@@ -127,7 +127,7 @@ def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
 
 
 def _judge(store: str, proposal: Proposal, config: Config) -> None:
-    """Coordinate the store until the proposal is judged; not when somebody else was faster."""
+    """Coordinate the store until the proposal is decided, unless another coordinator took it."""
     try:
         coordinator = Coordinator.open(Path(store), config=config, takeover="refuse")
     except BusyError:

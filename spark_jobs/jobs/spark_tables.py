@@ -163,7 +163,7 @@ def _why_not(spark: SparkSession, asked: SparkName, error: Exception) -> str:
     if not is_url(asked.name) and _condition(error) in _NOTHING:
         current = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}"
         return (
-            f"{what} is not there, neither as a path nor in Spark's catalog (its current schema is "
+            f"{what} not found, neither as a path nor in Spark's catalog (its current schema is "
             f"{current}): give a path, or [CATALOG.]SCHEMA.TABLE"
         )
     if _NO_FILE_SYSTEM.search(str(error)):

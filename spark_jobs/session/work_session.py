@@ -75,7 +75,7 @@ def _moved(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 
 def release_with(rows: DataFrame, scratch: Scratch) -> None:
-    """Let go of what is kept when nobody holds the rows any more."""
+    """Release cached frames when no caller holds the rows any more."""
     weakref.finalize(rows, _release, scratch.release)
 
 

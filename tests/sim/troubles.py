@@ -92,7 +92,7 @@ class Troubles:
         try:
             care(*args)
         except (LogError, OSError) as error:
-            self._world.tell(f"{node.name}: the log was not cared for, {error}")
+            self._world.tell(f"{node.name}: log maintenance failed: {error}")
         except Crash as crash:
             node.die(str(crash))
 

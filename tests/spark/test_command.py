@@ -148,11 +148,11 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         ([], json.dumps(SPEC | {"imbalance": 1}), "line 1 (id 3): unknown field 'imbalance': the fields of a group are id, assignor, topics, members"),
         (["nowhere.json"], "", "nowhere.json cannot be read: No such file"),
         (["--plot", "x.pdf"], json.dumps(SPEC), "give a name that ends in .png or .svg"),
-        (["--plot", "no/x.png"], json.dumps(SPEC), "the folder is not there"),
+        (["--plot", "no/x.png"], json.dumps(SPEC), "folder not found"),
         (["--members", "m"], "", "give either a spec, or --members and --topics"),
         (["--run-id", "r"], json.dumps(SPEC), "go with --members and --topics"),
         (["--allow-empty"], json.dumps(SPEC), "go with --members and --topics"),
-        (["--members", "m", "--topics", "t"], "", "--members 'm' is not there"),
+        (["--members", "m", "--topics", "t"], "", "--members 'm' not found"),
         (["--config", "no.toml"], "{}", "no.toml cannot be read"),
     ],
 )  # fmt: skip
@@ -360,7 +360,7 @@ def claim_schema():
         ("spec.json", "--output 'spec.json' is the spec too"),
         ("out.parquet", "the assignment of a spec is JSON, name it .json"),
         ("folder", "is a folder: the assignment of a spec is a JSON file"),
-        ("no/out.json", "its folder is not there"),
+        ("no/out.json", "folder not found"),
     ],
 )
 def test_where_the_assignment_of_a_spec_may_not_go(muster_here, tmp_path, output, message):

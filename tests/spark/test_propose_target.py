@@ -89,7 +89,7 @@ def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engin
         (["--store", "nowhere", "--group", "g"], "nowhere"),
         (["--store", "store", "--group", "nobody"], "Consumer group nobody not found"),
         (["--store", "store", "--group", "g", "--engine", "local"], "--engine local"),
-        (["--store", "store", "--group", "g", "--topics", "t"], "say it all"),
+        (["--store", "store", "--group", "g", "--topics", "t"], "take their input from the store"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, muster_here, words, said):

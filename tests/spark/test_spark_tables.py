@@ -68,14 +68,14 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
 @pytest.mark.parametrize(
     ("members", "words", "said"),
     [
-        ("nope.m", [], "--members 'nope.m' is not there, neither as a path nor in Spark's catalog (its current schema is spark_catalog.default)"),
-        ("members@3", [], "--members 'members' is not there, neither"),
-        ("main.inputs.members", [], "--members 'main.inputs.members' is not there, neither"),
-        ("a.b.c.d", [], "--members 'a.b.c.d' is not there, neither"),
+        ("nope.m", [], "--members 'nope.m' not found, neither as a path nor in Spark's catalog (its current schema is spark_catalog.default)"),
+        ("members@3", [], "--members 'members' not found, neither"),
+        ("main.inputs.members", [], "--members 'main.inputs.members' not found, neither"),
+        ("a.b.c.d", [], "--members 'a.b.c.d' not found, neither"),
         ("inputs.members@99", [], "Cannot time travel Delta table to version 99"),
         ("inputs.sizes@0", [], "--members 'inputs.sizes' is no Delta table, so it has no version 0"),
         ("inputs.topics", [], "members: column 'member_id' is missing (found topic, partitions)"),
-        ("members.parquet", [], "'members.parquet' is not there: give a Delta table or Parquet"),
+        ("members.parquet", [], "'members.parquet' not found: give a Delta table or Parquet"),
         ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' is a table of Spark's catalog, but an output is a folder"),
         ("inputs.members", ["--output", "{}/members/out"], "lie in one another"),
         ("inputs.members", ["--output", "{}/members"], "is --members too"),
@@ -106,6 +106,6 @@ def test_without_spark_a_name_is_refused(muster_here, tmp_path, engine, name):
     bare = name.removesuffix("@2")
     refused(
         assign(muster_here, tmp_path, name, "t", engine=engine),
-        f"--members {bare!r} is not there: give a Delta table or Parquet; a table of Spark's "
+        f"--members {bare!r} not found: give a Delta table or Parquet; a table of Spark's "
         "catalog is found with --engine spark",
     )

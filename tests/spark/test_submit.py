@@ -74,4 +74,4 @@ def test_bad_input_without_an_environment_activated(given, tmp_path):
     words = ["--members", tmp_path / "none", "--topics", tmp_path / "none"]
     done = submit(tmp_path, *words, PATH=os.pathsep.join(UNACTIVATED))
     assert done.returncode == 2, done.stderr
-    assert f"muster: --members '{tmp_path}/none' is not there" in done.stdout + done.stderr
+    assert f"muster: --members '{tmp_path}/none' not found" in done.stdout + done.stderr

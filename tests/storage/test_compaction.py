@@ -139,7 +139,7 @@ def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypat
         monkeypatch.setattr("coordinator.storage.admin_requests.waiting", lambda *_: ["compact-x"])
         monkeypatch.setattr("coordinator.storage.admin_requests.put", lambda *_: "compact-x")
         monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
-        with pytest.raises(BusyError, match=r"did not pack the log within 0.2 s: look at it"):
+        with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: look at it"):
             compaction.compact(tmp_path, CONFIG, now())
 
 

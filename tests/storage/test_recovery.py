@@ -107,7 +107,7 @@ def test_care_names_the_commit_that_it_cannot_read(tmp_path):
     log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
     older = commit_file(log.store + "/log", 3)
     cut(older, 0.5)
-    with pytest.raises(LogError, match=f"was not cared for: {older} is damaged: restore it"):
+    with pytest.raises(LogError, match=f"maintenance of .* failed: {older} is damaged: restore it"):
         log.housekeep()
 
 

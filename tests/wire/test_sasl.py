@@ -129,7 +129,10 @@ def test_nobody_acts_as_somebody_else(users):
     side = Side(users)
     side.shake("SCRAM-SHA-256")
     answer = side.say(b"n,a=bob,n=ann,r=abc")
-    assert answer.error_message == "Authentication failed: nobody may act as somebody else."
+    assert (
+        answer.error_message
+        == "Authentication failed: authorization id must equal authentication id."
+    )
 
 
 def test_the_salt_of_nobody_stays_the_same(users):
