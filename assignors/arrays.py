@@ -1,4 +1,4 @@
-"""Array steps that several files of this room share: integer arrays in, integer arrays out.
+"""Operations on integer arrays that several modules of this room share.
 
 Everything here is exact, total-ordered and free of Python loops over rows.
 """

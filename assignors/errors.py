@@ -1,4 +1,4 @@
-"""The one error of this room: input that an assignor must refuse."""
+"""`SpecError`: input that an assignor refuses."""
 
 
 class SpecError(ValueError):

@@ -1,4 +1,4 @@
-"""GroupSpec: the input of every assignor, columnar, checked once, then trusted.
+"""`GroupSpec`: the input of every assignor, columnar and checked once.
 
 Members are in member order, topics by name; members with the same subscription share a subscription
 class; what members owned before is canonical ranges, clipped to live members, existing partitions

@@ -1,4 +1,4 @@
-"""Flows on small integer networks: scipy's maximum flow, and cheapest flow by primal-dual rounds.
+"""Maximum flow and minimum-cost flow on small integer networks.
 
 scipy counts in int32 and wraps silently, and which of several optima it returns depends on the
 order of the arcs. So capacities are checked here, the method is pinned, and arcs are always solved

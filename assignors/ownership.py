@@ -1,4 +1,4 @@
-"""Holdings: who owns what within the cells of a plan, in NumPy; answers what the plan asks."""
+"""Who owns what within the cells of a plan; answers what the plan asks, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of specs: a dict or JSON text in, checked columns for `GroupSpec` out.
+"""Read specs: a dict or JSON text in, checked columns for `GroupSpec` out.
 
 Everything a user can get wrong about form is refused here, whole, with the value and the remedy.
 What only makes sense of a whole group (overlaps, sizes, owners) is refused by `GroupSpec` itself.

@@ -1,4 +1,4 @@
-"""Readers of tables: Arrow tables in, checked columns for `GroupSpec` out.
+"""Read tables: Arrow tables in, checked columns for `GroupSpec` out.
 
 What `parse` is for specs: everything that a user can get wrong about form is refused here.
 """

@@ -1,4 +1,4 @@
-"""Claims: what the previous assignment says, made into what a member may keep.
+"""Decide which claims of the previous assignment count as owned.
 
 A claim is honoured when its owner is a live member, the partitions exist, the member still
 subscribes, and nobody earlier in member order claims the same partition. The rest is *released*.

@@ -1,4 +1,4 @@
-"""Is an assignment valid, how fair is it, what moved, and why.
+"""Report on an assignment: is it valid, how fair, what moved, and why.
 
 Works on any group and any ranges, whoever made them; nothing here decides anything.
 """

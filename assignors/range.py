@@ -1,4 +1,4 @@
-"""Each topic cut into runs of neighbouring partitions, as Kafka 4.4.0's server side does.
+"""The range assignor: runs of neighbouring partitions of each topic, as Kafka 4.4.0 does.
 
 Not sticky. Members with the same subscription get the same partition numbers of topics of equal
 size, so that such topics can be joined partition by partition.

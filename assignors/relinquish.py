@@ -1,4 +1,6 @@
-"""Drops: which member gives up how much of which topic class (docs/design/algorithm.md#relinquish).
+"""Decide which member gives up how much of which topic class.
+
+See docs/design/algorithm.md#relinquish.
 
 A plan says it per type, class and level; here it comes down to members, by total orders only.
 """

@@ -1,4 +1,4 @@
-"""The fewest moves within a declared imbalance, as fair as that allows."""
+"""The sticky assignor: the fewest moves within an imbalance, as fair as that allows."""
 
 from __future__ import annotations
 

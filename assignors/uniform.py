@@ -1,4 +1,4 @@
-"""The fairest loads, and among the fairest assignments the fewest moves, exactly."""
+"""The uniform assignor: the fairest loads, and among those the fewest moves, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Water levels: lower the fullest, fill the emptiest, on histograms of load per class.
+"""Water levels: lower the fullest members, fill the emptiest, on histograms of load.
 
 Both are exact, and both engines solve them here: a histogram has at most √2³¹ distinct loads a
 class, however many members there are.

@@ -1,4 +1,4 @@
-"""The times of the machine, for those who may know them.
+"""Wall clock and monotonic clock, for the rooms that may read time.
 
 Somebody may set the wall clock at any moment, so it says only when something happened. How long
 something took, or may take, the steady clock says.

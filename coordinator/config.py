@@ -1,4 +1,4 @@
-"""What can be set, with its defaults. Pure: the text comes from the caller.
+"""All settings with their defaults. Pure: the caller reads the file.
 
 `conf/muster.toml` is these defaults with comments; a test keeps the two alike.
 """

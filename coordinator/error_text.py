@@ -1,4 +1,4 @@
-"""What the errors of other libraries say, in one line."""
+"""Errors of other libraries as one line."""
 
 from __future__ import annotations
 

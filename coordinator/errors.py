@@ -1,4 +1,4 @@
-"""The codes that the coordinator answers with, and how it refuses a request."""
+"""Kafka's error codes, and the error that refuses a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that Kafka has, under Kafka's names, with its defaults and bounds.
+"""Kafka's group settings under Kafka's names, with its defaults and bounds.
 
 Of the coordinator (G-140, G-142) and of single groups (G-143, G-144). Ours beside them begin with
 `consumer.assignor.`: sticky's options, and the engine.

@@ -1,4 +1,4 @@
-"""What others named, as a terminal may show it.
+"""Names that others chose, made safe to print on a terminal.
 
 Ids come from anybody who may join a group. A control character in one would command the operator's
 terminal, a bidirectional mark would show another id than it is: both are printed as their escapes.

@@ -1,4 +1,4 @@
-"""What a command is doing, on a terminal's standard error, once it has taken 3 seconds.
+"""Progress on a terminal's standard error, for work that takes more than 3 seconds.
 
 A command opens the display with `shown`; whatever runs inside it, in any thread, adds a line to it
 with `task`. Where no display is open (output piped, Muster embedded in another program) a task does

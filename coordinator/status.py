@@ -1,4 +1,4 @@
-"""What a coordinator is doing with its store, and what it tells those it cannot answer."""
+"""Status of a coordinator, and the error that callers get in each."""
 
 from __future__ import annotations
 

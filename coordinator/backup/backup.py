@@ -1,4 +1,4 @@
-"""A copy of a live store, with a list of its files and their check sums."""
+"""Copy a live store, with a list of its files and their check sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a store up to a position, while a coordinator may be writing them.
+"""Copy the tables of a store up to a position, while a coordinator may write them.
 
 The snapshots are looked at first, then the log, then the targets: what is looked at later has all
 that the earlier needs. When compaction replaces files while they are copied, the newer version is

@@ -1,4 +1,4 @@
-"""The folder of a copy: empty at first, marked until whole, or left as found."""
+"""The folder of a copy: new or empty, marked incomplete until the copy is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new store from a backup or another store, as of a position or a time."""
+"""Make a new store from a backup or another store, as of a position or a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`muster groups`, `describe`, `history`, `explain`: what a store says, without a JVM.
+"""`muster groups`, `describe`, `history`, `explain`: query a store without a JVM.
 
 People at a terminal get tables, machines (`--json`, or no terminal) JSON, one object a line: rows
 of the SQL view that says the same; `describe` is Kafka's ConsumerGroupDescribe.

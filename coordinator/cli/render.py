@@ -1,4 +1,4 @@
-"""What a store says, for people at a terminal."""
+"""Print views of a store as tables for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console of all commands."""
+"""The console that all commands print to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`muster trace`: operations on standard input, answers on standard output, one a line."""
+"""`muster trace`: operations in, answers out, as JSON lines."""
 
 from __future__ import annotations
 

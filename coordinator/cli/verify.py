@@ -1,4 +1,4 @@
-"""`muster verify`: whether a store is sound, live or closed."""
+"""`muster verify`: check a store, live or closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine computes a target: by what it is likely to cost on each.
+"""Choose the engine for a target by its estimated cost on each.
 
 The constants are measured (`make bench` writes them to conf/muster.toml), never guessed.
 """

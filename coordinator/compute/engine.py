@@ -1,4 +1,4 @@
-"""Targets computed off the heartbeat path. The local engine, and what others must be.
+"""The local engine, and the protocol of engines: targets computed off the heartbeat path.
 
 An engine is found by the entry point `muster.engines`, or given to `Coordinator.open`; so the
 coordinator runs Spark without importing it.

@@ -1,4 +1,4 @@
-"""What a job says of the target that it wrote, and the files by which others say it.
+"""The target that a job wrote, as a file and as a checked value.
 
 A job commits its rows to the table of targets and then says where they are. The coordinator's own
 engine returns that; a job in a process of its own puts it into `<store>/proposals`, one small file

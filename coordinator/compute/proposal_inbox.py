@@ -1,4 +1,4 @@
-"""The folder `<store>/proposals`, where external jobs say what they computed.
+"""Read `<store>/proposals`, where external jobs announce the targets that they wrote.
 
 A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
 it names, checks it, has the verdict written to the log, and takes the file away. A file whose

@@ -1,4 +1,4 @@
-"""What the log says of who deleted or altered something, beside the records of it."""
+"""Audit records: who deleted or altered something, or was refused."""
 
 from __future__ import annotations
 

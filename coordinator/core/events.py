@@ -1,4 +1,4 @@
-"""What comes to the coordinator, and what a step gives back."""
+"""Events that the coordinator handles, and the results of a step."""
 
 from __future__ import annotations
 

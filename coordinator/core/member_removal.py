@@ -1,4 +1,4 @@
-"""Members that go, by their own will or by a timer (docs/behaviours.md#static-members, #timers)."""
+"""Remove members that leave or time out (docs/behaviours.md#static-members, #timers)."""
 
 from __future__ import annotations
 

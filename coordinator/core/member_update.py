@@ -1,4 +1,4 @@
-"""Whether a request is valid, and whom it speaks for (docs/behaviours.md#heartbeat-validation).
+"""Validate a heartbeat and find its member (docs/behaviours.md#heartbeat-validation).
 
 Ends in a `Draft`: the member as this heartbeat makes it, with the records for that.
 """

@@ -1,4 +1,4 @@
-"""Who holds each partition of a group, in arrays; a second owner is refused (G-66)."""
+"""Owner of each partition of a group, in arrays; a second owner is refused (G-66)."""
 
 from __future__ import annotations
 

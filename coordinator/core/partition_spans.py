@@ -1,4 +1,4 @@
-"""The few partitions of one member, as small sorted tuples, and set algebra on them.
+"""Partitions of one member as small sorted tuples, and set algebra on them.
 
 A span is (topic, first, end) or, where it is assigned, (topic, first, end, assignment epoch). A
 tuple of spans is sorted and its spans do not overlap. Whole groups are columnar

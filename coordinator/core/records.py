@@ -1,4 +1,4 @@
-"""Everything that is written to the log, and nothing else changes the state.
+"""All records of the log; nothing else changes the state.
 
 Kafka's records (G-147) under its field names, and a few of ours: settings of groups, topics, the
 epoch-only advance, computations outside the coordinator; docs/design/log_format.md#kinds lists

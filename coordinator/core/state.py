@@ -1,4 +1,4 @@
-"""What the coordinator knows; read by `step`, changed by `replay` and nobody else.
+"""The coordinator's state; read by `step`, changed only by `replay`.
 
 Everything here follows from the records alone. Group states are computed, never stored (G-2).
 """

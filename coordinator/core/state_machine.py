@@ -1,4 +1,4 @@
-"""`step` reads the state and decides; it never writes.
+"""`step` reads the state and returns records; it never writes.
 
 Everything the coordinator does is one event through `step`. What it returns is data: records,
 which `replay` applies and the log makes durable; the response, which leaves only after that;

@@ -1,4 +1,4 @@
-"""A state as the records that make it, for a load that need not read the whole log."""
+"""Turn a state into the records that make it, for a snapshot."""
 
 from __future__ import annotations
 

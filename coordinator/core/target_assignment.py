@@ -1,4 +1,4 @@
-"""The target assignment of a group: a whole one in columns, and what wins over it.
+"""The target assignment of a group: a whole one in columns, and later changes to it.
 
 A whole target of a million members is a dozen arrays, of which a heartbeat gets its member's slice;
 beside it are the targets of single members that came after it.

@@ -1,4 +1,4 @@
-"""Computing and installing a group's target assignment.
+"""Compute and install a group's target assignment.
 
 Joins and leaves during a computation count as having happened after it: only members whose target
 changed get a record, members gone since are dropped, members new since have an empty target.

@@ -1,4 +1,4 @@
-"""A target assignment computed outside a step (K-38…K-50, S-30…S-32).
+"""Install a target assignment computed outside a step (K-38…K-50, S-30…S-32).
 
 By an external computer, which asks with Prepare and answers with Install, or by the coordinator's
 own engine, whose outcome is TargetComputed. A computation id given by Prepare stands in place of

@@ -1,4 +1,4 @@
-"""Whether a request is made of the right types, before anything looks at what it says."""
+"""Check that a request has the right types, before its values are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""history: what a store says, now or as of a position or a time, without a coordinator or a JVM."""
+"""Read a store as of now, a position or a time, without a coordinator or a JVM.
+
+It never writes, claims or locks.
+"""
 
 from coordinator.history.frames import VIEWS, frame
 

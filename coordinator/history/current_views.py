@@ -1,4 +1,4 @@
-"""What is at a position: topics, members, ranges, targets, offsets, groups.
+"""Views of the state at a position: topics, members, ranges, targets, offsets, groups.
 
 Each function is one view of docs/sql.md, by columns; the twins in SQL are spark_jobs/sql.
 """

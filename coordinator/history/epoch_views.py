@@ -1,4 +1,4 @@
-"""The group epochs of all groups, and why each target gives and takes.
+"""Views of group epochs, and why each target moved partitions.
 
 A target takes in all group epochs since the target before it: their reasons are its own.
 """

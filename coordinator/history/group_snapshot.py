@@ -1,4 +1,4 @@
-"""One group as the log has it up to a position: what a computation is made for.
+"""One group as of a log position: the input of a target computation.
 
 Epochs, topics, regexes and distinct subscriptions are small, and read here. Members are read here
 only where a target is checked against them; a Spark job reads them itself, from the same files, and

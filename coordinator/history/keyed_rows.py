@@ -1,4 +1,4 @@
-"""Steps on columns of rows in order: codes of keys, and the last row of a key.
+"""Operations on ordered rows: encode keys, keep the last row of each key.
 
 A row is known by its place in a table whose rows are in the order of the log. -1 is no row.
 """

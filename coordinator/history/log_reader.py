@@ -1,4 +1,4 @@
-"""What a store says, now or as of a position or a time, without a claim and a JVM."""
+"""Read a store as of a position or a time, without a claim and without a JVM."""
 
 from __future__ import annotations
 

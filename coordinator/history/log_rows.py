@@ -1,4 +1,4 @@
-"""Columns of the log's rows of some kinds, up to a position; of one group if wanted.
+"""Columns of the log's rows, by kind, up to a position; of one group if wanted.
 
 What is not wanted is not read: other columns never, other kinds and groups by the row groups of a
 file, other positions by file.

@@ -1,4 +1,4 @@
-"""Who owned what, from when until when, and why it came and went.
+"""Who owned which partitions, from when until when, and why they moved.
 
 A member owns what is assigned to it and what it still has to give up (pending), from the first of
 its records that has a range until the first that has it no more. It was given by the assignment

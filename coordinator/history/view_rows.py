@@ -1,4 +1,4 @@
-"""Rows of views as JSON has them, for commands; and a group as Kafka describes it."""
+"""Rows of views as JSON values, and a group as Kafka describes it."""
 
 from __future__ import annotations
 

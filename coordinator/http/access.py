@@ -1,4 +1,4 @@
-"""Who may see metrics, and how anybody else is refused."""
+"""Authorize requests for metrics, and refuse the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus, /healthz and /readyz for whoever starts and stops the process.
+"""Serve /metrics for Prometheus, /healthz and /readyz for whoever manages the process.
 
 Health says one word, to anybody. Metrics name groups: beyond this machine they need a login. One
 thread reads what visitors ask; half a request costs a socket for some seconds, and no thread.

@@ -1,4 +1,4 @@
-"""Many heartbeats of one group that say nothing but who and where they are."""
+"""Many steady heartbeats of one group as one batch."""
 
 from __future__ import annotations
 

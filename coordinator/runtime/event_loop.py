@@ -1,4 +1,4 @@
-"""The one thread that runs the runner, and the pools for what is slow.
+"""The thread that runs the event processor, and the pools for slow work.
 
 Requests wait in one queue. The loop takes all that wait as one batch: an idle coordinator answers
 at once, a busy one batches by itself while a commit is under way; `log.linger_ms` makes it wait

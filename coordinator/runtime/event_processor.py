@@ -1,4 +1,4 @@
-"""The one loop body that steps, replays, commits, and only then answers.
+"""The one place that steps, replays, commits, and only then answers.
 
 It knows no thread: the runtime calls it from one, a trace and the simulator by hand, on a clock of
 theirs. Deadlines and intervals run on its steady clock, what people read as a time is the wall

@@ -1,4 +1,4 @@
-"""Answers for callers, who may cancel or break a future that they were given.
+"""Futures of answers, which callers may cancel.
 
 What a caller does with its future never reaches the thread that answers: a cancelled call is a
 call whose answer nobody wants.

@@ -1,4 +1,4 @@
-"""Metrics by group: of so many groups, each for as long as its group is there.
+"""Metrics by group: a bounded number, each as long as its group exists.
 
 A group's name may be long, and anybody may think of another one: so groups beyond the limit, long
 names, and names of no group are counted together.

@@ -1,4 +1,4 @@
-"""What the coordinator counts, under Kafka's names (K-120…K-127, G-145, G-146) and a few.
+"""The coordinator's metrics, under Kafka's names (K-120…K-127, G-145, G-146) and a few.
 
 Kafka's hyphens are underscores here. What Kafka lacks is tagged by group (group_series.py):
 assignment time, moved partitions, load spread, fences by cause.

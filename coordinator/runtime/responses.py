@@ -1,4 +1,4 @@
-"""Answers as plain values, in Kafka's names in snake case.
+"""Answers as plain values, with Kafka's names in snake case.
 
 An answer always carries `error_code` and `error_message`; nothing is raised for what a coordinator
 answers.

@@ -1,4 +1,4 @@
-"""Hands computations to engines and brings back what they come to.
+"""Hand target computations to engines, and bring their results back as events.
 
 One is in flight a group, several groups at once. What fails, hangs or is cancelled is begun again
 after a while, longer from time to time; the last target stays meanwhile. After

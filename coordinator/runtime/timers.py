@@ -1,4 +1,4 @@
-"""Deadlines of many members, looked at all at once."""
+"""Deadlines of many members, checked together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where topic metadata comes from. A file, a Delta table, a Kafka cluster, or a dict."""
+"""Sources of topic metadata: a dict, a file, a Delta table, a Kafka cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other processes ask of a store's live coordinator, in the folder `requests/`.
+"""Requests to a store's live coordinator, as files in `requests/`.
 
 A request is an empty file; it is taken away when it is done. Targets that jobs propose have a
 folder of their own (compute/proposal_inbox.py).

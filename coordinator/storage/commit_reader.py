@@ -1,4 +1,4 @@
-"""What the commits of a Delta table say, read file by file, without delta-rs.
+"""Read the commits of a Delta table file by file, without delta-rs.
 
 For `muster verify`, which trusts nobody who wrote the table, and for copies of a table that is
 being written. Nothing is written here, and nothing locked.

@@ -1,4 +1,4 @@
-"""The data files of a table; each holds rows of neighbouring positions, in order."""
+"""Data files of a table; each holds rows of neighbouring positions, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Delta table with one writer, fenced by a number that only rises.
+"""One Delta table with one writer, fenced by an epoch that only rises.
 
 A commit lands at exactly the version after the one we know, or not at all: never by path, never
 with delta-rs's retries, which would both lay a fenced writer's rows on top of its successor's.

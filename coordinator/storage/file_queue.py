@@ -1,4 +1,4 @@
-"""A folder of a store, where other processes leave small files for its coordinator.
+"""A folder of a store in which other processes leave small files for its coordinator.
 
 Anybody who may write to the store may put anything there. What is no message, or one that cannot be
 dealt with, is set aside with the reason, so that it holds up nobody else's.

@@ -1,4 +1,4 @@
-"""Everything that the log and the lease do to files themselves, in one small place.
+"""All operations on files that the log and the lease need.
 
 What Delta does is delta-rs's. A simulator replaces this class, and its disk loses what was not
 synced, or fails, when it likes.

@@ -1,4 +1,4 @@
-"""Who may claim a store now, in one small file; it decides when, never whether it is safe.
+"""The lease file: when a stand-by may claim a store. It decides when, never whether it is safe.
 
 The holder renews `<store>/_lease.json` again and again; a stand-by claims the log once that file is
 gone, has expired, or has not changed for as long as a lease lives. Clocks that are wrong, a lease

@@ -1,4 +1,4 @@
-"""The data files that say what a store's state is at a position, read by a few columns.
+"""Read from the log's data files what makes the state at a position, by a few columns.
 
 They are the newest snapshot that is not after the position, and the log from there on; so reading
 costs as much as there is to know, however long the log is. Without a claim and without a JVM; a

@@ -1,4 +1,4 @@
-"""What keeps a table fast to write and to read, beside the answers.
+"""Background maintenance of a table: checkpoints, compaction, removal of old files.
 
 A handle slows down with every commit since the last checkpoint; a folder of commits with every
 file in it; a reader with every small data file. No row is ever deleted: packing writes the same

@@ -1,4 +1,4 @@
-"""Tables named by a URL: how long they are tried, and what is said when that fails.
+"""Tables named by a URL: timeouts, and errors in one line.
 
 What delta-rs says of a failure is a chain of errors on ten lines, with the answer's whole body, in
 which stores repeat access keys and signatures. Here it becomes one line without any of that.

@@ -1,4 +1,4 @@
-"""From rows of the log back to records, by whole columns; no row is ever skipped."""
+"""Decode rows of the log to records, by whole columns; no row is ever skipped."""
 
 from __future__ import annotations
 

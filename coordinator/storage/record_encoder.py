@@ -1,4 +1,4 @@
-"""Records as rows of a table, by whole columns: what SQL sees. Back again: record_decoder.py.
+"""Encode records as rows of the log, by whole columns. The way back: record_decoder.py.
 
 One row a record. `kind` says which columns mean something; the others are null. Columns bear the
 names of the records' fields. A tombstone is a row with `tombstone` set, of the kind that it ends,

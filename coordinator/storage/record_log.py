@@ -1,4 +1,4 @@
-"""The one place where records become durable, as a protocol; and a log in memory.
+"""`RecordLog`, the protocol by which records become durable; and a log in memory.
 
 A log is a sequence of rows, numbered from 1 without a gap (positions). Who writes first claims it:
 the claim carries a coordinator epoch higher than all before, and from then on everybody with a

@@ -1,4 +1,4 @@
-"""What a power cut leaves behind, and which file to blame for a table that is unreadable.
+"""Recover from a torn commit, and name the file that makes a table unreadable.
 
 delta-rs does not sync, we do, before a commit counts. So the newest commit file may be torn, and
 then nobody was told of it: it is set aside. Any other damage is refused, by the file's name.

@@ -1,4 +1,4 @@
-"""The state at a position, as the records that make it; a load begins with one.
+"""Snapshots: the state at a position, as the records that make it.
 
 A snapshot is one commit to a table of its own. It is a shortcut: whatever is wrong with it, the log
 has everything.

@@ -1,4 +1,4 @@
-"""From a log to the state that it says, and from there to a snapshot."""
+"""Load the state from a snapshot and the log, and write snapshots."""
 
 from __future__ import annotations
 

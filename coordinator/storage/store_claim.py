@@ -1,4 +1,4 @@
-"""To have a store: the lease says when, the log says that it is ours."""
+"""Claim a store: the lease decides when, the claim in the log makes it ours."""
 
 from __future__ import annotations
 

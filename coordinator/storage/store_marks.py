@@ -1,4 +1,4 @@
-"""Files in the root of a store that say that it is a copy, or not all of one.
+"""Files in the root of a store that mark a backup, or an incomplete copy.
 
 A copy that is being made has `_incomplete` until it is whole: one whose maker was killed keeps it.
 A backup has `_backup.json`, which lists its files with their check sums.

@@ -1,4 +1,4 @@
-"""Who may read and write a store.
+"""File modes of a store: who may read and write it.
 
 `log.folder_mode` decides when a coordinator makes it. From then on whoever writes there, in any
 process, follows what the store's folder and that of its log both allow: chmod changes it for all.

@@ -1,4 +1,4 @@
-"""Tables and specs without a JVM: read Parquet, Delta and JSON; replace a table whole.
+"""Read Parquet, Delta and JSON without a JVM, and replace a table in one commit.
 
 A Delta table has one writer process at a time: who replaces it holds `<folder>/_locks/<table>`.
 """

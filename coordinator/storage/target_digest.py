@@ -1,4 +1,4 @@
-"""One number for the rows of a whole target, the same however they are ordered or computed.
+"""A digest of the rows of a target, independent of their order.
 
 The digest is the sum over all rows, modulo 2^64, of
 

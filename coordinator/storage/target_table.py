@@ -1,4 +1,4 @@
-"""The table of whole targets, `<store>/targets`; Spark writes it, this reads it.
+"""The table of targets, `<store>/targets`; Spark writes it, this module reads it.
 
 A row is a range of one member in one target: that of (group, assignment epoch, run). Rows are only
 ever added, each target by one commit; the record that installs one names the run, a version that

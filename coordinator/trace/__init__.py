@@ -1,1 +1,4 @@
-"""Play recorded operations, and write groups and records as Kafka's JSON has them."""
+"""Play recorded operations, and write groups and records as Kafka's JSON has them.
+
+It decides nothing: steps, replay and timers are those of the runtime.
+"""

@@ -1,4 +1,4 @@
-"""Records and descriptions as Kafka prints them, for traces."""
+"""Records and descriptions of groups as Kafka prints them, for traces."""
 
 from __future__ import annotations
 

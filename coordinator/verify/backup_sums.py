@@ -1,4 +1,4 @@
-"""Whether a backup has the files that it lists, with their check sums."""
+"""Check that a backup has the files that it lists, with their check sums."""
 
 from __future__ import annotations
 

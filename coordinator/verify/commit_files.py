@@ -1,4 +1,4 @@
-"""commit_files: whether commits and checkpoints are whole, old ones too that nobody reads."""
+"""Check that commits and checkpoints are complete, old ones too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table's data files, checked as they are read, by piece."""
+"""Read and check the rows of a table's data files, piece by piece."""
 
 from __future__ import annotations
 

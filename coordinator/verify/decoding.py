@@ -1,4 +1,4 @@
-"""From rows to records, with an error that names the file."""
+"""Decode rows to records, with errors that name the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One number for what a state is, however its records are ordered."""
+"""A digest of a state, independent of the order of its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may never be in a log, counted anew from its records: owners and epochs.
+"""Check the invariants of a log, counted anew from its records: owners and epochs.
 
 `replay` keeps them too. This is a second count with arrays of its own, for a store that may have
 been written by a replay with a bug, or by nobody's.

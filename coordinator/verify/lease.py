@@ -1,4 +1,4 @@
-"""Whether the lease of a store is one, and not of a coordinator that cannot be."""
+"""Check the lease file of a store against its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether rows of the log are what rows may be, by whole columns."""
+"""Check the rows of the log, by whole columns."""
 
 from __future__ import annotations
 

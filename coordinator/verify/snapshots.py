@@ -1,4 +1,4 @@
-"""Whether each one says what the log makes up to its position."""
+"""Check each snapshot against the state that the log makes up to its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""statistics: whether what a data file and its commit say of columns is so: readers skip by it."""
+"""Check the statistics of data files and commits, by which readers skip rows."""
 
 from __future__ import annotations
 

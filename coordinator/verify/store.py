@@ -1,4 +1,4 @@
-"""The checks of a whole store, in order: the lease, the log, its snapshots and targets."""
+"""Check a whole store in order: lease, log, snapshots, targets."""
 
 from __future__ import annotations
 

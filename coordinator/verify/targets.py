@@ -1,4 +1,4 @@
-"""Whether the whole targets that the log names are there, with their digests."""
+"""Check that the targets named in the log exist, with their digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes connections of a listening socket, counted before anything is done for them.
+"""Accept connections of a listening socket, and count them before anything else.
 
 A connection costs a file descriptor from its first packet on, long before a TLS handshake or a
 login has shown who is there. So it is counted when it is accepted, by the address that it comes

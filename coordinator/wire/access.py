@@ -1,4 +1,4 @@
-"""Who gets in, and what they may do: TLS, logins and access lists, from their files."""
+"""TLS, logins and access lists, read from their files and read again when they change."""
 
 from __future__ import annotations
 

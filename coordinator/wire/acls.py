@@ -1,4 +1,4 @@
-"""Access control lists and the rule by which they decide, as Kafka's StandardAuthorizer does.
+"""Access control lists, decided as Kafka's StandardAuthorizer does.
 
 Pure: the text of the file comes from the caller. A deny wins over every allow; of two lists that
 allow, none is better; where none says anything, nobody but a super user may.

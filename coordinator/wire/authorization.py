@@ -1,4 +1,4 @@
-"""What a request may ask, by Kafka's rules for each API, and how it is refused.
+"""What each API requires of its principal, and how it is refused.
 
 The one place where access lists meet requests. A request of many things is cut: what its principal
 may ask goes on, the rest is refused beside it, and nobody is told whether it exists. An API that

@@ -1,4 +1,4 @@
-"""What a request is made of on its way: events for the coordinator, then a response."""
+"""A request on its way: events for the coordinator, then a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which software is refused: counted by its name, and said in the log once in a while.
+"""Count refused client software by name, and log each once a minute.
 
 Most that come here by mistake try again for ever, and say nothing useful to those who run them. The
 names are those that clients give with ApiVersions; so many are told apart, the rest is one.

@@ -1,4 +1,4 @@
-"""Requests from frames and frames from responses, for every API and version we serve.
+"""Decode requests from frames and encode responses, for each API and version served.
 
 Messages are kio's; nothing here says what one means. A response is given as its fields by name, in
 the words of its newest version; the asked version takes those that it has, so that nobody needs a

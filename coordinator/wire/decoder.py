@@ -1,4 +1,4 @@
-"""Request bodies from bytes of strangers, by kio's schemas.
+"""Decode request bodies from untrusted bytes, by kio's schemas.
 
 kio's own reader is not used for them: it reserves memory for as many elements as a count says
 before it looks whether their bytes are there, so that nine bytes abort the process. Here a count is

@@ -1,4 +1,4 @@
-"""Requests of many things, each of which is allowed or refused alone.
+"""Requests about many resources, each of which is authorized alone.
 
 What may be asked goes on to the handler, the rest is refused beside its answers in the words of the
 response, and nobody is told whether it exists.

@@ -1,4 +1,4 @@
-"""Responses as bytes, by kio's schemas, straight from their fields by name.
+"""Encode responses by kio's schemas, from their fields by name.
 
 kio's own writer makes an object of every part first, which takes ten times as long where there are
 thousands of partitions. Both write the same bytes (tests compare them).

@@ -1,4 +1,4 @@
-"""One socket and the conversation over it, as far as its client and others leave it room."""
+"""One socket with its conversation, and limits on its buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator's server in a thread of its own, on an address that is safe to open."""
+"""A coordinator's server in a thread of its own; refuses to open an unsafe address."""
 
 from __future__ import annotations
 

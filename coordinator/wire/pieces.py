@@ -1,4 +1,4 @@
-"""A request about very many things, cut into requests about a few.
+"""Cut large requests into small ones, so that heartbeats go on.
 
 Each piece is answered like a request of its own, and its answer is bytes before the next piece is
 asked: so others have their turn in between, and nothing large is kept that Python's collector would

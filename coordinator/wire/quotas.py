@@ -1,4 +1,4 @@
-"""How many requests and bytes a client may send and get a second, as Kafka's.
+"""Quotas of requests and bytes a second for each client, as Kafka has them.
 
 Who goes beyond a quota is answered, told how long to wait (the throttle time), and not listened to
 for so long. Pure: the time is an argument.

@@ -1,4 +1,4 @@
-"""Logins that failed and requests that were denied, counted until they are written.
+"""Count failed logins and denied requests until they are written to the log.
 
 Strangers cause them, as many as they like: so they are counted by who and what, only so many
 different ones at a time, and each is one record of the log a period, whatever its number.

@@ -1,4 +1,4 @@
-"""How clients show who they are: PLAIN, and SCRAM (RFC 5802), before anything else is served.
+"""SASL: PLAIN and SCRAM (RFC 5802), before any other API is served.
 
 Users are in a file, by name: a password, or better what SCRAM needs to check one (`muster user`
 makes it), from which nobody can log in.

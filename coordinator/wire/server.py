@@ -1,4 +1,4 @@
-"""Moves bytes between sockets and conversations; everything else is told apart elsewhere.
+"""Move bytes between sockets and conversations, and nothing else.
 
 All requests that one turn of the event loop brings are asked as one batch. A connection that
 breaks a rule, or takes too long, is closed; no other notices.

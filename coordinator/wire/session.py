@@ -1,4 +1,4 @@
-"""Who is on the other side of a connection."""
+"""The principal and the client of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Total orders on DataFrames: running sums, joining of neighbours, laying lines beside each other.
+"""Totally ordered operations on DataFrames: running sums, merging of neighbours, overlays.
 
 Everything is two-level. Rows are put into buckets that follow the order; a window works inside each
 bucket; what the buckets before it hold is a few numbers on the driver. So no window ever runs over

@@ -1,4 +1,4 @@
-"""Claims of the previous assignment, settled, and the gaps they leave.
+"""Decide the claims of the previous assignment, and find the gaps between them.
 
 The twin of `assignors.prior_ownership`. One pass over the line of partitions finds what nobody
 owns, what is owned twice, and ranges of one member that touch.

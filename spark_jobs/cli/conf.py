@@ -1,4 +1,4 @@
-"""`muster conf`: where the files that come with Muster are, for spark-submit and to copy from."""
+"""`muster conf`: paths of the files that come with Muster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports for people and for machines: rich tables, JSON, and a plot."""
+"""Print reports as tables or JSON, and draw plots."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""`muster demo`: the main job on real input, and a group served to members of its own."""
+"""`muster demo`: the main job on real input, and a group served to members of its own.
+
+No other room may depend on it.
+"""

@@ -1,4 +1,4 @@
-"""The members of the demo's very large group: they beat in batches, and own what they are told."""
+"""Members of the demo's very large group: they send heartbeats in batches."""
 
 from __future__ import annotations
 

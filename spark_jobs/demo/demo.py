@@ -1,4 +1,4 @@
-"""`muster demo`: the main job at a size for two cores; asks nothing, ends with a summary.
+"""`muster demo`: the main job at a size for two cores; ends with a summary.
 
 A Spark driver embeds a coordinator. Kafka clients share a small group over the wire; the target of
 a very large group is computed on Spark. Something changes in each; then the store is asked by SQL,

@@ -1,4 +1,4 @@
-"""The demo's answers beside Kafka's: what Kafka 4.4.0's own assignors answered to 220 groups."""
+"""Compare the demo's answers with those of Kafka 4.4.0's assignors to 220 groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job reads: paths, and what only Spark can find: names of its catalog, and URLs.
+"""Inputs of a job: paths, names of Spark's catalog, and URLs.
 
 A path is looked at when it is named. A name or a URL waits for the session: `catalog` finds it.
 """

@@ -1,4 +1,4 @@
-"""Where an assignment may be written: what is there must be an assignment, or nothing.
+"""Check where an assignment may be written: an earlier assignment, or nothing, is there.
 
 Everything here is refused before a lock is taken or an input read, so a refusal leaves no trace.
 """

@@ -1,4 +1,4 @@
-"""A target for a group of a store, computed by a job of its own: `assign.py --store … --group …`.
+"""`assign.py --store … --group …`: compute a group's target in a job and propose it.
 
 The job never writes the log. It commits its rows to the table of targets, proposes them to whoever
 coordinates the store, and waits for the verdict in the log. When nobody does, it coordinates the

@@ -1,4 +1,4 @@
-"""What a run leaves beside its rows: its name, what it was asked for, and what came of it.
+"""Run ids: what a run was asked for and its result, kept in the commit of its rows.
 
 It is part of the commit (Delta's userMetadata), of a Parquet file's metadata, or a file beside
 Spark's Parquet files, so it is there exactly when the rows are.

@@ -1,4 +1,4 @@
-"""What a run refuses to do by itself: empty an assignment, or forget much of one.
+"""Refuse to empty an assignment, or to drop much of one, unless allowed.
 
 Both mostly mean that an input is broken, and both are wanted now and then: then the user says so.
 """

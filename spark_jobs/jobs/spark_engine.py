@@ -1,4 +1,4 @@
-"""The coordinator's engine for very large groups: their targets are computed on Spark.
+"""The coordinator's engine for very large groups: computes their targets on Spark.
 
 It works in the session of the driver that embeds the coordinator, beside whatever else runs there:
 each computation in a session of its own, as a job group that can be cancelled, in a pool of the

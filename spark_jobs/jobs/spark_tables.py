@@ -1,4 +1,4 @@
-"""Tables that Spark finds: by names of its catalog, or URLs that its file systems know.
+"""Tables that Spark finds: by name in its catalog, or by URL.
 
 A Delta table is fixed at a version. Whatever else there is (views, Parquet, other formats) has
 none: it is read once and kept until the job ends, and known by a digest of its rows.

@@ -1,4 +1,4 @@
-"""The delegated computation of a target: from the store, on Spark, into the table `targets`.
+"""Compute a target on Spark: from the store into the table `targets`.
 
 Members and the last target are read from the files of the log at a pinned position, never through
 the driver, which knows what is small: topics, distinct subscriptions, epochs. The target's rows are

@@ -1,4 +1,4 @@
-"""The files that come with Muster beside its code, in a wheel and in a clone alike."""
+"""Files that come with Muster beside its code, in a wheel and in a clone."""
 
 from __future__ import annotations
 

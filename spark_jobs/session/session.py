@@ -1,4 +1,4 @@
-"""A SparkSession with Delta, whatever the state of the user's Maven and Ivy folders."""
+"""Build a SparkSession with Delta, independent of the user's Maven and Ivy folders."""
 
 from __future__ import annotations
 

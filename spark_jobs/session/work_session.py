@@ -1,4 +1,4 @@
-"""Where a job works: a session of its own beside the user's, and the frames it keeps."""
+"""A session for a job beside the user's, and the frames that it caches."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Groups in SQL: the views over a store, a file each, and queries on them."""
+"""Groups in SQL: the views over a store, a file each, and queries on them.
+
+Views only read: no claim, no lock, no lease.
+"""

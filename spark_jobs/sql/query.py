@@ -1,4 +1,4 @@
-"""A query on the views of a store, for `muster sql`: rows as JSON has them, errors in one line."""
+"""Run a query on the views of a store, for `muster sql`; errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators' tools ask of any Kafka, where this node has nothing to tell.
+"""Admin APIs that have nothing to report on this node.
 
 It moves no replicas, has no folders of records and no transactions, and is the whole quorum itself.
 """

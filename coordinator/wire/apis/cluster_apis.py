@@ -1,4 +1,4 @@
-"""What clients ask a node before, and beside, the group's own requests.
+"""APIs about the cluster: versions, metadata, coordinators, login.
 
 Muster is the one node of a small cluster. Its topics are those of the catalog, with their ids; it
 holds no records, so every partition is led here, begins and ends at offset 0, and a Fetch waits

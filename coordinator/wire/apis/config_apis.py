@@ -1,4 +1,4 @@
-"""Settings of groups, told and altered; those of topics and of this node, told.
+"""Describe and alter settings of groups; describe those of topics and this node.
 
 Sources are Kafka's: a group's own value stands before the one that this coordinator was started
 with, and that before the default. Nothing but a group's settings can be altered here.

@@ -1,4 +1,4 @@
-"""The requests of groups as events, and the coordinator's answers as responses.
+"""Requests about groups as events, and answers as responses.
 
 Pure: a request in, a call out. Nothing is decided here; what a request means is the coordinator's
 business, how it looks on the wire is the codec's.
