@@ -38,6 +38,11 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} -XX:+UseSerialGC")
 
 
+def pytest_addoption(parser):
+    said = "write tests/traces/*.txt anew, with what happens now"
+    parser.addoption("--rewrite", action="store_true", help=said)
+
+
 def pytest_configure(config):
     # pyspark leaves the sockets it reads results from to the garbage collector, in any later test.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")

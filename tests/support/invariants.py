@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator.core import partition_owners as ownership
 from coordinator.core import state_records
+from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.replay import replay, replay_all
 from coordinator.core.state import FREE, HASH_BITS, Computation, State, fingerprint
 
@@ -138,3 +139,12 @@ def as_kept(state):
         if found is not None and found != Computation.of(found.record, group, state.topics):
             kept["groups"][group_id]["computation"] = None
     return kept
+
+
+def as_loaded(found):
+    """A fingerprint without what a coordinator's own engine was computing: that ends with it."""
+    for group in found["groups"].values():
+        record = group["computation"]
+        if record is not None and record.computation_id.startswith(ENGINE_PREFIX):
+            group["computation"] = None
+    return found
