@@ -312,9 +312,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_broken(self):
         state = self.runner.state
-        invariants.check(state)
-        rising = invariants.epochs(state)
-        invariants.check_rising(self.rising, rising)
+        with self.shell.history.told_on_failure():
+            invariants.check(state)
+            rising = invariants.epochs(state)
+            invariants.check_rising(self.rising, rising)
         self.rising = rising
 
     @invariant()
@@ -327,7 +328,8 @@ class Machine(RuleBasedStateMachine):
             member = self.group.members.get(member_id)
             if member is not None and member.epoch > 0 and client.epoch in known_epochs(member):
                 foreign = {p for p in client.owns if member_id not in held.get(p, ())}
-                assert not foreign, f"{member_id} uses {foreign}"
+                with self.shell.history.told_on_failure():
+                    assert not foreign, f"{member_id} uses {foreign}"
 
     def teardown(self):
         """Left in peace, honest members come to rest, and everything subscribed is owned."""
@@ -342,7 +344,8 @@ class Machine(RuleBasedStateMachine):
                 self.nothing_is_broken()
                 self.nobody_uses_what_is_not_its_own()
         if self.group is not None and self.group.members:
-            self.check_rest()
+            with self.shell.history.told_on_failure():
+                self.check_rest()
         all_records = [r for batch in self.shell.storage.batches for r in batch.records]
         assert fingerprint(invariants.replayed(all_records)) == fingerprint(self.runner.state)
 

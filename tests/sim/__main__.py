@@ -63,6 +63,8 @@ def _tell_failure(outcome: Outcome, commit: str) -> None:
     else:
         _say("as operations for `muster trace`:")
         _say("\n".join(small.trace))
+    _say("the last events, as commands for tests/traces:")
+    _say(small.commands)
 
 
 def _say(text: str) -> None:

@@ -16,11 +16,13 @@ from coordinator.core.events import (
     TargetComputed,
     TargetFailed,
 )
+from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.metrics import Metrics
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
+from tests.support.watched_runner import WatchedRunner
 
 from .clock import WallClock
 from .logs import Crash, LogFaults
@@ -104,9 +106,11 @@ class Node:
         try:
             log = self.world.store.open(self)
             log.claim(self.name, "", self.clock())
-            self.runner = Runner(
+            self.runner = WatchedRunner(
                 log, self.world.config, self.clock, Catalog(self), METRICS, self.clock.monotonic
             )
+            self.runner.coming = self._note
+            self.world.history.note("load", self.world.schedule.now)
             self.world.story.reload(self.world.schedule.now)
             self.runner.load()
         except (Crash, LogError, OSError) as why:
@@ -116,6 +120,9 @@ class Node:
             self._depth -= 1
         self._done()
         self._look_at_topics(self.life)
+
+    def _note(self, event: Event, state: State) -> None:
+        self.world.history.add(event, state, self.world.schedule.now)
 
     def die(self, why: str) -> None:
         """End this life; what it had in memory is gone."""

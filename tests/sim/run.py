@@ -29,6 +29,8 @@ class Outcome:
         The keys of everything that happened to the world, in order.
     events
         What happened, a line each, for people.
+    commands
+        What came to the coordinators last, in the syntax of tests/traces.
     """
 
     seed: int
@@ -38,6 +40,7 @@ class Outcome:
     excused: int
     trace: tuple[str, ...]
     untold: frozenset[str]
+    commands: str
 
 
 def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
@@ -60,4 +63,5 @@ def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
         world.checker.excused,
         tuple(world.story.lines()),
         frozenset(world.story.untold),
+        world.history.text() if violation else "",
     )

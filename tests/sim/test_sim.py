@@ -85,7 +85,7 @@ def violations(seeds):
 @pytest.mark.parametrize("seed", [*range(SEEDS), *FOUND])
 def test_all_holds(seed):
     outcome = simulate(seed)
-    assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
+    assert outcome.violation is None, f"seed {seed}: {outcome.violation}\n{outcome.commands}"
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -12,6 +12,7 @@ from coordinator.core.events import Answer, ConfigureGroup, Event
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import Batch, LogError, RecordLog
+from tests.support.event_history import EventHistory
 
 from .actions import Actions
 from .chance import Chance
@@ -64,6 +65,7 @@ class World:
                 timeout_ms=chance.pick((3_000, 15_000), "engine"),
             ),
         )
+        self.history = EventHistory(self.config, self.schedule.now)
         self.topics = DictCatalog()
         self.members: list[Member] = []
         self.groups = [f"g{n + 1}" for n in range(chance.pick((1, 1, 2), "groups"))]

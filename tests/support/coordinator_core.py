@@ -33,6 +33,7 @@ from coordinator.core.state_machine import steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants
+from tests.support.event_history import EventHistory
 
 INTERVAL = "group.consumer.assignment.interval.ms"
 SESSION_MS = 45_000
@@ -47,6 +48,7 @@ class Core:
         self.configure()
         self.state = State()
         self.now = 1_000_000
+        self.history = EventHistory(self.config, self.now)
         self.records = []
         self.tasks = []
         self.timers = {}  # (kind, group, member) → (deadline, member epoch)
@@ -65,6 +67,7 @@ class Core:
         """Step and replay one event; returns its Result. A GroupError leaves everything alone."""
         before = fingerprint(self.state)
         rising = invariants.epochs(self.state)
+        self.history.add(event, self.state, self.now)
         steady = (
             steady_heartbeat(self.state, self.config, event)
             if isinstance(event, Heartbeat)
@@ -85,8 +88,9 @@ class Core:
         self.tasks += result.tasks
         for timer in result.timers:
             self._set(timer)
-        invariants.check(self.state)
-        invariants.check_rising(rising, invariants.epochs(self.state))
+        with self.history.told_on_failure():
+            invariants.check(self.state)
+            invariants.check_rising(rising, invariants.epochs(self.state))
         if isinstance(event, Heartbeat) and event.member_epoch >= 0:
             group = self.state.groups[event.group_id]
             assert group.noticed_hash == group.topics_hash, "the next heartbeat bumps again"

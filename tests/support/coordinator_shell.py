@@ -6,9 +6,10 @@ from coordinator.config import Config, EngineConfig
 from coordinator.core.events import Heartbeat
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, Storage
+from tests.support.event_history import EventHistory
+from tests.support.watched_runner import WatchedRunner
 
 
 class Shell:
@@ -21,13 +22,19 @@ class Shell:
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
         self.config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
         self.fault = None  # an error, or a function of "before" and "after" that raises one
-        self.reload()
+        self.history = EventHistory(self.config, self.now)
+        self._start()
 
     def reload(self):
         """Fail over: another coordinator claims the store and replays its log."""
+        self.history.note("load", self.now)
+        self._start()
+
+    def _start(self):
         log = MemoryLog(self.storage, self._fault)
         log.claim("test", "", self.now)
-        self.runner = Runner(log, self.config, lambda: self.now, self.catalog)
+        self.runner = WatchedRunner(log, self.config, lambda: self.now, self.catalog)
+        self.runner.coming = lambda event, state: self.history.add(event, state, self.now)
         self.runner.load()
 
     def advance(self, ms):

@@ -7,13 +7,12 @@ it is told otherwise. A member is what a client remembers: its epoch and what it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from coordinator.compute.engine import compute
-from coordinator.config import Config, LeaseConfig
+from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core.events import (
     JOIN,
     LEAVE,
@@ -39,8 +38,8 @@ from coordinator.core.events import (
     TopicsSeen,
     Written,
 )
-from coordinator.core.partition_spans import TopicKey, kafka_id, plain
-from coordinator.core.state import fingerprint
+from coordinator.core.partition_spans import plain
+from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.errors import GroupError
@@ -49,7 +48,9 @@ from coordinator.runtime.event_processor import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, Storage
 from tests.support import invariants
+from tests.support.event_history import AT_ONCE, CHECK, ENGINE
 from tests.support.trace_answers import described, offsets, prepared
+from tests.support.trace_client import Client
 from tests.support.trace_text import (
     duration,
     milliseconds,
@@ -62,36 +63,10 @@ from tests.support.trace_text import (
 from tests.support.trace_words import FIELDS, by_member, partitions, table, values
 from tests.support.watched_runner import OneByOne
 
-AT_ONCE = {"group.consumer.assignment.interval.ms": 0}
 ROUNDS = 60
 BEGIN_MS = 1_000_000
 SILENT = {"config", "tasks", "die", "hold"}
 """Commands that change nothing in the coordinator."""
-
-
-@dataclass
-class Client:
-    """What the process behind a member remembers."""
-
-    epoch: int = 0
-    instance: str | None = None
-    uses: set[tuple[TopicKey, int]] = field(default_factory=set)
-    holds: bool = False
-    interval_ms: int = 0
-
-    def hear(self, response: HeartbeatResponse) -> None:
-        """Take an answer in: what is not in it is given up with the next report."""
-        self.epoch, self.interval_ms = response.member_epoch, response.heartbeat_interval_ms
-        if response.assignment is not None:
-            told = {(key, p) for key, first, end in response.assignment for p in range(first, end)}
-            self.uses = self.uses | told if self.holds else told
-
-    def report(self) -> dict[str, list[int]]:
-        """Return what it owns, by topic id."""
-        found: dict[str, list[int]] = {}
-        for key, partition in sorted(self.uses):
-            found.setdefault(kafka_id(key.topic_id), []).append(partition)
-        return found
 
 
 class Player:
@@ -114,11 +89,17 @@ class Player:
             self._do_tasks(["now"])
         return self._lines or ["ok" if name in SILENT else "nothing changes"]
 
+    @property
+    def state(self) -> State:
+        """What the coordinator has in memory."""
+        return self._runner.state
+
     # The world -----------------------------------------------------------------------------------
 
-    def _config(self, kafka: dict[str, str]) -> None:
-        config = kafka_config(AT_ONCE | kafka)
-        self._settings = Config(kafka=config, lease=LeaseConfig(check_ms=0))
+    def _config(self, settings: dict[str, str]) -> None:
+        lease = LeaseConfig(check_ms=int(settings.pop(CHECK, 0)))
+        engine = EngineConfig(timeout_ms=int(settings.pop(ENGINE, 600_000)))
+        self._settings = Config(kafka=kafka_config(AT_ONCE | settings), lease=lease, engine=engine)
         self._now = BEGIN_MS
         self._catalog = DictCatalog()
         self._storage = Storage()
@@ -155,12 +136,12 @@ class Player:
     def _do_load(self, words: list[str]) -> None:
         """Another coordinator takes over: it claims the log and replays it."""
         if words == ["from", "snapshot"]:
-            kept = list(records_of(self._runner.state))
+            kept = list(records_of(self.state))
             self._runner.log.snapshot(kept, self._runner.position, self._now)
-        before = invariants.as_loaded(fingerprint(self._runner.state))
+        before = invariants.as_loaded(fingerprint(self.state))
         self._own = False
         self._start()
-        after = invariants.as_loaded(fingerprint(self._runner.state))
+        after = invariants.as_loaded(fingerprint(self.state))
         assert after == before, "the log says something else"
         log = self._runner.log
         self._say("load", f"coordinator epoch {log.epoch}, up to position {self._runner.position}")
@@ -236,7 +217,7 @@ class Player:
         del self._clients[words[0], words[1]]
 
     def _do_hold(self, words: list[str]) -> None:
-        """From now on the client keeps using what it is told to give up."""
+        """Let the client keep using what it is told to give up."""
         self._client(*words).holds = True
 
     def _do_settle(self, words: list[str]) -> None:
@@ -250,12 +231,12 @@ class Player:
                 self._do_tasks(["now"])
             if self._storage.position == before:
                 break
-        for group_id in sorted(words or self._runner.state.groups):
+        for group_id in sorted(words or self.state.groups):
             self._say("rest", self._rest(group_id))
 
     def _rest(self, group_id: str) -> str:
-        group = self._runner.state.groups[group_id]
-        topics = self._runner.state.topics
+        group = self.state.groups[group_id]
+        topics = self.state.topics
         held = [
             f"{m} {spans_text(plain(group.members[m].current.assigned), topics)}"
             for m in sorted(group.members)
@@ -317,7 +298,7 @@ class Player:
         )
 
     def _by_id(self, owned: dict[str, list[int]]) -> dict[str, list[int]]:
-        ids = {name: topic_id for topic_id, name in topic_names(self._runner.state).items()}
+        ids = {name: topic_id for topic_id, name in topic_names(self.state).items()}
         return {ids.get(name, name): found for name, found in owned.items()}
 
     # Offsets, groups, settings -------------------------------------------------------------------
@@ -363,7 +344,7 @@ class Player:
 
     def _do_install(self, words: list[str]) -> None:
         group, computation, *rest = words
-        found = self._runner.state.groups.get(group)
+        found = self.state.groups.get(group)
         waiting = found.computation if found else None
         epoch = waiting.record.group_epoch if waiting else 0
         if rest and rest[0].startswith("epoch="):
@@ -373,12 +354,12 @@ class Player:
     def _do_propose(self, words: list[str]) -> None:
         """A job of its own wrote a target into the table, for the group as it is now."""
         group, run, *rest = words
-        found = self._runner.state.groups[group]
+        found = self.state.groups[group]
         epoch = found.epoch
         if rest and rest[0].startswith("epoch="):
             epoch = int(rest.pop(0)[6:])
         rows = table(by_member(rest))
-        topics = self._runner.state.topics
+        topics = self.state.topics
         ids = pa.array([topics[name].key.topic_id for name in rows["topic"].to_pylist()])
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
         written = Written(run, 1, 0, len(found.members), whole)
@@ -395,9 +376,9 @@ class Player:
 
     def _happened(self, text: str, event: Event, answer: Answer) -> None:
         """Tell one event: records in their order, then the answer, then what follows from it."""
-        invariants.check(self._runner.state)
+        invariants.check(self.state)
         lines, self._lines = self._lines, []
-        topics = self._runner.state.topics
+        topics = self.state.topics
         if isinstance(answer, GroupError):
             self._say("error", answer.code.name)
         else:
@@ -447,7 +428,7 @@ class Player:
         if response.assignment is None:
             text += ", assignment unchanged"
         else:
-            text += f", assignment {spans_text(response.assignment, self._runner.state.topics)}"
+            text += f", assignment {spans_text(response.assignment, self.state.topics)}"
         known = self._client(event.group_id, event.member_id).interval_ms
         if response.heartbeat_interval_ms != known:
             text += f", heartbeat interval {duration(response.heartbeat_interval_ms)}"
@@ -473,7 +454,7 @@ class Player:
 
     def _all_states(self) -> dict[tuple[str, ...], str]:
         found: dict[tuple[str, ...], str] = {}
-        for group_id, group in self._runner.state.groups.items():
+        for group_id, group in self.state.groups.items():
             found["group", group_id] = group.state.value
             for member_id, member in group.members.items():
                 away = member.epoch == LEAVE_FOR_A_WHILE

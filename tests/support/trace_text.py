@@ -34,7 +34,7 @@ from coordinator.core.events import (
     TimerFired,
     TopicsSeen,
 )
-from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, spans_of
+from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, made_id, spans_of
 from coordinator.core.records import (
     Audited,
     ComputationPrepared,
@@ -185,7 +185,8 @@ def _topics_seen(event: TopicsSeen, state: State) -> str:
     for name, found in sorted(event.topics.items()):
         old = state.topics.get(name)
         if old is None or (old.key.topic_id, old.partitions) != (found.topic_id, found.partitions):
-            changed[name] = f"{found.partitions}:{found.topic_id}" if old else found.partitions
+            anew = f":{found.topic_id.replace(' ', '-')}" if found.topic_id != made_id(name) else ""
+            changed[name] = f"{found.partitions}{anew}"
     lines = [" ".join(["delete-topics", *gone])] if gone else []
     if changed:
         lines.append(" ".join(["topics", *(f"{n}={count}" for n, count in changed.items())]))

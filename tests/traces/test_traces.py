@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.core.state import fingerprint
+from tests.support.coordinator_shell import Shell
 from tests.support.trace_player import Player
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
@@ -36,3 +38,25 @@ def test_a_trace_tells_what_happens(path, request):
     else:
         remedy = f"pytest {path.parent.name}/… --rewrite writes it anew: read the difference then"
         assert now == text, remedy
+
+
+def test_a_failure_tells_the_last_events_as_commands_that_can_be_played():
+    """Played again, they come to the same records."""
+    shell = Shell(clicks=4)
+    shell.join("m1", "clicks")
+    shell.advance(2_000)
+    shell.join("m2", "clicks", instance_id="two")
+    shell.beat("m1", 2, {"clicks": [0, 1]})
+    shell.reload()
+    shell.catalog.set("clicks", 6, "made-anew")
+    shell.runner.see_topics()
+    shell.beat("m1", 3, {})
+    shell.advance(45_000)
+    with pytest.raises(AssertionError) as failure, shell.history.told_on_failure():
+        raise AssertionError("an invariant")
+    (note,) = failure.value.__notes__
+    player = Player()
+    for command in note.split("\n\n")[1].splitlines():
+        if not command.startswith("#"):
+            player.play(command)
+    assert fingerprint(player.state) == fingerprint(shell.runner.state)
