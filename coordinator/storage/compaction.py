@@ -61,8 +61,16 @@ class Compacted:
     files_vacuumed: int
 
 
-def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compacted:
+def compact(
+    store: str | os.PathLike[str], config: Config, now_ms: int, *, patience_s: float = PATIENCE_S
+) -> Compacted:
     """Compact the log of a store, and drop targets past the retention.
+
+    Parameters
+    ----------
+    patience_s
+        How long to wait for the live coordinator to compact, and for others to stop writing
+        targets.
 
     Raises
     ------
@@ -74,20 +82,20 @@ def compact(store: str | os.PathLike[str], config: Config, now_ms: int) -> Compa
     root = os.path.abspath(store)
     refuse_copy(root)
     before = len(parts_of(table(root)))
-    by = _pack(root, config, now_ms)
+    by = _pack(root, config, now_ms, patience_s)
     after = len(parts_of(table(root)))
-    return Compacted(by, before, after, *_drop_targets(root, config, now_ms))
+    return Compacted(by, before, after, *_drop_targets(root, config, now_ms, patience_s))
 
 
 # The log -----------------------------------------------------------------------------------------
 
 
-def _pack(store: str, config: Config, now_ms: int) -> str:
+def _pack(store: str, config: Config, now_ms: int, patience_s: float) -> str:
     """Have the log compacted by its writer; return who that was."""
     lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     if lease.holder() is not None:
         with progress.task("the coordinator compacts the log"):
-            _ask(store, lease)
+            _ask(store, lease, patience_s)
         return "coordinator"
     lease.wait("refuse")
     try:
@@ -100,16 +108,16 @@ def _pack(store: str, config: Config, now_ms: int) -> str:
     return "us"
 
 
-def _ask(store: str, lease: Lease) -> None:
+def _ask(store: str, lease: Lease, patience_s: float) -> None:
     """Wait until the live coordinator has compacted the log."""
     request = admin_requests.put(store, admin_requests.COMPACT)
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + patience_s
     while request in admin_requests.waiting(store, admin_requests.COMPACT):
         if time.monotonic() > until:
             admin_requests.take_away(store, request)
             raise BusyError(
                 f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
-                f"{PATIENCE_S:g} s: look at it, and try again"
+                f"{patience_s:g} s: look at it, and try again"
             )
         time.sleep(LOOK_S)
 
@@ -117,10 +125,12 @@ def _ask(store: str, lease: Lease) -> None:
 # Targets -----------------------------------------------------------------------------------------
 
 
-def _drop_targets(store: str, config: Config, now_ms: int) -> tuple[int, int, int]:
+def _drop_targets(
+    store: str, config: Config, now_ms: int, patience_s: float
+) -> tuple[int, int, int]:
     """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
     path = path_of(store)
-    with alone(store, PATIENCE_S):
+    with alone(store, patience_s):
         try:
             targets = DeltaTable(path)
         except TableNotFoundError:

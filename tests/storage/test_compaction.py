@@ -134,13 +134,12 @@ def test_a_request_that_is_being_written_is_none_yet(tmp_path):
 
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr("coordinator.storage.compaction.PATIENCE_S", 0.2)
     with opened(tmp_path, engine) as coordinator:
         monkeypatch.setattr("coordinator.storage.admin_requests.waiting", lambda *_: ["compact-x"])
         monkeypatch.setattr("coordinator.storage.admin_requests.put", lambda *_: "compact-x")
         monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
         with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: look at it"):
-            compaction.compact(tmp_path, CONFIG, now())
+            compaction.compact(tmp_path, CONFIG, now(), patience_s=0.2)
 
 
 def test_the_command(tmp_path, lived, muster_here):
