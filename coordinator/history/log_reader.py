@@ -203,7 +203,7 @@ class Reading:
         ms = (time - EPOCH) // MILLISECOND
         now_ms = (datetime.now(UTC) - EPOCH) // MILLISECOND
         if ms > max(self._at(self._parts[-1].last), now_ms):
-            raise SpecError(f"{time.isoformat()} is still to come: name a time that has passed")
+            raise SpecError(f"{time.isoformat()} is in the future: name a time that has passed")
         for part in reversed(self._parts):
             rows = self._times(part)
             before = np.flatnonzero(rows["at_ms"].to_numpy() <= ms)

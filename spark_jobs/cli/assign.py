@@ -151,7 +151,7 @@ def assign(
 
 def _plot_path(plot: str | None, title: str | None) -> str | None:
     if title is not None and plot is None:
-        raise SpecError(f"--title {title!r} of which plot? Give --plot too")
+        raise SpecError(f"--title {title!r} requires --plot: give the plot too")
     return plot_path(plot) if plot else None
 
 

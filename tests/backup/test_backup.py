@@ -392,7 +392,7 @@ def test_bad_times_are_bad_input(copy, tmp_path, muster_here):
     for to, what in (
         ("soon", "--to 'soon' is neither a position nor a time"),
         ("1969-01-01", "before the first record"),
-        ("2999-01-01", "is still to come"),
+        ("2999-01-01", "is in the future"),
     ):
         done = muster_here(*words, to)
         assert done.returncode == 2

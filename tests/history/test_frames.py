@@ -194,7 +194,7 @@ def test_moments(lived):
         (["log"], {"as_of": True}, "as_of True is neither a position nor a time"),
         (["log"], {"as_of": "1_0"}, "'1_0' is neither a position nor a time"),
         (["log"], {"as_of": "0001-01-01T00:00+14:00"}, "is before the first record"),
-        (["log"], {"as_of": "9999-12-31T23:59:59-14:00"}, "is still to come"),
+        (["log"], {"as_of": "9999-12-31T23:59:59-14:00"}, "is in the future"),
         (["log"], {"group_id": 5}, "group_id 5 is no text"),
         (["log"], {"group_id": "\udcff"}, "is no text"),
     ],

@@ -108,4 +108,4 @@ def test_the_title_is_the_users(muster_here, tmp_path, monkeypatch):
     assert titles == ["Monday $5", "uniform"]
     done = muster_here("assign", "--title", "Monday", stdin=json.dumps(spec))
     assert done.returncode == 2
-    assert done.stderr == b"muster: --title 'Monday' of which plot? Give --plot too\n"
+    assert done.stderr == b"muster: --title 'Monday' requires --plot: give the plot too\n"
