@@ -40,6 +40,11 @@ logger = logging.getLogger("muster.wire")
 class Pages:
     """The pages, served in a thread of their own.
 
+    Parameters
+    ----------
+    head_s
+        How long a visitor may take to ask.
+
     Attributes
     ----------
     status
@@ -59,7 +64,7 @@ class Pages:
         The address is taken.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, *, head_s: float = HEAD_S) -> None:
         self.status: Callable[[], str] = lambda: STANDS_BY
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
@@ -68,6 +73,7 @@ class Pages:
         host, _, _ = config.http_listen.rpartition(":")
         self.address = f"{host}:{sock.getsockname()[1]}"
         self._access = access
+        self._head_s = head_s
         self._limits = replace(
             config,
             connections_max=CONNECTIONS_MAX,
@@ -96,7 +102,7 @@ class Pages:
             lambda: self._access.tls,
             self._limits,
             Uncounted(),
-            lambda place: Visit(place, visits, answer),
+            lambda place: Visit(place, visits, answer, self._head_s),
         )
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
@@ -137,10 +143,12 @@ class Visit(asyncio.Protocol):
         place: Place,
         visits: set[Visit],
         answer: Callable[[str, str], asyncio.Future[Page]],
+        head_s: float,
     ) -> None:
         self._place = place
         self._visits = visits
         self._page = answer
+        self._head_s = head_s
         self._asked = bytearray()
         self._answering = False
         self._transport: asyncio.Transport | None = None
@@ -152,7 +160,10 @@ class Visit(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._visits.add(self)
         loop = asyncio.get_running_loop()
-        self._timers = [loop.call_later(HEAD_S, self._late), loop.call_later(VISIT_S, self.end)]
+        self._timers = [
+            loop.call_later(self._head_s, self._late),
+            loop.call_later(VISIT_S, self.end),
+        ]
 
     def data_received(self, data: bytes) -> None:
         """Take the head of a request; nothing after it matters."""

@@ -14,8 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.http import pages as http_pages
-from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Pages
+from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, Pages
 from tests.wire.test_access import certificates, tls_of
 
 __all__ = ["certificates"]
@@ -23,8 +22,8 @@ ANYWHERE = "0.0.0.0:0"
 
 
 @contextmanager
-def pages_of(listen="127.0.0.1:0", **settings):
-    pages = Pages(ServerConfig(http_listen=listen, **settings))
+def pages_of(listen="127.0.0.1:0", head_s=HEAD_S, **settings):
+    pages = Pages(ServerConfig(http_listen=listen, **settings), head_s=head_s)
     pages.status = lambda: "active"
     pages.registry = CollectorRegistry()
     Gauge("of_group", "It names a group.", registry=pages.registry).set(1)
@@ -56,9 +55,8 @@ def get(pages, path, login=None, **more):
     return asked(pages, f"GET {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n", **more)
 
 
-def test_half_requests_take_neither_threads_nor_the_place_of_probes(monkeypatch):
-    monkeypatch.setattr(http_pages, "HEAD_S", 1.0)
-    with pages_of() as pages, contextlib.ExitStack() as closing:
+def test_half_requests_take_neither_threads_nor_the_place_of_probes():
+    with pages_of(head_s=1.0) as pages, contextlib.ExitStack() as closing:
         assert get(pages, "/healthz")[0] == 200
         before = threading.active_count()
         half = [closing.enter_context(connected(pages, "127.0.0.2")) for _ in range(200)]
