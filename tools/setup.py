@@ -102,7 +102,10 @@ def dependencies() -> None:
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = VENV / ".muster-project"
     if not stamp.exists() or stamp.read_text() != project:
-        pip("install", "--no-index", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        # "compat" puts the clone itself on the path: setuptools' usual hook is invisible to mypy
+        options = ("--no-index", "--no-deps", "--no-build-isolation")
+        mode = ("--config-settings", "editable_mode=compat")
+        pip("install", *options, *mode, "--editable", str(ROOT))
         stamp.write_text(project)
 
 
