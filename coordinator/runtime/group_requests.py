@@ -1,0 +1,321 @@
+"""Kafka's requests about groups and offsets as methods, for callers in this process.
+
+As with heartbeats (`heartbeat_requests`), nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from coordinator.core.events import (
+    Answer,
+    Caller,
+    ConfigureGroup,
+    DeleteGroup,
+    Describe,
+    Event,
+    Install,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Prepare,
+)
+from coordinator.core.state import State
+from coordinator.errors import GroupError
+from coordinator.runtime import responses
+from coordinator.runtime.heartbeat_requests import HeartbeatRequests
+from coordinator.status import Status, refusal
+
+T = TypeVar("T")
+PROCESS = Caller("process")
+"""Who deletes or alters something without the wire: the program that embeds the coordinator."""
+
+
+class GroupRequests(HeartbeatRequests):
+    """The requests that a `Coordinator` answers; any thread may send them.
+
+    An answer carries `error_code`, `error` (its name) and `error_message`: 0, "NONE" and None when
+    the request was served. A request that is refused raises nothing, unless its method says so.
+    """
+
+    # Groups --------------------------------------------------------------------------------------
+
+    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+        """Describe groups: their epochs, members and assignments (ConsumerGroupDescribe).
+
+        Parameters
+        ----------
+        group_ids
+            One group, or several.
+
+        Returns
+        -------
+        list of dict
+            One a group, in order, with Kafka's fields in snake case.
+        """
+        events = [Describe(group_id) for group_id in responses.as_list(group_ids)]
+        answers = self._loop.submit(list(events)).result()
+        return [
+            {"group_id": event.group_id, **_described(answer)}
+            for event, answer in zip(events, answers, strict=True)
+        ]
+
+    def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
+        """Return the epochs of groups; cheap to ask again and again.
+
+        Parameters
+        ----------
+        group_ids
+            One group, or several.
+
+        Returns
+        -------
+        list of (int, int)
+            The group epoch and the assignment epoch of each, in order; (0, 0) where there is no
+            such group.
+
+        Raises
+        ------
+        GroupError
+            The coordinator does not serve: it is loading, fenced or closed.
+        """
+
+        def look(state: State) -> list[tuple[int, int]]:
+            groups = [state.groups.get(name) for name in responses.as_list(group_ids)]
+            return [(g.epoch, g.assignment_epoch) if g else (0, 0) for g in groups]
+
+        return self._read(look)
+
+    def list_groups(
+        self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """List groups (ListGroups).
+
+        Parameters
+        ----------
+        states_filter, types_filter
+            Names of states ("Stable") and types ("consumer") to list, in any case; an empty filter
+            takes all.
+
+        Returns
+        -------
+        dict
+            `groups` has a dict a group: `group_id`, `protocol_type`, `group_state`, `group_type`.
+        """
+        event = ListGroups(frozenset(states_filter), frozenset(types_filter))
+        return self._ask(event, lambda rows: {"groups": rows})
+
+    def delete_groups(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+        """Delete groups that have no members (DeleteGroups).
+
+        Parameters
+        ----------
+        group_ids
+            One group, or several.
+
+        Returns
+        -------
+        list of dict
+            One a group, in order: `group_id` and the error.
+        """
+        return [
+            {"group_id": group_id, **self._ask(DeleteGroup(group_id, PROCESS), lambda _: {})}
+            for group_id in responses.as_list(group_ids)
+        ]
+
+    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
+        """Set all settings of a group, before or after it exists.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        settings
+            Values by name, as in "consumer.session.timeout.ms"; those left out go back to their
+            defaults.
+
+        Returns
+        -------
+        dict
+            The error.
+        """
+        if isinstance(settings, Mapping):  # else it is refused by its type
+            settings = {name: str(value) for name, value in settings.items()}
+        return self._ask(ConfigureGroup(group_id, settings, PROCESS), lambda _: {})  # type: ignore[arg-type]
+
+    def describe_group_config(self, group_id: str) -> dict[str, str]:
+        """Return the settings of a group that are not the defaults.
+
+        Parameters
+        ----------
+        group_id
+            The group; it need not exist.
+
+        Returns
+        -------
+        dict
+            Values by name.
+
+        Raises
+        ------
+        GroupError
+            The coordinator does not serve: it is loading, fenced or closed.
+        """
+        return self._read(lambda state: dict(state.settings.get(group_id, {})))
+
+    # Offsets -------------------------------------------------------------------------------------
+
+    def offset_commit(
+        self,
+        *,
+        group_id: str,
+        topics: Mapping[str, Mapping[int, int | tuple[int, str]]],
+        member_id: str = "",
+        member_epoch: int = -1,
+    ) -> dict[str, Any]:
+        """Commit offsets (OffsetCommit).
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        topics
+            {topic: {partition: offset, or (offset, metadata)}}.
+        member_id, member_epoch
+            Of the member that commits; "" and −1 commit for a group without members.
+
+        Returns
+        -------
+        dict
+            `topics` has the error code of each partition, by topic.
+        """
+        event = OffsetCommit(group_id, member_id, member_epoch, responses.offsets_of(topics))
+        return self._ask(event, responses.committed)
+
+    def offset_fetch(
+        self,
+        *,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]] | None = None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> dict[str, Any]:
+        """Return committed offsets (OffsetFetch).
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        topics
+            Partitions by topic; None fetches all that are committed.
+        member_id, member_epoch
+            Of the member that asks; None and −1 ask for no member.
+
+        Returns
+        -------
+        dict
+            `topics` has, by topic and partition, `committed_offset` (−1 where there is none) and
+            `metadata`.
+        """
+        return self._ask(OffsetFetch(group_id, topics, member_id, member_epoch), responses.fetched)
+
+    def offset_delete(
+        self, *, group_id: str, topics: Mapping[str, Sequence[int]]
+    ) -> dict[str, Any]:
+        """Delete offsets of topics that the group does not subscribe to (OffsetDelete).
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        topics
+            Partitions by topic.
+
+        Returns
+        -------
+        dict
+            `topics` has the error code of each partition, by topic.
+        """
+        return self._ask(OffsetDelete(group_id, topics, PROCESS), responses.committed)
+
+    # Targets that are computed elsewhere ---------------------------------------------------------
+
+    def consumer_group_prepare_assignment(self, group_id: str) -> dict[str, Any]:
+        """Begin to compute a group's target outside the coordinator.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+
+        Returns
+        -------
+        dict
+            `computation_id` and `group_epoch`, which go back with the target; the present
+            `assignment_epoch`; and Arrow tables of the group: `members`, `topics`, `owned`.
+        """
+        return self._ask(Prepare(group_id, str(uuid.uuid4())), dict)
+
+    def consumer_group_install_assignment(
+        self,
+        *,
+        group_id: str,
+        computation_id: str,
+        group_epoch: int,
+        ranges: pa.Table,
+        assignor: str = "external",
+        partial: bool = False,
+    ) -> dict[str, Any]:
+        """Install a target that was computed outside the coordinator.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        computation_id, group_epoch
+            As consumer_group_prepare_assignment returned them.
+        ranges
+            One row a range of partitions: `member_id`, `topic`, `first_partition`,
+            `partition_count`.
+        assignor
+            What computed it, for whoever reads the group's history.
+        partial
+            Whether it only goes part of the way; the group asks for the rest.
+
+        Returns
+        -------
+        dict
+            `group_epoch`, `assignment_epoch`, `moved` (partitions), `members_changed`.
+        """
+        event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
+        return self._ask(event, dict)
+
+    def _read(self, look: Callable[[State], T]) -> T:
+        """Read the state in the loop's thread; it may leave only while the log is ours."""
+
+        def read() -> T:
+            if self._runner.status is not Status.ACTIVE:
+                raise refusal(self._runner.status)
+            found = look(self._runner.state)
+            (seen,) = self._runner.confirmed([None])
+            if isinstance(seen, GroupError):
+                raise seen
+            return found
+
+        return self._loop.call(read).result()
+
+    def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
+        answers = self._loop.submit([event]).result()
+        return responses.plain_answer(shape)(answers[0])
+
+
+def _described(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, GroupError):
+        return {"error_code": int(answer.code), "error_message": answer.message}
+    assert isinstance(answer.response, dict)
+    return answer.response

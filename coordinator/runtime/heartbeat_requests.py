@@ -1,0 +1,228 @@
+"""Heartbeats as methods, for callers in this process.
+
+A request goes to the loop as an event; its answer comes back once its records are durable. Nothing
+is decided here, and types are checked where the event is (`core.validate_types`), so that a request
+of wrong types is answered like any other one that is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from coordinator.core.events import JOIN, Answer, Event, Heartbeat
+from coordinator.errors import GroupError
+from coordinator.runtime import futures, responses
+from coordinator.runtime.batch_heartbeats import run_beats
+from coordinator.runtime.event_loop import Loop
+from coordinator.runtime.event_processor import Runner, Steady
+from coordinator.runtime.responses import HeartbeatAnswer
+
+
+class HeartbeatRequests(ABC):
+    """The heartbeats that a `Coordinator` answers; any thread may send them."""
+
+    _runner: Runner
+
+    @property
+    @abstractmethod
+    def _loop(self) -> Loop:
+        """The loop that serves requests."""
+
+    def consumer_group_heartbeat(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: Sequence[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        topic_partitions: Mapping[str, Sequence[int]] | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        version: int = 1,
+    ) -> HeartbeatAnswer:
+        """Join a group, stay in it, or leave it (ConsumerGroupHeartbeat of KIP-848).
+
+        A field that is left out stands as the member last gave it.
+
+        Parameters
+        ----------
+        group_id
+            The group; the first member to join creates it.
+        member_id
+            One incarnation of a member, of its own choice: a UUID, say.
+        member_epoch
+            0 joins; the epoch of the last answer stays; −1 leaves; −2 leaves for a while (static).
+        instance_id
+            The name of a static member, which outlives restarts.
+        rack_id
+            Where the member runs.
+        rebalance_timeout_ms
+            How long the member may take to give up partitions; required to join. −1: unchanged.
+        subscribed_topic_names
+            Topics by name.
+        subscribed_topic_regex
+            Topics by a regular expression of RE2, beside those by name.
+        server_assignor
+            The assignor that the member wishes; the group takes the one that most members wish.
+        topic_partitions
+            The partitions that the member owns now, by topic. A member that joins must give it
+            ({}), and a member that gave up partitions reports so by leaving them out.
+        client_id, client_host
+            What consumer_group_describe says of the member.
+        version
+            Of the API. Version 0 lets a member join without a member_id; it gets one.
+
+        Returns
+        -------
+        HeartbeatAnswer
+            The member's epoch, when to beat again, and the partitions that it may use, if they
+            changed.
+        """
+        return self.submit_heartbeat(
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            instance_id=instance_id,
+            rack_id=rack_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            subscribed_topic_names=subscribed_topic_names,
+            subscribed_topic_regex=subscribed_topic_regex,
+            server_assignor=server_assignor,
+            topic_partitions=topic_partitions,
+            client_id=client_id,
+            client_host=client_host,
+            version=version,
+        ).result()
+
+    def submit_heartbeat(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: Sequence[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        topic_partitions: Mapping[str, Sequence[int]] | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        version: int = 1,
+    ) -> Future[HeartbeatAnswer]:
+        """Send a heartbeat without waiting.
+
+        Parameters
+        ----------
+        group_id, member_id, member_epoch, instance_id, rack_id, rebalance_timeout_ms
+            As consumer_group_heartbeat takes them.
+        subscribed_topic_names, subscribed_topic_regex, server_assignor, topic_partitions
+            The same.
+        client_id, client_host, version
+            The same.
+
+        Returns
+        -------
+        Future[HeartbeatAnswer]
+            Cancelled before its turn, the heartbeat is not done.
+        """
+        if version == 0 and member_epoch == JOIN and member_id == "":
+            member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
+        event = Heartbeat(
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            instance_id=instance_id,
+            rack_id=rack_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            subscribed_topic_names=subscribed_topic_names,
+            subscribed_topic_regex=subscribed_topic_regex,
+            server_assignor=server_assignor,
+            topic_partitions=topic_partitions,
+            client_id=client_id,
+            client_host=client_host,
+        )
+        found = self._loop.submit([event])
+        return futures.then(found, lambda answers: responses.heartbeat_answer(answers[0]))
+
+    def consumer_group_heartbeats(self, requests: Sequence[Heartbeat]) -> list[HeartbeatAnswer]:
+        """Answer many heartbeats, of any groups, as one batch with one commit.
+
+        Parameters
+        ----------
+        requests
+            In the order in which they are decided.
+
+        Returns
+        -------
+        list of HeartbeatAnswer
+            One a request, in order.
+        """
+        answers = self._loop.submit(list(requests)).result()
+        return [responses.heartbeat_answer(answer) for answer in answers]
+
+    def steady_heartbeats(
+        self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
+    ) -> list[HeartbeatAnswer]:
+        """Answer heartbeats of one group that change nothing, many at a time.
+
+        Parameters
+        ----------
+        group_id
+            The group of all members.
+        member_ids, member_epochs
+            One a heartbeat, in order: (heartbeats,) both.
+
+        Returns
+        -------
+        list of HeartbeatAnswer
+            One a heartbeat, in order; the same as consumer_group_heartbeat would give.
+
+        Raises
+        ------
+        ValueError
+            There are more ids than epochs, or fewer.
+        """
+        if len(member_ids) != len(member_epochs):
+            raise ValueError(f"{len(member_ids)} ids and {len(member_epochs)} epochs: give pairs")
+        runner = self._runner
+
+        def beat() -> list[Answer | Steady]:
+            return runner.confirmed(run_beats(runner, group_id, member_ids, member_epochs))
+
+        answers: list[Answer | Steady]
+        loop = self._loop
+        try:
+            answers = loop.call(beat).result()
+        except GroupError as closed:
+            answers = [closed] * len(member_ids)
+        return [
+            HeartbeatAnswer(0, "NONE", None, member_id, found[0], found[1])
+            if isinstance(found, Steady)
+            else responses.heartbeat_answer(found)
+            for member_id, found in zip(member_ids, answers, strict=True)
+        ]
+
+    def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
+        """Submit many requests as one batch, without waiting.
+
+        Parameters
+        ----------
+        events
+            In the order in which they are decided.
+
+        Returns
+        -------
+        Future of list
+            One answer an event, in order. Cancelled before its turn, the batch is not done.
+        """
+        return self._loop.submit(list(events))
