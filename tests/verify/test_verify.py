@@ -176,7 +176,7 @@ def test_the_newest_checkpoint_is_there(store):
     last = store / "log" / "_delta_log" / "_last_checkpoint"
     said = json.loads(last.read_text())
     last.write_text(json.dumps(said | {"version": said["version"] + 1}))
-    with pytest.raises(CorruptLog, match=r"_last_checkpoint names checkpoint .* not there"):
+    with pytest.raises(CorruptLog, match=r"_last_checkpoint names checkpoint .* not found"):
         verify(store)
 
 
