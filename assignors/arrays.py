@@ -29,25 +29,25 @@ def offsets_of(counts: Ints) -> Longs:
     return out
 
 
-def counts(key: Ints, size: int) -> Longs:
+def count_by(key: Ints, size: int) -> Longs:
     """Count rows per key in 0 … size − 1."""
     return np.bincount(key, minlength=size).astype(np.int64, copy=False)
 
 
-def total_by(key: Ints, amount: Ints, size: int) -> Longs:
+def sum_by(key: Ints, amount: Ints, size: int) -> Longs:
     """Sum `amount` per key in 0 … size − 1 (exact: every total of a group is far below 2⁵³)."""
     if len(key) == 0:  # bincount of nothing would be float and is not worth the call
         return np.zeros(size, dtype=np.int64)
     return np.bincount(key, weights=amount, minlength=size).astype(np.int64)
 
 
-def runs_to_index(starts: Ints, counts: Ints) -> Longs:
+def expand_runs(starts: Ints, counts: Ints) -> Longs:
     """Concatenate the index runs [start, start + count), in the order given."""
     offsets = offsets_of(counts)
     return np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], counts)
 
 
-def segment_sums(values: Ints, offsets: Longs) -> Longs:
+def sum_segments(values: Ints, offsets: Longs) -> Longs:
     """Sum each segment values[offsets[s]:offsets[s + 1]]; an empty segment sums to 0."""
     totals = offsets_of(values)
     return totals[offsets[1:]] - totals[offsets[:-1]]
@@ -94,28 +94,28 @@ def label_lists(offsets: Longs, values: Ints, key: Ints | None = None) -> tuple[
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     lengths = np.diff(offsets)
     for salt in _SALTS:
-        digest = _digest(values, salt)
-        sums = segment_sums_wrapping(digest, offsets) ^ _digest(lengths, salt + 101)
+        digest = _mix(values, salt)
+        sums = sum_segments_wrapping(digest, offsets) ^ _mix(lengths, salt + 101)
         if key is not None:
-            sums ^= _digest(key, salt + 202)
+            sums ^= _mix(key, salt + 202)
         _, first, inverse = np.unique(sums, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         labels, heads = rank[inverse], first[order]
-        if _same_lists(offsets, values, key, heads[labels]):
+        if _have_same_lists(offsets, values, key, heads[labels]):
             return labels, heads
     raise AssertionError("16 salts collide: the label digest is broken")
 
 
-def segment_sums_wrapping(values: npt.NDArray[np.uint64], offsets: Longs) -> npt.NDArray[np.uint64]:
+def sum_segments_wrapping(values: npt.NDArray[np.uint64], offsets: Longs) -> npt.NDArray[np.uint64]:
     """Sum segments modulo 2⁶⁴."""
     totals = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(values, out=totals[1:])
     return totals[offsets[1:]] - totals[offsets[:-1]]
 
 
-def _digest(values: Ints, salt: int) -> npt.NDArray[np.uint64]:
+def _mix(values: Ints, salt: int) -> npt.NDArray[np.uint64]:
     """Spread integers over 64 bits (the finaliser of splitmix64)."""
     mixed = values.astype(np.uint64)
     mixed += np.uint64(_WEYL * (2 * salt + 1) % 2**64)
@@ -127,7 +127,7 @@ def _digest(values: Ints, salt: int) -> npt.NDArray[np.uint64]:
     return mixed
 
 
-def _same_lists(offsets: Longs, values: Ints, key: Ints | None, other: Longs) -> bool:
+def _have_same_lists(offsets: Longs, values: Ints, key: Ints | None, other: Longs) -> bool:
     """Tell whether every list r equals list other[r]."""
     lengths = np.diff(offsets)
     if key is not None and not np.array_equal(key, key[other]):
@@ -136,17 +136,17 @@ def _same_lists(offsets: Longs, values: Ints, key: Ints | None, other: Longs) ->
         return False
     if len(values) == 0:
         return True
-    theirs = runs_to_index(offsets[:-1][other], lengths)
+    theirs = expand_runs(offsets[:-1][other], lengths)
     return bool(np.array_equal(values, values[theirs]))
 
 
 def take_lists(offsets: Longs, values: Ints, rows: Longs) -> tuple[Longs, Ints]:
     """Take whole lists in the order of `rows`."""
     lengths = np.diff(offsets)[rows]
-    return offsets_of(lengths), values[runs_to_index(offsets[:-1][rows], lengths)]
+    return offsets_of(lengths), values[expand_runs(offsets[:-1][rows], lengths)]
 
 
-def sorted_lists(offsets: Longs, values: Ints, size: int) -> tuple[Longs, Ints]:
+def sort_lists(offsets: Longs, values: Ints, size: int) -> tuple[Longs, Ints]:
     """Sort each list and leave out repeats; values lie in 0 … size − 1."""
     ascending = np.diff(values) > 0
     starts = offsets[:-1][(np.diff(offsets) > 0) & (offsets[:-1] > 0)]

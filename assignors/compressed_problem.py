@@ -19,21 +19,21 @@ from assignors.arrays import (
     Bools,
     Ints,
     Longs,
-    counts,
+    count_by,
     floor_div,
     label_lists,
     offsets_of,
+    sum_by,
     take_lists,
-    total_by,
 )
-from assignors.network_flow import Network, maximum, reached, reaching
+from assignors.network_flow import Network, find_maximum_flow, find_reached, find_reaching
 
 if TYPE_CHECKING:
     from assignors.group_spec import GroupSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CompressedProblem:
     """Who may get what, compressed.
 
     Attributes
@@ -56,7 +56,7 @@ class Problem:
     pair_class: Longs
 
     @classmethod
-    def of(cls, group: GroupSpec) -> Problem:
+    def of(cls, group: GroupSpec) -> CompressedProblem:
         """Compress a group."""
         return cls.of_classes(
             np.diff(group.class_members), group.class_offsets, group.class_topics, group.partitions
@@ -65,7 +65,7 @@ class Problem:
     @classmethod
     def of_classes(
         cls, size: Longs, class_offsets: Longs, class_topics: Ints, partitions: Longs
-    ) -> Problem:
+    ) -> CompressedProblem:
         """Compress classes, given as lists of topics, and topics, given as partition counts."""
         if len(size) == 1:
             return cls._of_one_class(size, class_topics, partitions)
@@ -74,17 +74,17 @@ class Problem:
         class_, topic = class_[real], class_topics[real]
         order = np.argsort(topic, kind="stable")
         topic, class_ = topic[order], class_[order]
-        offsets = offsets_of(counts(topic, len(partitions)))
+        offsets = offsets_of(count_by(topic, len(partitions)))
         used = np.flatnonzero(np.diff(offsets) > 0)
         subscribers = offsets_of(np.diff(offsets)[used])  # unused topics have no entries
         labels, heads = label_lists(subscribers, class_)
         topic_class = np.full(len(partitions), -1, dtype=np.int64)
         topic_class[used] = labels
-        sizes = total_by(labels, partitions[used], len(heads))
-        return cls(size, topic_class, sizes, *_pairs(subscribers, class_, heads))
+        sizes = sum_by(labels, partitions[used], len(heads))
+        return cls(size, topic_class, sizes, *_list_pairs(subscribers, class_, heads))
 
     @classmethod
-    def _of_one_class(cls, size: Longs, class_topics: Ints, partitions: Longs) -> Problem:
+    def _of_one_class(cls, size: Longs, class_topics: Ints, partitions: Longs) -> CompressedProblem:
         """Compress the usual group, in which all subscriptions are equal."""
         topic_class = np.full(len(partitions), -1, dtype=np.int64)
         real = class_topics[partitions[class_topics] > 0]
@@ -93,7 +93,7 @@ class Problem:
         return cls(size, topic_class, partitions[real].sum(keepdims=True)[: len(none)], none, none)
 
 
-def _pairs(offsets: Longs, class_: Longs, heads: Longs) -> tuple[Longs, Longs]:
+def _list_pairs(offsets: Longs, class_: Longs, heads: Longs) -> tuple[Longs, Longs]:
     """Return the (topic class, class) pairs, given the topic that stands for each topic class."""
     lengths, subscribers = take_lists(offsets, class_, heads)
     return np.repeat(np.arange(len(heads)), np.diff(lengths)), subscribers.astype(np.int64)
@@ -116,7 +116,7 @@ class Cells:
         (cells,) whether the cell has a single class: then it needs no flow.
     """
 
-    problem: Problem
+    problem: CompressedProblem
     of_class: Longs
     of_topics: Longs
     low: Longs
@@ -125,19 +125,21 @@ class Cells:
 
     @classmethod
     def of(
-        cls, problem: Problem, of_class: Longs, of_topics: Longs, low: Longs, high: Longs
+        cls, problem: CompressedProblem, of_class: Longs, of_topics: Longs, low: Longs, high: Longs
     ) -> Cells:
         """Leave out the arcs between cells and merge topic classes that became alike."""
-        alone = counts(of_class, 1) == 1
+        alone = count_by(of_class, 1) == 1
         inside = of_topics[problem.pair_topic] == of_class[problem.pair_class]
         if len(problem.size) == 1:
             return cls(problem, of_class, of_topics, low, high, alone)
         topic, class_ = problem.pair_topic[inside], problem.pair_class[inside]
-        offsets = offsets_of(counts(topic, len(problem.partitions)))
+        offsets = offsets_of(count_by(topic, len(problem.partitions)))
         labels, heads = label_lists(offsets, class_)
         merged = np.append(labels, -1)[problem.topic_class]
-        sizes = total_by(labels, problem.partitions, len(heads))
-        smaller = Problem(problem.size, merged, sizes, *_pairs(offsets, class_, heads))
+        sizes = sum_by(labels, problem.partitions, len(heads))
+        smaller = CompressedProblem(
+            problem.size, merged, sizes, *_list_pairs(offsets, class_, heads)
+        )
         return cls(smaller, of_class, of_topics[heads], low, high, alone)
 
 
@@ -160,7 +162,7 @@ class Leaves:
     classes: Longs
 
     @classmethod
-    def connected(cls, problem: Problem, pair_topic: Longs, pair_class: Longs) -> Leaves:
+    def connected(cls, problem: CompressedProblem, pair_topic: Longs, pair_class: Longs) -> Leaves:
         """Take the connected components of the arcs given."""
         classes, topics = len(problem.size), len(problem.partitions)
         nodes = classes + topics
@@ -174,9 +176,9 @@ class Leaves:
         return cls(
             of_class,
             of_topics,
-            total_by(of_topics, problem.partitions, count),
-            total_by(of_class, problem.size, count),
-            counts(of_class, count),
+            sum_by(of_topics, problem.partitions, count),
+            sum_by(of_class, problem.size, count),
+            count_by(of_class, count),
         )
 
     @property
@@ -195,7 +197,7 @@ class Leaves:
         return self.floor + (self.extras > 0)
 
 
-def leaves(problem: Problem) -> Leaves:
+def find_leaves(problem: CompressedProblem) -> Leaves:
     """Cut a problem at its integer levels (docs/design/algorithm.md#levels).
 
     Every round solves one flow for all open parts at once. A part is a connected component of the
@@ -211,15 +213,15 @@ def leaves(problem: Problem) -> Leaves:
             return parts
         floor = parts.floor[parts.of_class]
         level = floor + (above | (floor == 0))
-        hot_topics, hot, carried = _hot(problem, parts, pair_topic, pair_class, open_, level)
-        hot_classes = counts(parts.of_class[hot], len(parts.classes))
+        hot_topics, hot, carried = _find_hot(problem, parts, pair_topic, pair_class, open_, level)
+        hot_classes = count_by(parts.of_class[hot], len(parts.classes))
         closed |= open_ & (carried == parts.partitions)[parts.of_class]
         above = (hot_classes == parts.classes)[parts.of_class]
         same = hot_topics[pair_topic] == hot[pair_class]
         pair_topic, pair_class = pair_topic[same], pair_class[same]
 
 
-def exact_leaves(problem: Problem, found: Leaves) -> Leaves:
+def refine_leaves(problem: CompressedProblem, found: Leaves) -> Leaves:
     """Cut off classes whose level is exactly floor + 1, so that floor and ceiling are exact.
 
     In a leaf whose members get k or k + 1, such classes get k + 1 in every fairest assignment: they
@@ -228,15 +230,15 @@ def exact_leaves(problem: Problem, found: Leaves) -> Leaves:
     inside = found.of_topics[problem.pair_topic] == found.of_class[problem.pair_class]
     pair_topic, pair_class = problem.pair_topic[inside], problem.pair_class[inside]
     level = found.floor[found.of_class] + 1
-    network, source, sink = _network(problem, pair_topic, pair_class, level)
-    free = reaching(network, maximum(network, source, sink), sink)
+    network, source, sink = _build_network(problem, pair_topic, pair_class, level)
+    free = find_reaching(network, find_maximum_flow(network, source, sink), sink)
     topics = len(problem.partitions)
     same = free[1 + pair_topic] == free[1 + topics + pair_class]
     return Leaves.connected(problem, pair_topic[same], pair_class[same])
 
 
-def _hot(
-    problem: Problem,
+def _find_hot(
+    problem: CompressedProblem,
     parts: Leaves,
     pair_topic: Longs,
     pair_class: Longs,
@@ -251,17 +253,17 @@ def _hot(
         What the source still reaches, and the partitions placed per part.
     """
     arcs = open_[pair_class]
-    network, source, sink = _network(problem, pair_topic[arcs], pair_class[arcs], level)
-    flow = maximum(network, source, sink)
-    hot = reached(network, flow, source)
+    network, source, sink = _build_network(problem, pair_topic[arcs], pair_class[arcs], level)
+    flow = find_maximum_flow(network, source, sink)
+    hot = find_reached(network, flow, source)
     topics = len(problem.partitions)
     out = network.tail == source
-    carried = total_by(parts.of_topics[network.head[out] - 1], flow[out], len(parts.classes))
+    carried = sum_by(parts.of_topics[network.head[out] - 1], flow[out], len(parts.classes))
     return hot[1 : 1 + topics], hot[1 + topics : -1], carried
 
 
-def _network(
-    problem: Problem, pair_topic: Longs, pair_class: Longs, level: Longs
+def _build_network(
+    problem: CompressedProblem, pair_topic: Longs, pair_class: Longs, level: Longs
 ) -> tuple[Network, int, int]:
     """Build source → topic class → class → sink, with room for `level` a member."""
     topics, classes = len(problem.partitions), len(problem.size)

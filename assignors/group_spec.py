@@ -23,12 +23,17 @@ from assignors.arrays import (
     Longs,
     label_lists,
     offsets_of,
-    sorted_lists,
+    sort_lists,
     take_lists,
 )
 from assignors.errors import SpecError
 from assignors.partition_ranges import PartitionRanges
-from assignors.prior_ownership import Claims, Eligible, Released, settle
+from assignors.prior_ownership import (
+    PriorOwnership,
+    ReleasedOwnership,
+    SubscribedPairs,
+    resolve_claims,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +78,7 @@ class GroupSpec:
     count: Ints
     member_ranges: Longs
     line_order: Longs
-    released: Released
+    released: ReleasedOwnership
 
     @property
     def member_count(self) -> int:
@@ -119,7 +124,7 @@ class GroupSpec:
         SpecError
             The group is refused whole; the message names the value and the remedy.
         """
-        return cls.from_columns(**parse.columns_of_dict(spec))
+        return cls.from_columns(**parse.parse_dict(spec))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -132,7 +137,7 @@ class GroupSpec:
         SpecError
             As `from_dict`.
         """
-        return cls.from_dict(parse.object_of_json(text))
+        return cls.from_dict(parse.parse_json_object(text))
 
     @classmethod
     def from_arrow(
@@ -158,7 +163,7 @@ class GroupSpec:
         SpecError
             As `from_dict`; also a missing column or a wrong type, with what was expected.
         """
-        return cls.from_columns(**parse_tables.columns_of_arrow(members, topics, owned))
+        return cls.from_columns(**parse_tables.parse_tables(members, topics, owned))
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Return the group as the tables that `from_arrow` reads: members, topics, owned."""
@@ -215,21 +220,21 @@ class GroupSpec:
             member.
         """
         _refuse_twice(member_id)
-        order = member_order(member_id, instance_id)
+        order = order_members(member_id, instance_id)
         ids = member_id.take(pa.array(order))
-        labels, class_offsets, class_topics = _classes(
-            subscription[order], sorted_lists(list_offsets, list_topics, len(topics))
+        labels, class_offsets, class_topics = _find_classes(
+            subscription[order], sort_lists(list_offsets, list_topics, len(topics))
         )
         _refuse_too_large(topics, partitions, class_topics)
-        claims = Claims(
+        claims = PriorOwnership(
             owner=owner,
             member=np.asarray(pc.fill_null(pc.index_in(owner, value_set=ids), -1), dtype=np.int64),
             topic=owned_topic.astype(np.int64),
             first=owned_first,
             count=owned_count,
         )
-        eligible = Eligible.of(class_offsets, class_topics, len(topics))
-        kept, line_order, released = settle(claims, ids, topics, partitions, labels, eligible)
+        pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
+        kept, line_order, released = resolve_claims(claims, ids, topics, partitions, labels, pairs)
         member, topic, first, count = kept
         return cls(
             member_ids=ids,
@@ -252,7 +257,7 @@ class GroupSpec:
         )
 
 
-def member_order(member_id: pa.StringArray, instance_id: pa.StringArray) -> Longs:
+def order_members(member_id: pa.StringArray, instance_id: pa.StringArray) -> Longs:
     """Return the permutation of member order: static by instance id, then the others by member id.
 
     Strings compare by UTF-8 bytes, which is code point order and Spark's order.
@@ -265,7 +270,7 @@ def member_order(member_id: pa.StringArray, instance_id: pa.StringArray) -> Long
     return np.asarray(pc.sort_indices(table, keys), dtype=np.int64)
 
 
-def _classes(subscription: Longs, lists: tuple[Longs, Ints]) -> tuple[Longs, Longs, Ints]:
+def _find_classes(subscription: Longs, lists: tuple[Longs, Ints]) -> tuple[Longs, Longs, Ints]:
     """Return each member's subscription class and the lists, numbered by their first member."""
     used, inverse = np.unique(subscription, return_inverse=True)
     labels, heads = label_lists(*take_lists(*lists, used))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, runs_to_index, total_by
+from assignors.arrays import LINE_BITS, Ints, Longs, expand_runs, offsets_of, sum_by
 from assignors.group_spec import GroupSpec
-from assignors.ownership import Asked, Holdings
+from assignors.ownership import ArrayOwnership, Ownership
 from assignors.partition_ranges import (
     PartitionRanges,
     Verdict,
@@ -25,12 +25,12 @@ from assignors.partition_ranges import (
     overlay,
 )
 from assignors.plan import Plan
-from assignors.relinquish import Drops, drops_of, first_of_class
-from assignors.water_level import fill
+from assignors.relinquish import Relinquishment, relinquish, select_first_of_class
+from assignors.water_level import fill_loads
 
 
-def expand(
-    group: GroupSpec, plan: Plan, owned: Asked, max_moves: int | None = None
+def materialize(
+    group: GroupSpec, plan: Plan, owned: ArrayOwnership, max_moves: int | None = None
 ) -> PartitionRanges:
     """Carry out a plan.
 
@@ -40,18 +40,20 @@ def expand(
         Most partitions to take from live owners; None for as many as the plan says.
     """
     holdings = owned.holdings(plan.cells)
-    line = Line.of(plan.cells.problem.topic_class, group.partitions)
-    drops, new = drops_of(holdings, plan, owned)
-    kept, load = _keep(holdings, drops), _loads(holdings, drops)
-    pool = _pool(group, line, kept)
-    shares = _shares(plan, pool, new)
-    gained = _hand_out(_by_class(plan, pool, shares), _wanting(holdings, load, shares))
+    line = PartitionLine.of(plan.cells.problem.topic_class, group.partitions)
+    drops, new = relinquish(holdings, plan, owned)
+    kept, load = _count_kept(holdings, drops), _count_loads(holdings, drops)
+    pool = _build_pool(group, line, kept)
+    shares = _share_pools(plan, pool, new)
+    gained = _match_demand(
+        _split_by_class(plan, pool, shares), _find_demand(holdings, load, shares)
+    )
     partial = False
     if max_moves is not None and int(drops.amount.sum()) > max_moves:
         partial = True
-        surplus = load + total_by(drops.member, drops.amount, len(load)) - holdings.low
-        gained = _limit(group, line, gained, surplus, max_moves)
-    columns = _merge(group, line, kept, gained)
+        surplus = load + sum_by(drops.member, drops.amount, len(load)) - holdings.low
+        gained = _limit_moves(group, line, gained, surplus, max_moves)
+    columns = _merge_ranges(group, line, kept, gained)
     verdict = Verdict(partial, plan.moved, plan.exact)
     return PartitionRanges(group.member_ids, group.topics, *columns, verdict)
 
@@ -66,7 +68,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class Demand:
     """How many partitions more members get, by (class, greatest want, member order)."""
 
     member: Longs
@@ -74,7 +76,7 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
-class Gained:
+class NewRanges:
     """What members get from the pool: ranges of the line."""
 
     member: Longs
@@ -83,7 +85,7 @@ class Gained:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PartitionLine:
     """All partitions in one row: by topic class, then topic, then number.
 
     Attributes
@@ -104,7 +106,7 @@ class Line:
     by_name: Longs
 
     @classmethod
-    def of(cls, topic_class: Longs, partitions: Longs) -> Line:
+    def of(cls, topic_class: Longs, partitions: Longs) -> PartitionLine:
         """Lay out the topics that have a class."""
         used = topic_class >= 0
         order = np.flatnonzero(used)
@@ -120,7 +122,7 @@ class Line:
         return int(self.ends[-1]) if len(self.ends) else 0
 
 
-def _keep(holdings: Holdings, drops: Drops) -> Ints:
+def _count_kept(holdings: Ownership, drops: Relinquishment) -> Ints:
     """Return how much of each owned range stays: the longest ranges first, the last one cut."""
     group = holdings.group
     if not len(drops.member):
@@ -128,7 +130,7 @@ def _keep(holdings: Holdings, drops: Drops) -> Ints:
     topics = np.int64(max(len(holdings.cells.problem.partitions), 1))
     member = drops.member[np.append(True, drops.member[1:] != drops.member[:-1])]
     lengths = np.diff(group.member_ranges)[member]
-    rows = runs_to_index(group.member_ranges[member], lengths)
+    rows = expand_runs(group.member_ranges[member], lengths)
     keys = drops.member * topics + drops.topic_class
     wanted = group.member[rows] * topics + holdings.topic_class[rows]
     entry = np.searchsorted(keys, wanted)
@@ -144,9 +146,9 @@ def _keep(holdings: Holdings, drops: Drops) -> Ints:
     return kept
 
 
-def _pool(group: GroupSpec, line: Line, kept: Ints) -> Pool:
+def _build_pool(group: GroupSpec, line: PartitionLine, kept: Ints) -> Pool:
     """Return what nobody keeps, in line order, cut at topic ends."""
-    order = _line_order(group, line)
+    order = _order_on_line(group, line)
     length = kept[order].astype(np.int64)
     start = line.start[group.topic[order]] + group.first[order]
     if kept is not group.count and not length.all():
@@ -155,52 +157,52 @@ def _pool(group: GroupSpec, line: Line, kept: Ints) -> Pool:
     return Pool(start, length, np.zeros(len(start), dtype=np.int64))
 
 
-def _line_order(group: GroupSpec, line: Line) -> Longs:
+def _order_on_line(group: GroupSpec, line: PartitionLine) -> Longs:
     """Return the permutation that sorts the owned ranges by their place on the line."""
     if len(line.topics) <= 1 or (np.diff(line.topics) > 0).all():
         return group.line_order
     sizes = np.bincount(group.topic, minlength=len(line.start))  # topics are moved as blocks
     starts = offsets_of(sizes)[:-1]
-    return group.line_order[runs_to_index(starts[line.topics], sizes[line.topics])]
+    return group.line_order[expand_runs(starts[line.topics], sizes[line.topics])]
 
 
-def _shares(plan: Plan, pool: Pool, new: Longs) -> Longs:
+def _share_pools(plan: Plan, pool: Pool, new: Longs) -> Longs:
     """Return per pair what the class gets of the topic class's pool: alone in its cell, all."""
     problem = plan.cells.problem
     topic = np.searchsorted(np.cumsum(problem.partitions), pool.start, side="right")
-    sizes = total_by(topic, pool.length, len(problem.partitions))
+    sizes = sum_by(topic, pool.length, len(problem.partitions))
     alone = plan.cells.alone[plan.cells.of_class[problem.pair_class]]
     return np.where(alone, sizes[problem.pair_topic], new)
 
 
-def _loads(holdings: Holdings, drops: Drops) -> Longs:
+def _count_loads(holdings: Ownership, drops: Relinquishment) -> Longs:
     """Return what each member still has, shape (members,)."""
     group, load = holdings.group, holdings.load
     if holdings.crossing:
-        load = total_by(group.member, group.count, group.member_count)
+        load = sum_by(group.member, group.count, group.member_count)
     if not len(drops.member):
         return load
-    return load - total_by(drops.member, drops.amount, len(load))
+    return load - sum_by(drops.member, drops.amount, len(load))
 
 
-def _wanting(holdings: Holdings, load: Longs, shares: Longs) -> Wants:
+def _find_demand(holdings: Ownership, load: Longs, shares: Longs) -> Demand:
     """Fill the emptiest members of each class."""
     group = holdings.group
     class_ = holdings.class_
-    amount = total_by(holdings.cells.problem.pair_class, shares, group.class_count)
-    level = fill(holdings.histogram(load), amount)
+    amount = sum_by(holdings.cells.problem.pair_class, shares, group.class_count)
+    level = fill_loads(holdings.histogram(load), amount)
     height = level.height[class_] if group.class_count != 1 else level.height[0]
     wants = np.maximum(height - load, 0)
-    wants[first_of_class(holdings, load <= height, level.first)] += 1
+    wants[select_first_of_class(holdings, load <= height, level.first)] += 1
     who = np.flatnonzero(wants)
     if group.class_count == 1:
         order = np.argsort(-wants[who], kind="stable")
     else:
         order = np.lexsort((who, -wants[who], class_[who]))
-    return Wants(who[order], wants[who[order]])
+    return Demand(who[order], wants[who[order]])
 
 
-def _by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
+def _split_by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
     """Cut the pool among the classes; each class's pieces with the longest first.
 
     Long pieces then meet great wants, and ranges stay long.
@@ -219,20 +221,22 @@ def _by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
     return Pool(start[order], length[order], class_[order])
 
 
-def _hand_out(pool: Pool, wants: Wants) -> Gained:
+def _match_demand(pool: Pool, wants: Demand) -> NewRanges:
     """Lay pool and wants, class by class, beside each other."""
     piece, taker, at, count = overlay(pool.length, wants.amount, int(wants.amount.sum()))
     start = pool.start[piece] + at - offsets_of(pool.length)[:-1][piece]
-    return Gained(wants.member[taker], start, count)
+    return NewRanges(wants.member[taker], start, count)
 
 
-def _limit(group: GroupSpec, line: Line, gained: Gained, surplus: Longs, most: int) -> Gained:
+def _limit_moves(
+    group: GroupSpec, line: PartitionLine, gained: NewRanges, surplus: Longs, most: int
+) -> NewRanges:
     """Leave all but `most` partitions of live owners where they are.
 
     The owner with the greatest surplus gives first, then the line decides. What stays is one step
     of the way to the same target, so assigning again goes on and comes to an end.
     """
-    order, by_line = np.argsort(gained.start), _line_order(group, line)
+    order, by_line = np.argsort(gained.start), _order_on_line(group, line)
     owned_start = line.start[group.topic[by_line]] + group.first[by_line]
     owned_end = owned_start + group.count[by_line]
     edges = np.concatenate([owned_start, owned_end])
@@ -247,15 +251,15 @@ def _limit(group: GroupSpec, line: Line, gained: Gained, surplus: Longs, most: i
     goes[rank] = np.clip(most - offsets_of(count[rank])[:-1], 0, count[rank])
     stays = count - goes
     moved, left = np.flatnonzero(goes), np.flatnonzero(stays)
-    return Gained(
+    return NewRanges(
         np.concatenate([taker[moved], owner[left]]),
         np.concatenate([start[moved], (start + goes)[left]]),
         np.concatenate([goes[moved], stays[left]]),
     )
 
 
-def _merge(
-    group: GroupSpec, line: Line, kept: Ints, gained: Gained
+def _merge_ranges(
+    group: GroupSpec, line: PartitionLine, kept: Ints, gained: NewRanges
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Join what is kept with what is new, in canonical order."""
     topic = line.topics[np.searchsorted(line.ends, gained.start, side="right")]

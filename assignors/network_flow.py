@@ -40,7 +40,7 @@ class Network:
         return cls(nodes, *columns), order
 
 
-def maximum(network: Network, source: int, sink: int) -> Longs:
+def find_maximum_flow(network: Network, source: int, sink: int) -> Longs:
     """Return a maximum flow, one figure an arc.
 
     Raises
@@ -53,15 +53,17 @@ def maximum(network: Network, source: int, sink: int) -> Longs:
         raise OverflowError(f"capacity {int(capacity.max())} is above int32")
     if len(capacity) == 0:
         return np.zeros(0, dtype=np.int64)
-    solved = maximum_flow(_matrix(network, capacity.astype(np.int32)), source, sink, method=_METHOD)
+    solved = maximum_flow(
+        _to_matrix(network, capacity.astype(np.int32)), source, sink, method=_METHOD
+    )
     flow = solved.flow
     # The answer holds every arc and its reverse; ours are found by their (tail, head) key.
     row = np.repeat(np.arange(network.nodes, dtype=np.int64), np.diff(flow.indptr))
-    at = np.searchsorted(row * network.nodes + flow.indices, _key(network))
+    at = np.searchsorted(row * network.nodes + flow.indices, _pack_arcs(network))
     return np.maximum(flow.data[at].astype(np.int64), 0)
 
 
-def reached(network: Network, flow: Longs, start: int) -> Bools:
+def find_reached(network: Network, flow: Longs, start: int) -> Bools:
     """Tell which nodes the residual graph of `flow` reaches from `start`."""
     forward, backward = flow < network.capacity, flow > 0
     return _search(
@@ -72,7 +74,7 @@ def reached(network: Network, flow: Longs, start: int) -> Bools:
     )
 
 
-def reaching(network: Network, flow: Longs, end: int) -> Bools:
+def find_reaching(network: Network, flow: Longs, end: int) -> Bools:
     """Tell which nodes reach `end` in the residual graph of `flow`."""
     forward, backward = flow < network.capacity, flow > 0
     return _search(
@@ -83,7 +85,7 @@ def reaching(network: Network, flow: Longs, end: int) -> Bools:
     )
 
 
-def cheapest(network: Network, cost: Longs, source: int, sink: int, amount: int) -> Longs:
+def find_cheapest_flow(network: Network, cost: Longs, source: int, sink: int, amount: int) -> Longs:
     """Carry `amount` from source to sink at the least total cost (primal-dual).
 
     Parameters
@@ -104,7 +106,7 @@ def cheapest(network: Network, cost: Longs, source: int, sink: int, amount: int)
     for turn in range(_ROUNDS_MAX):
         residual = _Residual.of(network, cost, flow)
         if turn:
-            potential += residual.distances(potential, source, sink)
+            potential += residual.find_distances(potential, source, sink)
         flow += residual.augment(potential, source, sink, len(cost))
         if int(flow[out].sum()) == amount:
             return flow
@@ -137,14 +139,14 @@ class _Residual:
             np.concatenate([cost[ahead], -cost[back]]),
         )
 
-    def reduced(self, potential: Longs) -> Longs:
+    def reduce_costs(self, potential: Longs) -> Longs:
         return self.cost + potential[self.tail] - potential[self.head]
 
-    def distances(self, potential: Longs, source: int, sink: int) -> Longs:
+    def find_distances(self, potential: Longs, source: int, sink: int) -> Longs:
         """Return the shortest distance to each node by reduced cost, at most that of the sink."""
-        weight = (self.reduced(potential) << _STEP_BITS) + 1
+        weight = (self.reduce_costs(potential) << _STEP_BITS) + 1
         network, _ = Network.of(self.nodes, self.tail, self.head, weight)
-        matrix = _matrix(network, network.capacity.astype(np.float64))
+        matrix = _to_matrix(network, network.capacity.astype(np.float64))
         found = dijkstra(matrix, indices=np.array([source]))[0]
         if not np.isfinite(found[sink]):
             raise AssertionError("the sink is out of reach: the network cannot carry its amount")
@@ -152,11 +154,11 @@ class _Residual:
 
     def augment(self, potential: Longs, source: int, sink: int, arcs: int) -> Longs:
         """Return the flow change of a maximum flow over the arcs of reduced cost 0."""
-        free = np.flatnonzero(self.reduced(potential) == 0)
+        free = np.flatnonzero(self.reduce_costs(potential) == 0)
         network, order = Network.of(
             self.nodes, self.tail[free], self.head[free], self.capacity[free]
         )
-        moved = maximum(network, source, sink)
+        moved = find_maximum_flow(network, source, sink)
         place, change = free[order], np.zeros(arcs, dtype=np.int64)
         ahead = place < self.forward
         change[self.arc[place[ahead]]] += moved[ahead]
@@ -164,19 +166,19 @@ class _Residual:
         return change
 
 
-def _matrix(network: Network, data: npt.NDArray[Any]) -> Any:  # noqa: ANN401 - scipy's stubs tell arrays from matrices
+def _to_matrix(network: Network, data: npt.NDArray[Any]) -> Any:  # noqa: ANN401 - scipy's stubs tell arrays from matrices
     indptr = offsets_of(np.bincount(network.tail, minlength=network.nodes))
     shape = (network.nodes, network.nodes)
     return csr_array((data, network.head.astype(np.int32), indptr.astype(np.int32)), shape=shape)
 
 
-def _key(network: Network) -> Longs:
+def _pack_arcs(network: Network) -> Longs:
     return network.tail * network.nodes + network.head
 
 
 def _search(nodes: int, tail: Longs, head: Longs, start: int) -> Bools:
     network, _ = Network.of(nodes, tail, head, np.ones(len(tail), dtype=np.int32))
-    matrix = _matrix(network, network.capacity)
+    matrix = _to_matrix(network, network.capacity)
     out = np.zeros(nodes, dtype=np.bool_)
     out[breadth_first_order(matrix, start, return_predecessors=False)] = True
     return out

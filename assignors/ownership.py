@@ -11,16 +11,16 @@ import numpy as np
 from assignors.arrays import (
     Bools,
     Longs,
-    counts,
+    count_by,
+    expand_runs,
     label_lists,
     offsets_of,
     rank_in_runs,
-    runs_to_index,
-    segment_sums,
-    total_by,
+    sum_by,
+    sum_segments,
 )
 from assignors.compressed_problem import Cells
-from assignors.plan import Held, Owned
+from assignors.plan import CompressedOwnership, OwnershipSource
 from assignors.water_level import Histogram
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Holdings:
+class Ownership:
     """The owned ranges of a group, seen through one set of cells.
 
     Attributes
@@ -69,7 +69,7 @@ class Holdings:
         count = group.count if self.simple else np.where(self.inside, group.count, 0)
         if (np.diff(group.member_ranges) == 1).all():  # one range each: nothing to add up
             return count.astype(np.int64)
-        return total_by(group.member, count, group.member_count)
+        return sum_by(group.member, count, group.member_count)
 
     @property
     def low(self) -> Longs:
@@ -115,8 +115,10 @@ class Holdings:
             return np.asarray(table[wanted])
         return np.asarray(np.searchsorted(keys, wanted))
 
-    def held(self, above: Longs, entries_max: int) -> tuple[Held | None, Typed]:
-        """Compress flow cells as `Owned.held` says; also say who belongs to which type."""
+    def compress(
+        self, above: Longs, entries_max: int
+    ) -> tuple[CompressedOwnership | None, MemberTypes]:
+        """Do as `OwnershipSource.compress`; also say who belongs to which type."""
         group, cells, class_ = self.group, self.cells, self.class_
         over_low = self.competing & (self.load > cells.low[class_])
         typed = over_low & (self.load > above[class_])
@@ -125,29 +127,29 @@ class Holdings:
         low_rows = np.flatnonzero(ours & ~over_low[group.member])
         pairs = len(cells.problem.pair_class)
         pair = self.pair(self.topic_class[low_rows], class_[group.member[low_rows]])
-        below = total_by(pair, group.count[low_rows], pairs)
+        below = sum_by(pair, group.count[low_rows], pairs)
         member, topic, owned = self.entries(np.flatnonzero(ours & typed[group.member]))
-        types = Typed.of(member, topic, owned, class_)
+        types = MemberTypes.of(member, topic, owned, class_)
         if types.entry_count > entries_max:
             return None, types
         between = np.flatnonzero(ours & lumped[group.member])
         topics = max(len(cells.problem.partitions), 1)
         key = class_[group.member[between]] * topics + self.topic_class[between]
         distinct, inverse = np.unique(key, return_inverse=True)
-        lumps = Lumps.of_loads(
+        lumps = ClassTotals.of_loads(
             self.histogram(self.load),
             cells,
             above,
             distinct // topics,
             distinct % topics,
-            total_by(inverse, group.count[between], len(distinct)),
+            sum_by(inverse, group.count[between], len(distinct)),
         )
-        at = runs_to_index(types.offsets[:-1][types.heads], np.diff(types.offsets)[types.heads])
-        held = held_of(
+        at = expand_runs(types.offsets[:-1][types.heads], np.diff(types.offsets)[types.heads])
+        held = compress_ownership(
             cells,
             below,
             class_[types.member[types.heads]],
-            counts(types.type, len(types.heads)),
+            count_by(types.type, len(types.heads)),
             offsets_of(np.diff(types.offsets)[types.heads]),
             types.entry_topic[at],
             types.entry_owned[at],
@@ -157,7 +159,7 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
-class Lumps:
+class ClassTotals:
     """Members of a class taken together: totals per class, entries by (class, topic class)."""
 
     members: Longs
@@ -176,16 +178,16 @@ class Lumps:
         entry_class: Longs,
         entry_topic: Longs,
         entry_owned: Longs,
-    ) -> Lumps:
+    ) -> ClassTotals:
         """Take together the members of flow cells with a load in (low, above]."""
         class_, load = loads.class_, loads.load
         low, high = cells.low[class_], cells.high[class_]
         competing = ~cells.alone[cells.of_class[class_]]
         members = np.where(competing & (load > low) & (load <= above[class_]), loads.members, 0)
         return cls(
-            segment_sums(members, loads.offsets),
-            segment_sums(members * np.minimum(load, low), loads.offsets),
-            segment_sums(members * (np.minimum(load, high) - low), loads.offsets),
+            sum_segments(members, loads.offsets),
+            sum_segments(members * np.minimum(load, low), loads.offsets),
+            sum_segments(members * (np.minimum(load, high) - low), loads.offsets),
             entry_class,
             entry_topic,
             entry_owned,
@@ -193,7 +195,7 @@ class Lumps:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class MemberTypes:
     """Members that own alike.
 
     Attributes
@@ -218,7 +220,7 @@ class Typed:
     offsets: Longs
 
     @classmethod
-    def of(cls, member: Longs, topic: Longs, owned: Longs, class_: Longs) -> Typed:
+    def of(cls, member: Longs, topic: Longs, owned: Longs, class_: Longs) -> MemberTypes:
         """Group entries, sorted by (member, topic class), by class and owned vector."""
         first = np.flatnonzero(rank_in_runs(member) == 0)
         who, offsets = member[first], np.append(first, len(member))
@@ -238,7 +240,7 @@ class Typed:
         return int(np.diff(self.offsets)[self.heads].sum())
 
 
-def held_of(
+def compress_ownership(
     cells: Cells,
     below: Longs,
     type_class: Longs,
@@ -246,13 +248,13 @@ def held_of(
     type_entries: Longs,
     entry_topic: Longs,
     entry_owned: Longs,
-    lumps: Lumps,
-) -> Held:
+    lumps: ClassTotals,
+) -> CompressedOwnership:
     """Put the nodes together: types by (class, first member), then lumped classes."""
     lumped = np.flatnonzero(lumps.members)
-    lump_entries = counts(lumps.entry_class, len(lumps.members))[lumped]
+    lump_entries = count_by(lumps.entry_class, len(lumps.members))[lumped]
     low, span = cells.low[type_class], (cells.high - cells.low)[type_class]
-    return Held(
+    return CompressedOwnership(
         below=below,
         node_class=np.concatenate([type_class, lumped]),
         node_members=np.concatenate([type_members, lumps.members[lumped]]),
@@ -265,38 +267,38 @@ def held_of(
     )
 
 
-class Asked(Owned):
+class ArrayOwnership(OwnershipSource):
     """NumPy's answers to the plan, remembering the last ones for the expansion."""
 
     def __init__(self, group: GroupSpec) -> None:
         self.group = group
-        self.seen: list[tuple[Cells, Holdings]] = []
-        self.types: list[tuple[Held, Typed]] = []
+        self.seen: list[tuple[Cells, Ownership]] = []
+        self.types: list[tuple[CompressedOwnership, MemberTypes]] = []
 
-    def holdings(self, cells: Cells) -> Holdings:
+    def holdings(self, cells: Cells) -> Ownership:
         """Return the group seen through `cells`, worked out once."""
         for known, holdings in self.seen:
             if known is cells:
                 return holdings
-        self.seen.append((cells, Holdings(self.group, cells)))
+        self.seen.append((cells, Ownership(self.group, cells)))
         return self.seen[-1][1]
 
     def loads(self, cells: Cells) -> Histogram:
-        """See `Owned`."""
+        """See `OwnershipSource`."""
         holdings = self.holdings(cells)
         return holdings.histogram(holdings.load)
 
     def crossing(self, cells: Cells) -> int:
-        """See `Owned`."""
+        """See `OwnershipSource`."""
         return self.holdings(cells).crossing
 
-    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
-        """See `Owned`."""
-        held, types = self.holdings(cells).held(above, entries_max)
+    def compress(self, cells: Cells, above: Longs, entries_max: int) -> CompressedOwnership | None:
+        """See `OwnershipSource`."""
+        held, types = self.holdings(cells).compress(above, entries_max)
         if held is not None:
             self.types.append((held, types))
         return held
 
-    def typed(self, held: Held) -> Typed:
+    def find_types(self, held: CompressedOwnership) -> MemberTypes:
         """Return who belongs to the types of a compression given out before."""
         return next(types for known, types in self.types if known is held)

@@ -44,7 +44,7 @@ def _refuse_nan(text: str) -> NoReturn:
 _STRICT = json.JSONDecoder(object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
 
 
-def object_of_json(text: str | bytes) -> dict[str, Any]:
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """Parse one JSON object; refuse anything else, keys given twice, NaN and infinities.
 
     Raises
@@ -52,13 +52,13 @@ def object_of_json(text: str | bytes) -> dict[str, Any]:
     SpecError
         What is wrong, and where in the text.
     """
-    found = objects_of_json(text)
+    found = parse_json_objects(text)
     if len(found) != 1:
         raise SpecError(f"expected one JSON object, got {len(found)}: give each group by itself")
     return found[0][1]
 
 
-def objects_of_json(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
+def parse_json_objects(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
     """Parse JSON objects that follow one another, as JSON lines do, all or nothing.
 
     Returns
@@ -104,7 +104,7 @@ def _skip_space(text: str, at: int) -> int:
     return at
 
 
-def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
+def parse_dict(spec: Mapping[str, object]) -> dict[str, Any]:
     """Turn a spec into the columns of `GroupSpec.from_columns`: docs/formats.md#assignment-spec."""
     if not isinstance(spec, Mapping):
         raise SpecError(f"expected an object with topics and members, got {kind_of(spec)}")
@@ -116,13 +116,17 @@ def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
         raise SpecError(
             f"unknown field {show(unknown[0])}: the fields of a group are {', '.join(SPEC_KEYS)}"
         )
-    topics, partitions = _topics_of_dict(_mapping(spec["topics"], "topics", "{name: partitions}"))
-    members = _mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
-    ids = _names(members, "member id")
-    fields = [_member(member, value) for member, value in members.items()]
-    lists = [_subscribed(member, field) for member, field in zip(members, fields, strict=True)]
+    topics, partitions = _parse_topics(
+        _check_mapping(spec["topics"], "topics", "{name: partitions}")
+    )
+    members = _check_mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
+    ids = _parse_names(members, "member id")
+    fields = [_check_member(member, value) for member, value in members.items()]
+    lists = [
+        _parse_subscribed(member, field) for member, field in zip(members, fields, strict=True)
+    ]
     offsets = offsets_of(np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)))
-    flat = _names(chain.from_iterable(lists), "topic")
+    flat = _parse_names(chain.from_iterable(lists), "topic")
     at = pc.index_in(flat, value_set=topics)
     if at.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
@@ -130,19 +134,19 @@ def columns_of_dict(spec: Mapping[str, object]) -> dict[str, Any]:
         refuse_unknown_topic(who, flat[row].as_py())
     return {
         "member_id": ids,
-        "instance_id": _optional_names(members, fields, "instance_id"),
-        "rack": _optional_names(members, fields, "rack"),
+        "instance_id": _parse_optional_names(members, fields, "instance_id"),
+        "rack": _parse_optional_names(members, fields, "rack"),
         "subscription": np.arange(len(ids)),
         "list_offsets": offsets,
         "list_topics": np.asarray(at, dtype=np.int64),
         "topics": topics,
         "partitions": partitions,
-        **_owned_of_dict(list(members), fields, topics),
+        **_parse_owned(list(members), fields, topics),
     }
 
 
-def _topics_of_dict(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs]:
-    names = _names(topics, "topic")
+def _parse_topics(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs]:
+    names = _parse_names(topics, "topic")
     for topic, count in topics.items():
         if type(count) is not int or not 0 <= count <= PARTITIONS_MAX:
             refuse_partition_count(topic, count)
@@ -151,8 +155,8 @@ def _topics_of_dict(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs
     return names.take(order), counts[np.asarray(order)]
 
 
-def _member(member: str, value: object) -> Mapping[str, object]:
-    fields = _mapping(value, f"member {member!r}", '{"subscribed": [topic, …]}')
+def _check_member(member: str, value: object) -> Mapping[str, object]:
+    fields = _check_mapping(value, f"member {member!r}", '{"subscribed": [topic, …]}')
     for key in fields:
         if key not in MEMBER_KEYS:
             raise SpecError(
@@ -162,7 +166,7 @@ def _member(member: str, value: object) -> Mapping[str, object]:
     return fields
 
 
-def _subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
+def _parse_subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
     topics = fields.get("subscribed")
     if not isinstance(topics, list | tuple):
         shown = "is missing" if topics is None else f"is {show(topics)}"
@@ -172,7 +176,7 @@ def _subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
     return topics
 
 
-def _owned_of_dict(
+def _parse_owned(
     members: Sequence[str], fields: Sequence[Mapping[str, object]], topics: pa.StringArray
 ) -> dict[str, Any]:
     place = {name: at for at, name in enumerate(topics.to_pylist())}
@@ -183,9 +187,9 @@ def _owned_of_dict(
         owned = field.get("owned")
         if not owned:
             if owned is not None and owned != {}:
-                _mapping(owned, f"owned of member {member!r}", "{topic: [partition, …]}")
+                _check_mapping(owned, f"owned of member {member!r}", "{topic: [partition, …]}")
             continue
-        for name, partitions in _mapping(
+        for name, partitions in _check_mapping(
             owned, f"owned of member {member!r}", "{topic: [partition, …]}"
         ).items():
             if name not in place:
@@ -195,7 +199,7 @@ def _owned_of_dict(
                 )
             owner.append(member)
             topic.append(place[name])
-            parts.append(_partitions(member, name, partitions))
+            parts.append(_parse_partitions(member, name, partitions))
     lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
     rows = np.concatenate(parts) if parts else np.zeros((0, 2), dtype=np.int64)
     return {
@@ -208,7 +212,7 @@ def _owned_of_dict(
     }
 
 
-def _partitions(member: str, topic: str, partitions: object) -> Longs:
+def _parse_partitions(member: str, topic: str, partitions: object) -> Longs:
     """Read [partition, …] or [[first, count], …] as ranges, shape (n, 2)."""
     if isinstance(partitions, range | np.ndarray):
         partitions = np.asarray(partitions).tolist()
@@ -237,19 +241,19 @@ def _is_range(pair: Sequence[Any]) -> bool:
     return first >= 0 and count > 0 and first + count <= INT32_MAX
 
 
-def _names(values: Iterable[object], what: str) -> pa.StringArray:
+def _parse_names(values: Iterable[object], what: str) -> pa.StringArray:
     items = list(values)
     if set(map(type, items)) <= {str}:
         try:
             return pa.array(items, pa.string())
         except UnicodeEncodeError:
-            bad = next(item for item in items if _not_unicode(item))
+            bad = next(item for item in items if _is_not_unicode(item))
             raise SpecError(f"{what} {bad!r} is not valid Unicode: use another name") from None
     bad = next(item for item in items if type(item) is not str)
     raise SpecError(f"{what} {show(bad)} is {kind_of(bad)}: expected text")
 
 
-def _not_unicode(text: object) -> bool:
+def _is_not_unicode(text: object) -> bool:
     try:
         str(text).encode()
     except UnicodeEncodeError:
@@ -257,17 +261,17 @@ def _not_unicode(text: object) -> bool:
     return False
 
 
-def _optional_names(
+def _parse_optional_names(
     members: Mapping[str, object], fields: Sequence[Mapping[str, object]], key: str
 ) -> pa.StringArray:
     values = [field.get(key) for field in fields]
     for member, value in zip(members, values, strict=True):
-        if value is not None and (not isinstance(value, str) or _not_unicode(value)):
+        if value is not None and (not isinstance(value, str) or _is_not_unicode(value)):
             raise SpecError(f"member {member!r}: {key} is {show(value)}, expected text or null")
     return pa.array(values, pa.string())
 
 
-def _mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
+def _check_mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise SpecError(f"{what} is {show(value)}, expected an object {expected}")
     return value

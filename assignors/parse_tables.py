@@ -31,16 +31,16 @@ OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
 
 
-def columns_of_arrow(
+def parse_tables(
     members: pa.Table | pa.RecordBatch,
     topics: pa.Table | pa.RecordBatch,
     owned: pa.Table | pa.RecordBatch | None,
 ) -> dict[str, Any]:
     """Turn the tables of docs/formats.md#tables into the columns of `GroupSpec.from_columns`."""
-    ids = _strings(members, "members", "member_id")
+    ids = _get_strings(members, "members", "member_id")
     refuse_unknown_columns(members.schema.names, MEMBERS_COLUMNS, "members")
-    names, partitions = topics_of_arrow(topics)
-    offsets, flat = _string_lists(members, "members", "subscribed")
+    names, partitions = parse_topics_table(topics)
+    offsets, flat = _get_string_lists(members, "members", "subscribed")
     at = pc.index_in(flat, value_set=names)
     if at.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
@@ -48,15 +48,15 @@ def columns_of_arrow(
         refuse_unknown_topic(who, flat[row].as_py())
     columns: dict[str, Any] = {
         "member_id": ids,
-        "instance_id": _strings(members, "members", "instance_id", optional=True),
-        "rack": _strings(members, "members", "rack", optional=True),
+        "instance_id": _get_strings(members, "members", "instance_id", optional=True),
+        "rack": _get_strings(members, "members", "rack", optional=True),
         "subscription": np.arange(len(ids)),
         "list_offsets": offsets,
         "list_topics": np.asarray(at, dtype=np.int64),
         "topics": names,
         "partitions": partitions,
     }
-    return columns | _owned_of_arrow(owned, ids, names)
+    return columns | _parse_optional_owned(owned, ids, names)
 
 
 def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: str) -> None:
@@ -75,10 +75,10 @@ def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: st
             )
 
 
-def topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
+def parse_topics_table(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
     """Read and check a topics table: names in order, and partition counts."""
-    names = _strings(topics, "topics", "topic")
-    counts = _integers(topics, "topics", "partitions")
+    names = _get_strings(topics, "topics", "topic")
+    counts = _get_integers(topics, "topics", "partitions")
     refuse_unknown_columns(topics.schema.names, TOPICS_COLUMNS, "topics")
     bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
     if len(bad):
@@ -91,7 +91,7 @@ def topics_of_arrow(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, 
     return names.take(order), counts[np.asarray(order)]
 
 
-def _owned_of_arrow(
+def _parse_optional_owned(
     owned: pa.Table | pa.RecordBatch | None, ids: pa.StringArray, topics: pa.StringArray
 ) -> dict[str, Any]:
     if owned is None:
@@ -102,7 +102,7 @@ def _owned_of_arrow(
             "owned_first": none,
             "owned_count": none,
         }
-    owner, names, first, count = owned_of_arrow(owned, "owned")
+    owner, names, first, count = parse_owned_table(owned, "owned")
     at = pc.index_in(names, value_set=topics)
     if at.null_count:
         strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids))
@@ -120,7 +120,7 @@ def _owned_of_arrow(
     }
 
 
-def owned_of_arrow(
+def parse_owned_table(
     owned: pa.Table | pa.RecordBatch, where: str
 ) -> tuple[pa.StringArray, pa.StringArray, Longs, Longs]:
     """Read a table of owned ranges: member ids, topics, first partitions and counts, each (n,).
@@ -135,9 +135,9 @@ def owned_of_arrow(
     SpecError
         A column is missing, unknown, of another type or null; a range is none.
     """
-    owner, names = _strings(owned, where, "member_id"), _strings(owned, where, "topic")
-    first = _integers(owned, where, "first_partition")
-    count = _integers(owned, where, "partition_count")
+    owner, names = _get_strings(owned, where, "member_id"), _get_strings(owned, where, "topic")
+    first = _get_integers(owned, where, "first_partition")
+    count = _get_integers(owned, where, "partition_count")
     refuse_unknown_columns(owned.schema.names, OWNED_COLUMNS, where)
     bad = np.flatnonzero((first < 0) | (count < 1) | (first > INT32_MAX) | (count > INT32_MAX))
     if len(bad):
@@ -150,7 +150,7 @@ def owned_of_arrow(
     return owner, names, first, count
 
 
-def _column(
+def _get_column(
     table: pa.Table | pa.RecordBatch, where: str, name: str, expected: str
 ) -> pa.ChunkedArray:
     if not isinstance(table, pa.Table | pa.RecordBatch):
@@ -164,12 +164,12 @@ def _column(
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
-def _strings(
+def _get_strings(
     table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
 ) -> pa.StringArray:
     if optional and table.schema.get_field_index(name) < 0:
         return pa.nulls(table.num_rows, pa.string())
-    column = _column(table, where, name, "string")
+    column = _get_column(table, where, name, "string")
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if optional and pt.is_null(column.type):
@@ -181,10 +181,10 @@ def _strings(
     return column.cast(pa.string()).combine_chunks()
 
 
-def _string_lists(
+def _get_string_lists(
     table: pa.Table | pa.RecordBatch, where: str, name: str
 ) -> tuple[Longs, pa.StringArray]:
-    column = _column(table, where, name, "list<string>")
+    column = _get_column(table, where, name, "list<string>")
     if not any(test(column.type) for test in _LISTS) or not (
         _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
     ):
@@ -198,8 +198,8 @@ def _string_lists(
     return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
 
 
-def _integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
-    column = _column(table, where, name, "integer")
+def _get_integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
+    column = _get_column(table, where, name, "integer")
     if not pt.is_integer(column.type):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected an integer type")
     if column.null_count:

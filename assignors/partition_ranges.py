@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Ints, Longs, offsets_of, runs_to_index, total_by
+from assignors.arrays import Bools, Ints, Longs, expand_runs, offsets_of, sum_by
 from assignors.errors import SpecError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class PartitionRanges:
 
     def loads(self) -> Longs:
         """Return the number of partitions of each member, shape (members,)."""
-        return total_by(self.member, self.count, len(self.member_ids))
+        return sum_by(self.member, self.count, len(self.member_ids))
 
     def of_member(self, member_id: str) -> Self:
         """Return the ranges of one member.
@@ -126,7 +126,7 @@ class PartitionRanges:
         return (
             np.repeat(self.member.astype(np.int64), counts),
             np.repeat(self.topic.astype(np.int64), counts),
-            runs_to_index(self.first.astype(np.int64), counts),
+            expand_runs(self.first.astype(np.int64), counts),
         )
 
     def to_dict(self, *, lists: bool = True) -> dict[str, dict[str, list[object]]]:
@@ -180,11 +180,11 @@ class PartitionRanges:
         SpecError
             A row names a member or a topic that the group does not have.
         """
-        member = _index(rows["member_id"], member_ids, "member")
-        topic = _index(rows["topic"], topics, "topic")
+        member = _look_up(rows["member_id"], member_ids, "member")
+        topic = _look_up(rows["topic"], topics, "topic")
         first = rows["first_partition"].to_numpy().astype(np.int64)
         count = rows["partition_count"].to_numpy().astype(np.int64)
-        return cls(member_ids, topics, *canonical(member, topic, first, count))
+        return cls(member_ids, topics, *order_canonically(member, topic, first, count))
 
     def _rows(self, rows: slice) -> Self:
         return type(self)(
@@ -198,7 +198,9 @@ class PartitionRanges:
         )
 
 
-def canonical(member: Ints, topic: Ints, first: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def order_canonically(
+    member: Ints, topic: Ints, first: Ints, count: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
     """Sort ranges by (member, topic, first) and merge those that touch; int32 columns."""
     order = np.lexsort((first, topic, member))
     return merge_touching(member[order], topic[order], first[order], count[order])
@@ -278,7 +280,7 @@ def overlay(left: Longs, right: Longs, total: int) -> tuple[Longs, Longs, Longs,
     )
 
 
-def overlaps(group: Ints, first: Ints, count: Ints) -> Bools:
+def find_overlaps(group: Ints, first: Ints, count: Ints) -> Bools:
     """Tell for each range, sorted by (group, first), whether it begins before an earlier one ends.
 
     The flag is exact for the first overlap of a run; a sweep that stops there needs no more.
@@ -289,7 +291,7 @@ def overlaps(group: Ints, first: Ints, count: Ints) -> Bools:
     return out
 
 
-def first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs, Longs, Longs]:
+def find_first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs, Longs, Longs]:
     """Resolve overlapping ranges of a line: each point goes to the lowest claimant that covers it.
 
     Parameters
@@ -329,7 +331,7 @@ def first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs, Long
     return cuts[taken], cuts[taken + 1], lowest[taken]
 
 
-def _index(names: pa.ChunkedArray, known: pa.StringArray, what: str) -> Longs:
+def _look_up(names: pa.ChunkedArray, known: pa.StringArray, what: str) -> Longs:
     at = pc.index_in(names, value_set=known)
     if at.null_count:
         missing = pc.filter(names, pc.is_null(at))[0].as_py()

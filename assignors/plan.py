@@ -3,8 +3,8 @@
 See docs/design/algorithm.md#fewest-moves and #imbalance.
 
 It is solved on classes, topic classes and types, never on members or partitions, and the same way
-for both engines: what it must know of who owns what it asks of an `Owned`, which NumPy answers from
-arrays and Spark from a groupBy.
+for both engines: who owns what it asks of an `OwnershipSource`, which NumPy answers from arrays and
+Spark from a groupBy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from typing import Protocol
 
 import numpy as np
 
-from assignors.arrays import PARTITIONS_MAX, Bools, Longs, offsets_of, total_by
-from assignors.compressed_problem import Cells, Leaves, Problem, exact_leaves, leaves
-from assignors.network_flow import Network, cheapest
-from assignors.water_level import Histogram, drops_needed
+from assignors.arrays import PARTITIONS_MAX, Bools, Longs, offsets_of, sum_by
+from assignors.compressed_problem import (
+    Cells,
+    CompressedProblem,
+    Leaves,
+    find_leaves,
+    refine_leaves,
+)
+from assignors.network_flow import Network, find_cheapest_flow
+from assignors.water_level import Histogram, count_drops_needed
 
 EXACT_EDGES = 4_000_000
 """Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""
@@ -28,7 +34,7 @@ EVERYBODY = 2 * PARTITIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CompressedOwnership:
     """What members of flow cells own within their cell, compressed.
 
     A *node* stands for the members of one type (all own alike), or for all members of a class with
@@ -71,7 +77,7 @@ class Held:
         return self.entry_owned * times[self.entry_node]
 
 
-class Owned(Protocol):
+class OwnershipSource(Protocol):
     """Who owns what, as the plan asks for it."""
 
     def loads(self, cells: Cells) -> Histogram:
@@ -80,7 +86,7 @@ class Owned(Protocol):
     def crossing(self, cells: Cells) -> int:
         """Count owned partitions whose topic lies in another cell than the owner."""
 
-    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
+    def compress(self, cells: Cells, above: Longs, entries_max: int) -> CompressedOwnership | None:
         """Compress flow cells; members with a load over `above` (per class) become types.
 
         None when the types have more than `entries_max` entries.
@@ -103,7 +109,7 @@ class Flows:
         Per pair: partitions of the pool of the topic class that go to the class.
     """
 
-    held: Held
+    held: CompressedOwnership
     kept_below: Longs
     kept: Longs
     new: Longs
@@ -144,17 +150,17 @@ class Plan:
     exact: bool
 
 
-def class_partitions(cells: Cells) -> Longs:
+def count_class_partitions(cells: Cells) -> Longs:
     """Return per class that is alone in its cell the partitions it must take, else 0."""
     problem = cells.problem
     alone = cells.alone[cells.of_class[problem.pair_class]]
-    return total_by(
+    return sum_by(
         problem.pair_class[alone], problem.partitions[problem.pair_topic[alone]], len(problem.size)
     )
 
 
-def solve(
-    cells: Cells, owned: Owned, exact_edges: int = EXACT_EDGES, *, lazy: bool = False
+def solve_plan(
+    cells: Cells, owned: OwnershipSource, exact_edges: int = EXACT_EDGES, *, lazy: bool = False
 ) -> Plan:
     """Find the fewest moves within the cells and bounds given.
 
@@ -166,7 +172,7 @@ def solve(
     """
     loads, crossing = owned.loads(cells), owned.crossing(cells)
     alone = cells.alone[cells.of_class]
-    needed = drops_needed(loads, cells.low, cells.high, class_partitions(cells))
+    needed = count_drops_needed(loads, cells.low, cells.high, count_class_partitions(cells))
     drops = np.where(alone, needed, 0)
     moved = crossing + int(drops.sum())
     if alone.all():
@@ -174,30 +180,33 @@ def solve(
     above = np.where(lazy, cells.high, cells.low)
     entries_max = max(exact_edges - len(cells.problem.pair_class), 0)
     while True:
-        held = owned.held(cells, above, entries_max)
+        held = owned.compress(cells, above, entries_max)
         if held is None:
-            held = owned.held(cells, np.full_like(above, EVERYBODY), entries_max)
+            held = owned.compress(cells, np.full_like(above, EVERYBODY), entries_max)
             assert held is not None, "without types there is nothing to refuse"
             flows = _solve_flows(cells, held)
-            exact = len(_cut_classes(flows)) == 0
+            exact = len(_find_cut_classes(flows)) == 0
             return Plan(cells, loads, drops, flows, moved + flows.dropped, exact)
         flows = _solve_flows(cells, held)
-        cut = _cut_classes(flows)
+        cut = _find_cut_classes(flows)
         if not len(cut):
             return Plan(cells, loads, drops, flows, moved + flows.dropped, exact=True)
         above[cut] = cells.low[cut]
 
 
-def uniform_cells(problem: Problem) -> Cells:
+def plan_uniform_cells(problem: CompressedProblem) -> Cells:
     """Return the leaves, every member within floor and ceiling of its leaf."""
-    found = leaves(problem)
+    found = find_leaves(problem)
     floor, ceiling = found.floor, found.ceiling
     at = found.of_class
     return Cells.of(problem, at, found.of_topics, floor[at], ceiling[at])
 
 
-def sticky_plan(
-    problem: Problem, imbalance: int | Fraction, owned: Owned, exact_edges: int = EXACT_EDGES
+def solve_sticky_plan(
+    problem: CompressedProblem,
+    imbalance: int | Fraction,
+    owned: OwnershipSource,
+    exact_edges: int = EXACT_EDGES,
 ) -> Plan:
     """Find the fewest moves with every load within `imbalance` of its level.
 
@@ -205,16 +214,16 @@ def sticky_plan(
     moves: among the assignments with the fewest moves it is as fair as such bounds make it.
     """
     if imbalance == 0:
-        return solve(uniform_cells(problem), owned, exact_edges)
-    loose = _Loose.of(problem, imbalance)
+        return solve_plan(plan_uniform_cells(problem), owned, exact_edges)
+    loose = _LooseBounds.of(problem, imbalance)
     widest = loose.widest
-    best = solve(loose.cells(widest), owned, exact_edges, lazy=True)
+    best = solve_plan(loose.cells(widest), owned, exact_edges, lazy=True)
     if best.flows is None or not best.exact:
         return best
     low, high = 0, widest  # low: not known to do; high: costs no more than `best`
     while low < high:
         middle = (low + high) // 2
-        plan = solve(loose.cells(middle), owned, exact_edges, lazy=middle > 0)
+        plan = solve_plan(loose.cells(middle), owned, exact_edges, lazy=middle > 0)
         if plan.exact and plan.moved == best.moved:
             best, high = plan, middle
         else:
@@ -223,17 +232,17 @@ def sticky_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Loose:
+class _LooseBounds:
     """Bounds around the levels: cells are what is connected, or the leaves at tolerance 0."""
 
-    problem: Problem
+    problem: CompressedProblem
     parts: Leaves
     levels: Leaves
     tolerance: Longs
 
     @classmethod
-    def of(cls, problem: Problem, imbalance: int | Fraction) -> _Loose:
-        levels = exact_leaves(problem, leaves(problem))
+    def of(cls, problem: CompressedProblem, imbalance: int | Fraction) -> _LooseBounds:
+        levels = refine_leaves(problem, find_leaves(problem))
         parts = Leaves.connected(problem, problem.pair_topic, problem.pair_class)
         tolerance = np.full(len(problem.size), imbalance if isinstance(imbalance, int) else 0)
         if isinstance(imbalance, Fraction):
@@ -264,7 +273,7 @@ class _Loose:
         )
 
 
-def _cut_classes(flows: Flows) -> Longs:
+def _find_cut_classes(flows: Flows) -> Longs:
     """Return the classes whose untyped node loses something: they need types."""
     held = flows.held
     cut = flows.kept < held.entry_total
@@ -272,7 +281,7 @@ def _cut_classes(flows: Flows) -> Longs:
     return np.unique(held.node_class[node[~held.typed[node]]])
 
 
-def _solve_flows(cells: Cells, held: Held) -> Flows:
+def _solve_flows(cells: Cells, held: CompressedOwnership) -> Flows:
     """Solve the flow of docs/design/algorithm.md#fewest-moves for all flow cells at once."""
     problem = cells.problem
     competing = ~cells.alone
@@ -282,8 +291,8 @@ def _solve_flows(cells: Cells, held: Held) -> Flows:
     nodes = _Nodes.of(len(problem.partitions), len(problem.size), len(held.node_class), cells)
     pair_topic, pair_class = problem.pair_topic[pairs], problem.pair_class[pairs]
     span = cells.high - cells.low
-    amount = total_by(cells.of_topics, problem.partitions, len(cells.alone))
-    extras = amount - total_by(cells.of_class, problem.size * cells.low, len(cells.alone))
+    amount = sum_by(cells.of_topics, problem.partitions, len(cells.alone))
+    extras = amount - sum_by(cells.of_class, problem.size * cells.low, len(cells.alone))
     every, entry = np.arange(len(held.node_class)), held.entry_node
     total = int(problem.partitions[topics].sum())
     own = np.flatnonzero(held.below[pairs] > 0)
@@ -319,7 +328,7 @@ def _solve_flows(cells: Cells, held: Held) -> Flows:
     cost = np.concatenate([np.full(len(part[0]), part[3]) for part in parts])
     network, order = Network.of(nodes.sink + 1, tail, head, np.minimum(capacity, total))
     solved = np.empty(len(order), dtype=np.int64)
-    solved[order] = cheapest(network, cost[order], 0, nodes.sink, total)
+    solved[order] = find_cheapest_flow(network, cost[order], 0, nodes.sink, total)
     start = offsets_of(np.array([len(part[0]) for part in parts]))
     kept_below, new = np.zeros_like(held.below), np.zeros_like(held.below)
     kept_below[pairs[own]] = solved[start[1] : start[2]]

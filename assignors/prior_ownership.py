@@ -14,20 +14,20 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Ints, Longs
 from assignors.errors import SpecError
-from assignors.partition_ranges import first_claims, merge_touching, overlaps, subtract
+from assignors.partition_ranges import find_first_claims, find_overlaps, merge_touching, subtract
 
 LEFT, UNSUBSCRIBED, CONTESTED = 0, 1, 2
-"""Why a claim of the previous assignment is not honoured: `Released.cause`."""
+"""Why a claim of the previous assignment is not honoured: `ReleasedOwnership.cause`."""
 
 CAUSES = ("owner left", "owner unsubscribed", "claimed twice")
-"""`Released.cause` in words."""
+"""`ReleasedOwnership.cause` in words."""
 
 _POSITION_BITS = 31
 _DENSE_MAX = 1 << 25
 
 
 @dataclass(slots=True)
-class Claims:
+class PriorOwnership:
     """Claims in any order: the owner's name, its index in member order (−1: left), and the range.
 
     A topic of −1 is one that the group does not have; only an owner that left may name it.
@@ -39,15 +39,17 @@ class Claims:
     first: Longs
     count: Longs
 
-    def rows(self, index: Longs | Bools) -> Claims:
+    def rows(self, index: Longs | Bools) -> PriorOwnership:
         """Take rows by index or mask."""
         at = np.flatnonzero(index) if index.dtype == np.bool_ else index
         owner = self.owner.take(pa.array(at))
-        return Claims(owner, self.member[at], self.topic[at], self.first[at], self.count[at])
+        return PriorOwnership(
+            owner, self.member[at], self.topic[at], self.first[at], self.count[at]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedOwnership:
     """Previous claims that nobody can keep; their partitions count as orphans.
 
     Attributes
@@ -73,7 +75,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Eligible:
+class SubscribedPairs:
     """Which (class, topic) pairs are subscribed: a dense table when small, else sorted keys."""
 
     size: int
@@ -81,7 +83,7 @@ class Eligible:
     keys: Longs
 
     @classmethod
-    def of(cls, class_offsets: Longs, class_topics: Ints, topic_count: int) -> Eligible:
+    def of(cls, class_offsets: Longs, class_topics: Ints, topic_count: int) -> SubscribedPairs:
         """Read the pairs from the classes' topic lists."""
         classes = len(class_offsets) - 1
         row = np.repeat(np.arange(classes, dtype=np.int64), np.diff(class_offsets))
@@ -101,14 +103,14 @@ class Eligible:
         return np.asarray(np.append(self.keys, -1)[at] == key)
 
 
-def settle(
-    claims: Claims,
+def resolve_claims(
+    claims: PriorOwnership,
     member_ids: pa.StringArray,
     topics: pa.StringArray,
     partitions: Longs,
     member_class: Longs,
-    eligible: Eligible,
-) -> tuple[tuple[Ints, Ints, Ints, Ints], Longs, Released]:
+    eligible: SubscribedPairs,
+) -> tuple[tuple[Ints, Ints, Ints, Ints], Longs, ReleasedOwnership]:
     """Decide every claim.
 
     Returns
@@ -127,7 +129,7 @@ def settle(
     if not live.all():
         claims = claims.rows(live)
     _refuse_outside(claims, topics, partitions)
-    order = _canonical_order(claims)
+    order = _find_canonical_order(claims)
     if order is not None:
         claims = claims.rows(order)
     _refuse_own_overlap(claims, topics)
@@ -136,29 +138,29 @@ def settle(
     if not held.all():
         claims = claims.rows(held)
     kept = merge_touching(claims.member, claims.topic, claims.first, claims.count)
-    line_order = np.argsort(_line(kept[1], kept[2]), kind="stable")
+    line_order = np.argsort(_pack_positions(kept[1], kept[2]), kind="stable")
     lost = None
-    if overlaps(kept[1][line_order], kept[2][line_order], kept[3][line_order]).any():
-        kept, lost = _first_in_member_order(kept)
-        line_order = np.argsort(_line(kept[1], kept[2]), kind="stable")
-    return kept, line_order, _released(gone, dropped, lost, member_ids, partitions)
+    if find_overlaps(kept[1][line_order], kept[2][line_order], kept[3][line_order]).any():
+        kept, lost = _resolve_overlaps(kept)
+        line_order = np.argsort(_pack_positions(kept[1], kept[2]), kind="stable")
+    return kept, line_order, _collect_released(gone, dropped, lost, member_ids, partitions)
 
 
-def _line(topic: Ints, first: Ints) -> Longs:
+def _pack_positions(topic: Ints, first: Ints) -> Longs:
     """Pack (topic, first) so that integers compare as the pair does."""
     return (topic.astype(np.int64) << _POSITION_BITS) | first
 
 
-def _canonical_order(claims: Claims) -> Longs | None:
+def _find_canonical_order(claims: PriorOwnership) -> Longs | None:
     """Return the permutation to (member, topic, first); None when the claims have that order."""
-    line = _line(claims.topic, claims.first)
+    line = _pack_positions(claims.topic, claims.first)
     same = claims.member[1:] == claims.member[:-1]
     if ((claims.member[1:] > claims.member[:-1]) | (same & (line[1:] >= line[:-1]))).all():
         return None
     return np.lexsort((line, claims.member))
 
 
-def _refuse_outside(claims: Claims, topics: pa.StringArray, partitions: Longs) -> None:
+def _refuse_outside(claims: PriorOwnership, topics: pa.StringArray, partitions: Longs) -> None:
     unknown = claims.topic < 0
     if unknown.any():
         who = claims.owner[int(np.flatnonzero(unknown)[0])].as_py()
@@ -178,8 +180,8 @@ def _refuse_outside(claims: Claims, topics: pa.StringArray, partitions: Longs) -
         )
 
 
-def _refuse_own_overlap(claims: Claims, topics: pa.StringArray) -> None:
-    again = overlaps(claims.topic, claims.first, claims.count)
+def _refuse_own_overlap(claims: PriorOwnership, topics: pa.StringArray) -> None:
+    again = find_overlaps(claims.topic, claims.first, claims.count)
     again[1:] &= claims.member[1:] == claims.member[:-1]
     if again.any():
         row = int(np.flatnonzero(again)[0])
@@ -190,13 +192,13 @@ def _refuse_own_overlap(claims: Claims, topics: pa.StringArray) -> None:
         )
 
 
-def _first_in_member_order(
+def _resolve_overlaps(
     kept: tuple[Ints, Ints, Ints, Ints],
 ) -> tuple[tuple[Ints, Ints, Ints, Ints], tuple[Longs, Longs, Longs, Longs]]:
     """Give each partition claimed twice to the first member in order; return the losing parts."""
     member, topic, first, count = (column.astype(np.int64) for column in kept)
-    start = _line(topic, first)
-    won_start, won_end, won_by = first_claims(start, start + count, member)
+    start = _pack_positions(topic, first)
+    won_start, won_end, won_by = find_first_claims(start, start + count, member)
     order = np.lexsort((won_start, won_by))
     won_start, won_end, won_by = won_start[order], won_end[order], won_by[order]
     mask = (np.int64(1) << _POSITION_BITS) - 1
@@ -217,13 +219,13 @@ def _first_in_member_order(
     return winners, (loser, line >> _POSITION_BITS, line & mask, end - line)
 
 
-def _released(
-    gone: Claims,
-    dropped: Claims,
+def _collect_released(
+    gone: PriorOwnership,
+    dropped: PriorOwnership,
     lost: tuple[Longs, Longs, Longs, Longs] | None,
     member_ids: pa.StringArray,
     partitions: Longs,
-) -> Released:
+) -> ReleasedOwnership:
     """Collect what is not honoured; claims of owners that left are clipped to what exists."""
     gone = gone.rows(gone.topic >= 0)
     first = np.minimum(gone.first, partitions[gone.topic])
@@ -231,7 +233,7 @@ def _released(
     gone = gone.rows(gone.count > 0)
     parts, causes = [gone, dropped], [LEFT, UNSUBSCRIBED]
     if lost is not None:
-        parts.append(Claims(member_ids.take(pa.array(lost[0])), *lost))
+        parts.append(PriorOwnership(member_ids.take(pa.array(lost[0])), *lost))
         causes.append(CONTESTED)
     owner = pa.concat_arrays([part.owner for part in parts])
     topic = np.concatenate([part.topic for part in parts])
@@ -241,6 +243,6 @@ def _released(
     columns = {"topic": topic, "first": first, "count": count, "owner": owner, "cause": cause}
     keys = [(name, "ascending") for name in columns]
     order = np.asarray(pc.sort_indices(pa.table(columns), keys), dtype=np.int64)
-    return Released(
+    return ReleasedOwnership(
         owner.take(pa.array(order)), topic[order], first[order], count[order], cause[order]
     )

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Longs, counts, offsets_of, total_by
+from assignors.arrays import Longs, count_by, offsets_of, sum_by
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges, cut_at
-from assignors.prior_ownership import CAUSES, Eligible
+from assignors.prior_ownership import CAUSES, SubscribedPairs
 
 OVER_SHARE = "owner above its share"
 EXCHANGED = "exchanged for another topic"
@@ -146,7 +146,7 @@ class Report:
         at = np.array(
             [REASONS.index(r) for r in self.changes["reason"].to_pylist()], dtype=np.int64
         )
-        sums = total_by(at, self.changes["partition_count"].to_numpy(), len(REASONS))
+        sums = sum_by(at, self.changes["partition_count"].to_numpy(), len(REASONS))
         return {reason: int(n) for reason, n in zip(REASONS, sums, strict=True) if n}
 
 
@@ -161,19 +161,19 @@ def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
         The assignment, over the same names.
     """
     loads = ranges.loads()
-    owned = total_by(group.member, group.count, group.member_count)
+    owned = sum_by(group.member, group.count, group.member_count)
     changed = _Changes.of(group, ranges)
     taken = changed.owner >= 0
-    gained = total_by(changed.taker, changed.count, group.member_count)
-    lost = total_by(changed.owner[taken], changed.count[taken], group.member_count)
-    held = counts(ranges.member, group.member_count)
+    gained = sum_by(changed.taker, changed.count, group.member_count)
+    lost = sum_by(changed.owner[taken], changed.count[taken], group.member_count)
+    held = count_by(ranges.member, group.member_count)
     verdict = ranges.verdict
     bound = int(np.maximum(owned - loads, 0).sum())
     if verdict.moved_minimum is not None and not verdict.partial:
         bound = max(bound, verdict.moved_minimum)
     columns = [group.member_ids, owned, loads, loads - gained, gained, lost, held]
     return Report(
-        problems=tuple(problems(group, ranges)),
+        problems=tuple(find_problems(group, ranges)),
         load_min=int(loads.min(initial=np.iinfo(np.int64).max)) if len(loads) else 0,
         load_max=int(loads.max(initial=0)),
         load_mean=float(loads.mean()) if len(loads) else 0.0,
@@ -250,10 +250,10 @@ class _Changes:
         )
 
 
-def problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
+def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line a kind."""
     out = []
-    eligible = Eligible.of(group.class_offsets, group.class_topics, len(group.topics))
+    eligible = SubscribedPairs.of(group.class_offsets, group.class_topics, len(group.topics))
     subscribed = eligible.holds(group.member_class[ranges.member], ranges.topic)
     if not subscribed.all():
         row = int(np.flatnonzero(~subscribed)[0])

@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from assignors.arrays import Longs, floor_div, offsets_of, runs_to_index
-from assignors.compressed_problem import Problem
+from assignors.arrays import Longs, expand_runs, floor_div, offsets_of
+from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges
 
@@ -32,8 +32,8 @@ class RangeAssignor:
         PartitionRanges
             The first (partitions mod subscribers) members get one partition more.
         """
-        problem = Problem.of(group)
-        offsets, subscribers = _subscribers(group, problem)
+        problem = CompressedProblem.of(group)
+        offsets, subscribers = _list_subscribers(group, problem)
         topic = np.flatnonzero(problem.topic_class >= 0)
         partitions = group.partitions[topic]
         members = np.diff(offsets)[problem.topic_class[topic]]
@@ -44,7 +44,7 @@ class RangeAssignor:
         quota, rest = floor_div(partitions, members), partitions % np.maximum(members, 1)
         count = quota[at] + (place < rest[at])
         first = quota[at] * place + np.minimum(place, rest[at])
-        order = _by_member(offsets_of(rows), member, group.member_count)
+        order = _order_by_member(offsets_of(rows), member, group.member_count)
         return PartitionRanges(
             group.member_ids,
             group.topics,
@@ -55,17 +55,17 @@ class RangeAssignor:
         )
 
 
-def _subscribers(group: GroupSpec, problem: Problem) -> tuple[Longs, Longs]:
+def _list_subscribers(group: GroupSpec, problem: CompressedProblem) -> tuple[Longs, Longs]:
     """Return the members of each topic class in member order, laid end to end."""
     sizes = np.diff(group.class_members)[problem.pair_class]
-    member = group.class_order[runs_to_index(group.class_members[problem.pair_class], sizes)]
+    member = group.class_order[expand_runs(group.class_members[problem.pair_class], sizes)]
     topic_class = np.repeat(problem.pair_topic, sizes)
     offsets = offsets_of(np.bincount(topic_class, minlength=len(problem.partitions)))
     key = topic_class * np.int64(max(group.member_count, 1)) + member
     return offsets, member[np.argsort(key, kind="stable")]
 
 
-def _by_member(offsets: Longs, member: Longs, members: int) -> Longs:
+def _order_by_member(offsets: Longs, member: Longs, members: int) -> Longs:
     """Return the permutation from topic order to (member, topic): a counting sort."""
     rows = np.arange(len(member), dtype=np.int64)
     shape = (len(offsets) - 1, members)

@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import ClassVar
 
 from assignors.arrays import PARTITIONS_MAX
-from assignors.compressed_problem import Problem
+from assignors.compressed_problem import CompressedProblem
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
-from assignors.materialize import expand
-from assignors.ownership import Asked
+from assignors.materialize import materialize
+from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
-from assignors.plan import EXACT_EDGES, sticky_plan
+from assignors.plan import EXACT_EDGES, solve_sticky_plan
 
 _PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
 
@@ -47,7 +47,7 @@ class StickyAssignor:
 
     def __post_init__(self) -> None:
         """Refuse options that are not of their form."""
-        imbalance_of(self.imbalance)
+        parse_imbalance(self.imbalance)
         if self.max_moves is not None and (type(self.max_moves) is not int or self.max_moves < 0):
             raise SpecError(
                 f"max_moves is {self.max_moves!r}: give a whole number of partitions, 0 or more"
@@ -61,13 +61,13 @@ class StickyAssignor:
         PartitionRanges
             Every load lies in [⌊level⌋ − k, ⌈level⌉ + k]; no such assignment moves fewer.
         """
-        owned = Asked(group)
-        allowed = imbalance_of(self.imbalance)
-        plan = sticky_plan(Problem.of(group), allowed, owned, self.exact_edges)
-        return expand(group, plan, owned, self.max_moves)
+        owned = ArrayOwnership(group)
+        allowed = parse_imbalance(self.imbalance)
+        plan = solve_sticky_plan(CompressedProblem.of(group), allowed, owned, self.exact_edges)
+        return materialize(group, plan, owned, self.max_moves)
 
 
-def imbalance_of(value: int | str, name: str = "imbalance") -> int | Fraction:
+def parse_imbalance(value: int | str, name: str = "imbalance") -> int | Fraction:
     """Read an imbalance: partitions as an int, a share of the level as a Fraction.
 
     Parameters

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from assignors.compressed_problem import Problem
+from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
-from assignors.materialize import expand
-from assignors.ownership import Asked
+from assignors.materialize import materialize
+from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
-from assignors.plan import EXACT_EDGES, solve, uniform_cells
+from assignors.plan import EXACT_EDGES, plan_uniform_cells, solve_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,6 @@ class UniformAssignor:
             The sorted loads are max-min fair (spread at most 1 when all subscriptions are equal);
             among such assignments no other moves fewer owned partitions, as `verdict` says.
         """
-        owned = Asked(group)
-        plan = solve(uniform_cells(Problem.of(group)), owned, self.exact_edges)
-        return expand(group, plan, owned)
+        owned = ArrayOwnership(group)
+        plan = solve_plan(plan_uniform_cells(CompressedProblem.of(group)), owned, self.exact_edges)
+        return materialize(group, plan, owned)

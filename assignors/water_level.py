@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assignors.arrays import Longs, floor_div, offsets_of, segment_sums, total_by
+from assignors.arrays import Longs, floor_div, offsets_of, sum_by, sum_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Histogram:
         width = int(load.max(initial=0)) + 1
         key, inverse = np.unique(class_ * width + load, return_inverse=True)
         weight = np.ones(len(load), dtype=np.int64) if members is None else members
-        counts = total_by(inverse, weight, len(key))
+        counts = sum_by(inverse, weight, len(key))
         return cls._of_keys(classes, key // width, key % width, counts)
 
     @classmethod
@@ -52,7 +52,7 @@ class Histogram:
 
     def sum(self, amount: Longs) -> Longs:
         """Sum `amount` × members per class."""
-        return segment_sums(amount * self.members, self.offsets)
+        return sum_segments(amount * self.members, self.offsets)
 
     def excess(self, level: Longs) -> Longs:
         """Sum per class what lies above the class's level."""
@@ -68,14 +68,14 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class WaterLevel:
     """A level per class: members are cut or filled to `height`, the first `first` one higher."""
 
     height: Longs
     first: Longs
 
 
-def drops_needed(loads: Histogram, low: Longs, high: Longs, partitions: Longs) -> Longs:
+def count_drops_needed(loads: Histogram, low: Longs, high: Longs, partitions: Longs) -> Longs:
     """Return per class the fewest partitions its members must give up.
 
     Nobody may keep more than `high`, and what nobody owns must lift everybody to `low`.
@@ -84,7 +84,7 @@ def drops_needed(loads: Histogram, low: Longs, high: Longs, partitions: Longs) -
     return np.maximum(np.maximum(loads.excess(high), loads.lack(low) - orphans), 0)
 
 
-def lower(loads: Histogram, drops: Longs) -> Level:
+def lower_loads(loads: Histogram, drops: Longs) -> WaterLevel:
     """Take `drops` partitions from the fullest members of each class.
 
     A member whose load is above `height` keeps `height`, the first `first` such members one more.
@@ -97,26 +97,26 @@ def lower(loads: Histogram, drops: Longs) -> Level:
     above_members = members[after] - members[at + 1]
     cost = (sums[after] - sums[at + 1]) - above_members * loads.load
     fits = cost <= drops[loads.class_]
-    row = np.minimum(end - _count(fits, loads.offsets), len(loads.load) - 1)
+    row = np.minimum(end - _count_flags(fits, loads.offsets), len(loads.load) - 1)
     some = end > start
     row = np.where(some, row, 0)
     if not len(loads.load):
-        return Level(np.zeros_like(drops), np.zeros_like(drops))
+        return WaterLevel(np.zeros_like(drops), np.zeros_like(drops))
     top = above_members[row] + loads.members[row]
     left = drops - cost[row]
     deeper, odd = floor_div(left, top), np.where(top > 0, left % np.maximum(top, 1), 0)
     height = loads.load[row] - deeper - (odd > 0)
-    return Level(np.where(some, height, 0), np.where(some & (odd > 0), top - odd, 0))
+    return WaterLevel(np.where(some, height, 0), np.where(some & (odd > 0), top - odd, 0))
 
 
-def fill(loads: Histogram, amount: Longs) -> Level:
+def fill_loads(loads: Histogram, amount: Longs) -> WaterLevel:
     """Give `amount` partitions to the emptiest members of each class.
 
     A member whose load is at most `height` gets `height`, the first `first` such members one more.
     """
     start, end = loads.offsets[:-1], loads.offsets[1:]
     if not len(loads.load):
-        return Level(np.zeros_like(amount), np.zeros_like(amount))
+        return WaterLevel(np.zeros_like(amount), np.zeros_like(amount))
     members, sums = offsets_of(loads.members), offsets_of(loads.load * loads.members)
     before = start[loads.class_]
     at = np.arange(len(loads.load))
@@ -124,12 +124,12 @@ def fill(loads: Histogram, amount: Longs) -> Level:
     cost = below_members * loads.load - (sums[at] - sums[before])
     fits = cost <= amount[loads.class_]
     some = end > start
-    row = np.where(some, start + _count(fits, loads.offsets) - 1, 0)
+    row = np.where(some, start + _count_flags(fits, loads.offsets) - 1, 0)
     bottom = below_members[row] + loads.members[row]
     left = amount - cost[row]
     higher, odd = floor_div(left, bottom), np.where(bottom > 0, left % np.maximum(bottom, 1), 0)
-    return Level(np.where(some, loads.load[row] + higher, 0), np.where(some, odd, 0))
+    return WaterLevel(np.where(some, loads.load[row] + higher, 0), np.where(some, odd, 0))
 
 
-def _count(flags: np.ndarray, offsets: Longs) -> Longs:
-    return segment_sums(flags.astype(np.int64), offsets)
+def _count_flags(flags: np.ndarray, offsets: Longs) -> Longs:
+    return sum_segments(flags.astype(np.int64), offsets)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges
 from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, rank_in_runs
-from assignors.partition_ranges import canonical, overlay
+from assignors.partition_ranges import order_canonically, overlay
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def scattered(group: GroupSpec, target: PartitionRanges, pieces: int) -> Partiti
     taker = _dealt(group.member_class, load, pieces)[piece]
     some = count > 0  # a member with less than `pieces` partitions has empty pieces
     columns = (column[some] for column in (taker, target.topic[row], first, count))
-    return PartitionRanges(target.member_ids, target.topics, *canonical(*columns))
+    return PartitionRanges(target.member_ids, target.topics, *order_canonically(*columns))
 
 
 def _dealt(class_: Ints, load: Longs, pieces: int) -> Longs:

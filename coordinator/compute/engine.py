@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from assignors import SpecError
-from assignors.quality import problems
+from assignors.quality import find_problems
 from coordinator.core import target_builder
 from coordinator.core.events import ComputeTarget, TargetComputed
 from coordinator.core.target_assignment import Targets
@@ -117,7 +117,7 @@ def compute(job: Job) -> TargetComputed:
     """
     spec = job.roster.spec()
     ranges = target_builder.assign(spec, job.assignor, job.settings)
-    wrong = problems(spec, ranges)
+    wrong = find_problems(spec, ranges)
     if wrong:
         raise SpecError(f"assignor {job.assignor} made no assignment: {wrong[0]}")
     records, moved = target_builder.changed(job.task.group_id, job.roster, ranges)

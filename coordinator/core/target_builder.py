@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
-from assignors.quality import problems
+from assignors.quality import find_problems
 from coordinator.core.partition_spans import Spans, minus, size
 from coordinator.core.records import MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.core.state import Computation, Group, State, Topic
@@ -228,7 +228,7 @@ def check_whole(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) ->
 def _checked(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     try:
         found = _read(spec, ranges)
-        wrong = problems(spec, found)
+        wrong = find_problems(spec, found)
     except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
         wrong = [str(error)]
     if wrong:

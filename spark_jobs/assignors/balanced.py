@@ -8,7 +8,7 @@ from fractions import Fraction
 from pyspark.sql import DataFrame, SparkSession
 
 from assignors.partition_ranges import ARROW_SCHEMA
-from assignors.plan import EXACT_EDGES, sticky_plan
+from assignors.plan import EXACT_EDGES, solve_sticky_plan
 from spark_jobs.assignors.group import FrameGroup
 from spark_jobs.assignors.materialize import Assigned, expand
 from spark_jobs.assignors.ownership import FrameOwned
@@ -37,7 +37,7 @@ def assign_balanced(
         claims, rows = check_previous(scratch.adopt(previous))
         group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), rows)
         owned = FrameOwned(group, settle(group, claims))
-        plan = sticky_plan(group.problem, imbalance, owned, exact_edges)
+        plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)
         assigned = expand(plan, owned, max_moves)
     except BaseException:
         scratch.release()

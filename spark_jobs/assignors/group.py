@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
-from assignors.compressed_problem import Problem
-from assignors.materialize import Line
-from assignors.parse_tables import topics_of_arrow
+from assignors.compressed_problem import CompressedProblem
+from assignors.materialize import PartitionLine
+from assignors.parse_tables import parse_topics_table
 from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_members, select_topics, small
 from spark_jobs.session.work_session import Scratch
@@ -49,7 +49,7 @@ class Topics:
         SpecError
             A topic twice, without a name, or with a partition count that is none.
         """
-        return cls(*topics_of_arrow(select_topics(frame).toArrow()))
+        return cls(*parse_topics_table(select_topics(frame).toArrow()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Classes:
         lists = np.split(self.topics, self.offsets[1:-1])
         return Classes.of(self.size[order].tolist(), [lists[at].tolist() for at in order])
 
-    def problem(self, topics: Topics) -> Problem:
+    def problem(self, topics: Topics) -> CompressedProblem:
         """Compress the group."""
-        return Problem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
+        return CompressedProblem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class FrameGroup:
     scratch: Scratch
     topics: Topics
     classes: Classes
-    problem: Problem
+    problem: CompressedProblem
     members: DataFrame
     seed: int
 
@@ -130,9 +130,9 @@ class FrameGroup:
             kept, classes = _by_first_member(scratch.spark, kept, classes)
         return cls(scratch, known, classes, classes.problem(known), kept, seed)
 
-    def line(self, problem: Problem) -> Line:
+    def line(self, problem: CompressedProblem) -> PartitionLine:
         """Lay out all partitions by topic class."""
-        return Line.of(problem.topic_class, self.topics.partitions)
+        return PartitionLine.of(problem.topic_class, self.topics.partitions)
 
 
 def key_of(name: str, seed: int) -> Column:

@@ -15,10 +15,10 @@ import numpy as np
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from assignors.arrays import Longs, offsets_of, segment_sums, total_by
+from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
 from assignors.partition_ranges import Verdict
 from assignors.plan import Plan
-from assignors.water_level import Histogram, Level, fill
+from assignors.water_level import Histogram, WaterLevel, fill_loads
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
 from spark_jobs.assignors.ordered_ops import join_neighbours, lay_beside, running_sum
 from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
@@ -103,7 +103,7 @@ def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assig
     loads = view.loads
     if drops is not None:
         loads = histogram(members, "load", len(plan.cells.low))
-    level = fill(loads, total_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
+    level = fill_loads(loads, sum_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
     wants = view.group.scratch.keep(_wants(view, members, loads, level))
     touched = wants.select("key")
     if drops is not None:
@@ -158,7 +158,7 @@ def _left(view: View, drops: DataFrame | None) -> DataFrame:
     return rows if drops is None else view.group.scratch.keep(rows)
 
 
-def _wants(view: View, members: DataFrame, loads: Histogram, level: Level) -> DataFrame:
+def _wants(view: View, members: DataFrame, loads: Histogram, level: WaterLevel) -> DataFrame:
     """Fill the emptiest members of each class: `MEMBERS`, want."""
     low_enough = np.where(loads.load <= level.height[loads.class_], loads.members, 0)
     low_enough = np.where(level.first[loads.class_] > 0, low_enough, 0)
@@ -166,7 +166,7 @@ def _wants(view: View, members: DataFrame, loads: Histogram, level: Level) -> Da
         "class": np.arange(len(level.height), dtype=np.int32),
         "height": level.height,
         "more": level.first,
-        "earlier": offsets_of(segment_sums(low_enough, loads.offsets))[:-1],
+        "earlier": offsets_of(sum_segments(low_enough, loads.offsets))[:-1],
     }
     rows = members.join(small(view.group.spark, classes), "class", "inner")
     want = F.greatest(F.col("height") - F.col("load"), F.lit(0))
@@ -184,10 +184,10 @@ def _wants(view: View, members: DataFrame, loads: Histogram, level: Level) -> Da
     return rows.where("want > 0").select(*MEMBERS, "want")
 
 
-def _filled(loads: Histogram, level: Level) -> Histogram:
+def _filled(loads: Histogram, level: WaterLevel) -> Histogram:
     """Return the loads after filling."""
     low = loads.load <= level.height[loads.class_]
-    lifted = segment_sums(np.where(low, loads.members, 0), loads.offsets)
+    lifted = sum_segments(np.where(low, loads.members, 0), loads.offsets)
     height = level.height
     class_ = np.arange(len(height))
     every = (lifted > 0) | (level.first > 0)

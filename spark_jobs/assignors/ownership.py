@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assignors.arrays import Longs, offsets_of, total_by
+from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.compressed_problem import Cells
-from assignors.ownership import Lumps, held_of
-from assignors.plan import Held, Owned
+from assignors.ownership import ClassTotals, compress_ownership
+from assignors.plan import CompressedOwnership, OwnershipSource
 from assignors.water_level import Histogram
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
 from spark_jobs.assignors.prior_ownership import Settled
@@ -112,7 +112,7 @@ class View:
         """Partitions of each topic class that nobody owns."""
         of_topic = self.cells.problem.topic_class
         used = np.flatnonzero(of_topic >= 0)
-        return total_by(of_topic[used], self.settled.free[used], len(self.cells.problem.partitions))
+        return sum_by(of_topic[used], self.settled.free[used], len(self.cells.problem.partitions))
 
     def entries(self, rows: DataFrame) -> DataFrame:
         """Sum ranges by (member, topic class): key, class, topic_class, owned."""
@@ -124,8 +124,10 @@ class View:
         rows = self.ranges.where("inside").join(self.bounds.drop("class_cell"), "class", "inner")
         return rows.where("competing").drop("competing").join(who, "key", "inner")
 
-    def held(self, above: Longs, entries_max: int) -> tuple[Held | None, DataFrame | None]:
-        """Compress flow cells as `Owned.held` says; also give the typed members' vectors.
+    def compress(
+        self, above: Longs, entries_max: int
+    ) -> tuple[CompressedOwnership | None, DataFrame | None]:
+        """Do as `OwnershipSource.compress`; also give the typed members' vectors.
 
         Returns
         -------
@@ -151,13 +153,13 @@ class View:
             return None, None
         return self._compressed(rows, above, types.toArrow()), members
 
-    def _compressed(self, rows: DataFrame, above: Longs, types: pa.Table) -> Held:
+    def _compressed(self, rows: DataFrame, above: Longs, types: pa.Table) -> CompressedOwnership:
         cells = self.cells
         below = self._pairs(rows.where("load <= low"))
         between = self._pairs(rows.where("load > low and load <= above"))
         pair = np.flatnonzero(between)
         pair = pair[np.argsort(cells.problem.pair_class[pair], kind="stable")]
-        lumps = Lumps.of_loads(
+        lumps = ClassTotals.of_loads(
             self.loads,
             cells,
             above,
@@ -174,7 +176,7 @@ class View:
         types = types.take(order)
         lists = types["vector"].combine_chunks()
         flat = lists.flatten()
-        return held_of(
+        return compress_ownership(
             cells,
             below,
             types["class"].to_numpy().astype(np.int64),
@@ -193,16 +195,16 @@ class View:
         topic = found["topic_class"].to_numpy().astype(np.int64)
         keys = problem.pair_topic * classes + problem.pair_class
         at = np.searchsorted(keys, topic * classes + found["class"].to_numpy())
-        return total_by(at, found["owned"].to_numpy(), len(keys))
+        return sum_by(at, found["owned"].to_numpy(), len(keys))
 
 
-class FrameOwned(Owned):
+class FrameOwned(OwnershipSource):
     """Spark's answers to the plan, remembered for the expansion."""
 
     def __init__(self, group: FrameGroup, settled: Settled) -> None:
         self.group, self.settled = group, settled
         self._views: list[tuple[Cells, View]] = []
-        self._types: list[tuple[Held, DataFrame]] = []
+        self._types: list[tuple[CompressedOwnership, DataFrame]] = []
 
     def view(self, cells: Cells) -> View:
         """Return the group seen through `cells`, worked out once."""
@@ -213,21 +215,21 @@ class FrameOwned(Owned):
         return self._views[-1][1]
 
     def loads(self, cells: Cells) -> Histogram:
-        """See `Owned`."""
+        """See `OwnershipSource`."""
         return self.view(cells).loads
 
     def crossing(self, cells: Cells) -> int:
-        """See `Owned`."""
+        """See `OwnershipSource`."""
         return self.view(cells).crossing
 
-    def held(self, cells: Cells, above: Longs, entries_max: int) -> Held | None:
-        """See `Owned`."""
-        held, members = self.view(cells).held(above, entries_max)
+    def compress(self, cells: Cells, above: Longs, entries_max: int) -> CompressedOwnership | None:
+        """See `OwnershipSource`."""
+        held, members = self.view(cells).compress(above, entries_max)
         if held is not None and members is not None:
             self._types.append((held, members))
         return held
 
-    def typed(self, held: Held) -> DataFrame:
+    def find_types(self, held: CompressedOwnership) -> DataFrame:
         """Return the typed members of a compression given out before."""
         return next(members for known, members in self._types if known is held)
 
@@ -246,4 +248,4 @@ def histogram(members: DataFrame, load: str, classes: int) -> Histogram:
 def total(frame: DataFrame, key: str, amount: str, size: int) -> Longs:
     """Sum `amount` per key in 0 … size − 1, on the driver."""
     found = frame.groupBy(key).agg(F.sum(amount).alias("total")).toArrow()
-    return total_by(found[key].to_numpy(), found["total"].to_numpy(), size)
+    return sum_by(found[key].to_numpy(), found["total"].to_numpy(), size)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from assignors.arrays import Longs, total_by
+from assignors.arrays import Longs, sum_by
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup, key_of
 from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_owned, small
@@ -110,7 +110,7 @@ def settle(group: FrameGroup, claims: DataFrame) -> Settled:
     gaps = marks.where("kind = 'gap'").select("topic_index", "first", "length")
     sums = gaps.groupBy("topic_index").agg(F.sum("length"), F.count(F.lit(1))).toArrow()
     topic, length, pieces = (column.to_numpy() for column in sums.columns)
-    free = total_by(topic, length, len(group.topics.names))
+    free = sum_by(topic, length, len(group.topics.names))
     return Settled(ranges, gaps, rows, owned or 0, int(pieces.sum()), free)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from assignors.arrays import Longs, offsets_of, total_by
+from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
 from spark_jobs.assignors.group import ORDER, FrameGroup
 from spark_jobs.assignors.materialize import Assigned, loads_of, named
@@ -72,7 +72,7 @@ def run(
 def _rows(group: FrameGroup) -> DataFrame:
     """key, topic_index, first, count: who gets which run of which topic."""
     problem, partitions = group.problem, group.topics.partitions
-    subscribers = total_by(
+    subscribers = sum_by(
         problem.pair_topic, group.classes.size[problem.pair_class], len(problem.partitions)
     )
     topic = np.flatnonzero(problem.topic_class >= 0)

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from assignors.arrays import Longs, offsets_of, segment_sums, total_by
-from assignors.plan import Flows, Held, Plan
-from assignors.water_level import Histogram, Level, drops_needed, lower
+from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
+from assignors.plan import CompressedOwnership, Flows, Plan
+from assignors.water_level import Histogram, WaterLevel, count_drops_needed, lower_loads
 from spark_jobs.assignors.group import ORDER
 from spark_jobs.assignors.ordered_ops import running_sum
 from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
@@ -50,7 +50,7 @@ def drops_of(view: View, plan: Plan, owned: FrameOwned) -> tuple[DataFrame | Non
 
 
 def above_level(
-    view: View, members: DataFrame, load: str, loads: Histogram, level: Level, cut: np.ndarray
+    view: View, members: DataFrame, load: str, loads: Histogram, level: WaterLevel, cut: np.ndarray
 ) -> DataFrame:
     """Add `give`: what each member has above its class's level, for the classes flagged.
 
@@ -62,7 +62,7 @@ def above_level(
         "class": np.flatnonzero(cut).astype(np.int32),
         "height": level.height[cut],
         "first": level.first[cut],
-        "earlier": offsets_of(segment_sums(over, loads.offsets))[:-1][cut],
+        "earlier": offsets_of(sum_segments(over, loads.offsets))[:-1][cut],
     }
     rows = members.join(small(view.group.spark, classes), "class", "inner")
     rows = rows.withColumn("give", F.col(load) - F.col("height")).where("give > 0")
@@ -89,7 +89,12 @@ def _lowered(view: View, plan: Plan) -> DataFrame:
     only[problem.pair_class] = problem.pair_topic
     cut = plan.drops > 0
     rows = above_level(
-        view, view.members.drop("owned"), "load", plan.loads, lower(plan.loads, plan.drops), cut
+        view,
+        view.members.drop("owned"),
+        "load",
+        plan.loads,
+        lower_loads(plan.loads, plan.drops),
+        cut,
     )
     topics = {
         "class": np.flatnonzero(cut).astype(np.int32),
@@ -107,14 +112,14 @@ def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
     count = int(held.typed.sum())
     offsets = held.node_entries[: count + 1]
     amount = (held.entry_total - flows.kept)[: offsets[-1]]
-    losing = segment_sums(amount, offsets) > 0
+    losing = sum_segments(amount, offsets) > 0
     if not losing.any():
         return None
     laid = offsets_of(amount)
     entry = np.repeat(np.arange(count), np.diff(offsets))
     start = laid[:-1] - laid[offsets[:-1]][entry]
     types = _vectors(view, held, offsets, losing)
-    members = owned.typed(held).join(types, ["class", "vector"], "inner").drop("vector")
+    members = owned.find_types(held).join(types, ["class", "vector"], "inner").drop("vector")
     ranked = running_sum(
         view.group.scratch, members.withColumn("one", F.lit(1)), ["type", *ORDER], "one", "before",
         int(held.node_members[:count][losing].sum()),
@@ -139,7 +144,9 @@ def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
     return ranked.join(entries, "type", "inner").withColumn("amount", units)
 
 
-def _vectors(view: View, held: Held, offsets: Longs, losing: np.ndarray) -> DataFrame:
+def _vectors(
+    view: View, held: CompressedOwnership, offsets: Longs, losing: np.ndarray
+) -> DataFrame:
     """class, vector, type: the types that lose something, to be found by what they own."""
     topic = pa.array(held.entry_topic[: offsets[-1]], pa.int32())
     owned = pa.array(held.entry_owned[: offsets[-1]], pa.int64())
@@ -247,13 +254,13 @@ def _levelled(
         (F.col("load") - F.coalesce("dropped", F.lit(0))).alias("left_load"),
     )  # fmt: skip
     loads = histogram(members, "left_load", len(problem.size))
-    given = total_by(problem.pair_class, flows.new, len(problem.size))
-    needed = drops_needed(loads, cells.low, cells.high, loads.total() + given)
+    given = sum_by(problem.pair_class, flows.new, len(problem.size))
+    needed = count_drops_needed(loads, cells.low, cells.high, loads.total() + given)
     needed = np.where(cut, needed, 0)
     back = np.zeros(len(problem.pair_class), dtype=np.int64)
     if not needed.any():
         return rows, back
-    give = above_level(view, members, "left_load", loads, lower(loads, needed), needed > 0)
+    give = above_level(view, members, "left_load", loads, lower_loads(loads, needed), needed > 0)
     rows = rows.join(give.select("key", "give"), "key", "left")
     left = F.col("owned") - F.col("amount")
     order = Window.partitionBy("key").orderBy(F.col("topic_class").desc())

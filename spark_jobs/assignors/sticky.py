@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
-from assignors.sticky import imbalance_of
+from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.balanced import assign_balanced
 from spark_jobs.assignors.materialize import Assigned
 
@@ -59,7 +59,7 @@ def run(
         members,
         topics,
         previous,
-        imbalance=imbalance_of(imbalance),
+        imbalance=parse_imbalance(imbalance),
         max_moves=max_moves,
         exact_edges=exact_edges,
     )

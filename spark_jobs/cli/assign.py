@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
-from assignors.parse import objects_of_json
+from assignors.parse import parse_json_objects
 from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
@@ -197,7 +197,7 @@ def _specs(
         check_spec_output(output.path, source)
     text = sys.stdin.buffer.read() if source == "-" else _read(source)
     try:
-        specs = objects_of_json(text)
+        specs = parse_json_objects(text)
     except SpecError as error:
         raise SpecError(f"{_name(source)}: {error}") from None
     if not specs:

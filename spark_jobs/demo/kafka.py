@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
-from assignors.parse import objects_of_json
+from assignors.parse import parse_json_objects
 from coordinator.config import Config
 from spark_jobs.jobs import assignment_job
 
@@ -31,7 +31,7 @@ def read(path: Path) -> list[dict[str, Any]]:
             f"--cases {str(path)!r} cannot be read ({error.strerror}): name a file of groups with "
             "Kafka's answers, or leave it out"
         ) from None
-    return [case for _, case in objects_of_json(text)]
+    return [case for _, case in parse_json_objects(text)]
 
 
 def compared(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:

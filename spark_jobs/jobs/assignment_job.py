@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
-from assignors.parse_tables import owned_of_arrow, topics_of_arrow
+from assignors.parse_tables import parse_owned_table, parse_topics_table
 from assignors.quality import Report
 from coordinator import progress
 from coordinator.compute.cost_model import Size, choose
@@ -325,8 +325,8 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     claims, forgotten
         The rows that are left, cut where their topic ends now, and how many partitions went.
     """
-    owner, names, first, count = owned_of_arrow(previous, "previous")
-    known, partitions = topics_of_arrow(topics)
+    owner, names, first, count = parse_owned_table(previous, "previous")
+    known, partitions = parse_topics_table(topics)
     place = pc.index_in(names, value_set=known)
     size = np.append(partitions, 0)[np.asarray(pc.fill_null(place, len(partitions)))]
     left = np.clip(size - first, 0, count)

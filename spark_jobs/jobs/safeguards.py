@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from assignors import SpecError
-from assignors.sticky import imbalance_of
+from assignors.sticky import parse_imbalance
 
 MAX_FORGOTTEN = "20%"
 
@@ -37,7 +37,7 @@ class Safeguards:
 
     def __post_init__(self) -> None:
         """Refuse what is neither a number nor a share."""
-        imbalance_of(self.max_forgotten, "max_forgotten")
+        parse_imbalance(self.max_forgotten, "max_forgotten")
 
     def check_members(self, members: int) -> None:
         """Refuse a group without members.
@@ -66,7 +66,7 @@ class Safeguards:
         SpecError
             Says how many, and which option allows them.
         """
-        most = imbalance_of(self.max_forgotten, "max_forgotten")
+        most = parse_imbalance(self.max_forgotten, "max_forgotten")
         if isinstance(most, Fraction):
             most = int(most * partitions)
         if forgotten > most:

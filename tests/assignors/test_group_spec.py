@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignors import GroupSpec, SpecError, get_assignor
-from assignors.parse import object_of_json, objects_of_json
+from assignors.parse import parse_json_object, parse_json_objects
 from tests.support import twins
 
 
@@ -102,12 +102,12 @@ def test_refused(name):
 )
 def test_text_that_is_no_spec(text, message):
     with pytest.raises(SpecError) as error:
-        object_of_json(text)
+        parse_json_object(text)
     assert message in str(error.value)
 
 
 def test_many_objects_in_one_text():
-    assert objects_of_json('\ufeff {"a": 1}\n\n{\n"b": 2}{"c": 3}\n'.encode()) == [
+    assert parse_json_objects('\ufeff {"a": 1}\n\n{\n"b": 2}{"c": 3}\n'.encode()) == [
         (1, {"a": 1}),
         (3, {"b": 2}),
         (4, {"c": 3}),

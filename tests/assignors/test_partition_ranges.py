@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
-from assignors.arrays import label_lists, offsets_of, rank_in_runs, sorted_lists
+from assignors.arrays import label_lists, offsets_of, rank_in_runs, sort_lists
 from assignors.partition_ranges import (
     complement,
     cut_at,
-    first_claims,
+    find_first_claims,
     merge_touching,
     overlay,
     subtract,
@@ -93,7 +93,7 @@ def test_first_claims(rows):
     for first, size, claimant in rows:
         for point in range(first, first + size):
             owner[point] = min(claimant, owner.get(point, claimant))
-    won, until, by = first_claims(start, start + length, longs(r[2] for r in rows))
+    won, until, by = find_first_claims(start, start + length, longs(r[2] for r in rows))
     got = {p: c for a, b, c in zip(won, until, by, strict=True) for p in range(a, b)}
     assert got == owner
     assert len(points(won, until)) == (until - won).sum()
@@ -113,10 +113,10 @@ def test_label_lists_survives_collisions(monkeypatch):
     """The digest only groups; what it groups is compared in full."""
     from assignors import arrays
 
-    honest = arrays._digest
+    honest = arrays._mix
     monkeypatch.setattr(
         arrays,
-        "_digest",
+        "_mix",
         lambda v, salt: np.zeros(len(v), np.uint64) if salt == 0 else honest(v, salt),
     )
     labels, _ = label_lists(longs([0, 1, 2, 3]), longs([5, 6, 5]))
@@ -125,7 +125,7 @@ def test_label_lists_survives_collisions(monkeypatch):
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=8))
 def test_sorted_lists(lists):
-    offsets, values = sorted_lists(
+    offsets, values = sort_lists(
         offsets_of(longs(map(len, lists))), longs(v for row in lists for v in row), 6
     )
     got = [values[a:b].tolist() for a, b in pairwise(offsets)]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignors.water_level import Histogram, drops_needed, fill, lower
+from assignors.water_level import Histogram, count_drops_needed, fill_loads, lower_loads
 
 groups = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=7), min_size=1, max_size=4)
 
@@ -18,7 +18,7 @@ def histogram(loads):
 
 @given(groups, st.integers(0, 60))
 def test_fill_raises_the_emptiest(loads, amount):
-    level = fill(histogram(loads), np.full(len(loads), amount))
+    level = fill_loads(histogram(loads), np.full(len(loads), amount))
     for class_, row in enumerate(loads):
         expected = sorted(row)
         for _ in range(amount):
@@ -35,7 +35,7 @@ def test_fill_raises_the_emptiest(loads, amount):
 @given(groups, st.integers(0, 60))
 def test_lower_cuts_the_fullest(loads, amount):
     drops = np.array([min(amount, sum(row)) for row in loads])
-    level = lower(histogram(loads), drops)
+    level = lower_loads(histogram(loads), drops)
     for class_, row in enumerate(loads):
         expected = sorted(row)
         for _ in range(drops[class_]):
@@ -54,7 +54,7 @@ def test_drops_needed(loads, low, width, orphans):
     high = low + width
     total = np.array([sum(row) + orphans for row in loads])
     bounds = (np.full(len(loads), low), np.full(len(loads), high))
-    needed = drops_needed(histogram(loads), *bounds, total)
+    needed = count_drops_needed(histogram(loads), *bounds, total)
     for class_, row in enumerate(loads):
         over = sum(max(0, x - high) for x in row)
         under = sum(max(0, low - x) for x in row) - orphans
@@ -64,4 +64,4 @@ def test_drops_needed(loads, low, width, orphans):
 def test_a_histogram_of_nothing():
     none = np.zeros(0, dtype=np.int64)
     empty = Histogram.of(0, none, none)
-    assert len(fill(empty, none).height) == len(lower(empty, none).height) == 0
+    assert len(fill_loads(empty, none).height) == len(lower_loads(empty, none).height) == 0
