@@ -23,7 +23,7 @@ from coordinator.compute.proposal import written
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import ComputeTarget
-from coordinator.core.target_builder import Roster
+from coordinator.core.target_builder import AssignorInput
 from coordinator.history.group_snapshot import Pinned
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.log_scan import Source
@@ -136,7 +136,9 @@ def _local(shape: Shape) -> tuple[float, float]:
         state, _, _ = replayed(log)
         log.close()
     gone = frozenset(shape.ids()[::100])
-    roster = target_builder.roster(state, state.groups[GROUP], target_builder.Change(removed=gone))
+    roster = target_builder.build_input(
+        state, state.groups[GROUP], target_builder.MemberChange(removed=gone)
+    )
     compute(_job(roster, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()
@@ -144,7 +146,7 @@ def _local(shape: Shape) -> tuple[float, float]:
     return time.perf_counter() - began, resident_mib() - before
 
 
-def _job(roster: Roster, shape: Shape) -> Job:
+def _job(roster: AssignorInput, shape: Shape) -> Job:
     task = ComputeTarget(GROUP, "benchmark", EPOCH + 1, "uniform")
     return Job(task, roster, "uniform", {}, shape.classes)
 

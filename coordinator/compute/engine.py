@@ -16,7 +16,7 @@ from assignors.quality import find_problems
 from coordinator.core import target_builder
 from coordinator.core.events import ComputeTarget, TargetComputed
 from coordinator.core.target_assignment import Targets
-from coordinator.core.target_builder import Roster
+from coordinator.core.target_builder import AssignorInput
 
 GROUPS_KEPT = 4
 """Whose last targets an engine keeps in columns; those of a million members take some 50 MiB."""
@@ -39,7 +39,7 @@ class Job:
     """
 
     task: ComputeTarget
-    roster: Roster
+    roster: AssignorInput
     assignor: str
     settings: dict[str, str]
     classes: int = 1
@@ -116,11 +116,11 @@ def compute(job: Job) -> TargetComputed:
         The assignor refuses the group, or what it made is no assignment of it.
     """
     spec = job.roster.spec()
-    ranges = target_builder.assign(spec, job.assignor, job.settings)
+    ranges = target_builder.run_assignor(spec, job.assignor, job.settings)
     wrong = find_problems(spec, ranges)
     if wrong:
         raise SpecError(f"assignor {job.assignor} made no assignment: {wrong[0]}")
-    records, moved = target_builder.changed(job.task.group_id, job.roster, ranges)
+    records, moved = target_builder.diff_targets(job.task.group_id, job.roster, ranges)
     return TargetComputed(
         job.task.group_id,
         job.task.computation_id,

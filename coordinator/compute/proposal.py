@@ -14,10 +14,10 @@ from typing import Annotated
 import msgspec
 
 from assignors import GroupSpec
-from coordinator.core.events import Text, Written
+from coordinator.core.events import Text, WrittenTarget
 from coordinator.core.records import TargetMetadata
 from coordinator.core.state import Topic
-from coordinator.core.target_builder import check_whole
+from coordinator.core.target_builder import validate_whole_target
 from coordinator.storage import target_table
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -55,7 +55,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def written(
     store: str | os.PathLike[str], proposal: Proposal, spec: GroupSpec, topics: Iterable[Topic]
-) -> Written:
+) -> WrittenTarget:
     """Return the target that a proposal names, read and checked against its input.
 
     Raises
@@ -74,7 +74,7 @@ def written(
         ranges=proposal.ranges,
     )
     whole = target_table.load(store, named)
-    check_whole(spec, topics, whole)
-    return Written(
+    validate_whole_target(spec, topics, whole)
+    return WrittenTarget(
         proposal.run_id, proposal.targets_version, proposal.digest, spec.member_count, whole
     )

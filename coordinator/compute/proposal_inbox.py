@@ -15,7 +15,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from coordinator.compute.proposal import Proposal, written
-from coordinator.core.events import Propose
+from coordinator.core.events import ProposeTarget
 from coordinator.core.records import MemberMetadata, ProposalJudged
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import Pinned
@@ -53,7 +53,7 @@ def set_strangers_aside(store: str | os.PathLike[str]) -> None:
     _mailbox(store).set_strangers_aside()
 
 
-def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
+def judged(store: str | os.PathLike[str], run_id: str) -> ProposeTarget:
     """Read what a proposal names, and check it against the group that it was computed for.
 
     Raises
@@ -67,7 +67,7 @@ def judged(store: str | os.PathLike[str], run_id: str) -> Propose:
         return _checked(store, proposal)
     except GroupError as error:
         group_id, epoch = (proposal.group_id, proposal.group_epoch) if proposal else ("", 0)
-        return Propose(group_id, epoch, run_id, refusal=error)
+        return ProposeTarget(group_id, epoch, run_id, refusal=error)
 
 
 def verdict(
@@ -97,7 +97,7 @@ def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     return found
 
 
-def _checked(store: str | os.PathLike[str], proposal: Proposal) -> Propose:
+def _checked(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget:
     newest = Source.of(store)
     if proposal.position > newest.position:
         raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
@@ -110,7 +110,7 @@ def _checked(store: str | os.PathLike[str], proposal: Proposal) -> Propose:
         raise _invalid(proposal, str(error)) from None
     if found.members != proposal.members:
         raise _invalid(proposal, f"the group had {found.members} members at its position")
-    return Propose(
+    return ProposeTarget(
         proposal.group_id,
         proposal.group_epoch,
         proposal.run_id,

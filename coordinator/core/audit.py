@@ -33,20 +33,22 @@ def with_audit(event: Event, records: list[Record]) -> list[Record]:
         return records
     match event:
         case DeleteGroup():
-            audited = done(GROUP_DELETED, event.group_id, event.by)
+            audited = audit_record(GROUP_DELETED, event.group_id, event.by)
         case OffsetDelete():
-            audited = done(OFFSETS_DELETED, event.group_id, event.by, _ended(records))
+            audited = audit_record(
+                OFFSETS_DELETED, event.group_id, event.by, _list_ended_offsets(records)
+            )
         case AlterConfig():
             changes = {
                 name: DEFAULT if value is None else value for name, value in event.changes.items()
             }
-            audited = done(CONFIG_ALTERED, event.group_id, event.by, changes)
+            audited = audit_record(CONFIG_ALTERED, event.group_id, event.by, changes)
         case ConfigureGroup():
-            audited = done(CONFIG_ALTERED, event.group_id, event.by, event.settings)
+            audited = audit_record(CONFIG_ALTERED, event.group_id, event.by, event.settings)
     return [*records, audited]
 
 
-def done(
+def audit_record(
     action: str, group_id: str, by: Caller, details: Mapping[str, str] | None = None
 ) -> Audited:
     """Return the record of a change or a refusal."""
@@ -54,19 +56,19 @@ def done(
     return Audited(
         group_id=group_id,
         reason=action,
-        owner=cut(by.principal),
-        client_id=cut(by.client_id),
-        client_host=cut(by.client_host),
-        settings={cut(name): cut(value) for name, value in kept},
+        owner=shorten(by.principal),
+        client_id=shorten(by.client_id),
+        client_host=shorten(by.client_host),
+        settings={shorten(name): shorten(value) for name, value in kept},
     )
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text that is not too long for the log."""
     return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
 
 
-def _ended(records: Iterable[Record]) -> dict[str, str]:
+def _list_ended_offsets(records: Iterable[Record]) -> dict[str, str]:
     """Return the partitions whose offsets ended, as {topic: "0-5,7"}."""
     ends = [record for record in records if isinstance(record, Tombstone)]
     spans = spans_of((TopicKey(end.name or "", ""), end.partition or 0) for end in ends)

@@ -89,14 +89,14 @@ class OffsetDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeGroup:
     """ConsumerGroupDescribe of one group."""
 
     group_id: Text
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeSimple:
+class DescribeSimpleGroup:
     """DescribeGroups of one group, as far as there are such: of offsets without members."""
 
     group_id: Text
@@ -157,12 +157,12 @@ class DescribeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ListConfigured:
+class ListConfiguredGroups:
     """The ids of groups that have settings of their own, whether or not the group exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class PrepareAssignment:
     """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
 
     group_id: Text
@@ -170,11 +170,11 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Install:
+class InstallAssignment:
     """ConsumerGroupInstallAssignment.
 
     `ranges` has the columns member_id, topic, first_partition, partition_count; the epoch is the
-    group epoch that Prepare returned.
+    group epoch that PrepareAssignment returned.
     """
 
     group_id: str
@@ -186,7 +186,7 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTopic:
+class CatalogTopic:
     """A topic as a catalog reports it."""
 
     topic_id: str
@@ -195,10 +195,10 @@ class SeenTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsSeen:
+class TopicsReported:
     """All topics as the catalog reports them now."""
 
-    topics: Mapping[str, SeenTopic]
+    topics: Mapping[str, CatalogTopic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class RegexesResolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenTarget:
     """A whole target that is in the table of targets, read from there."""
 
     run_id: str
@@ -237,11 +237,11 @@ class TargetComputed:
     assignor: str
     moved: int = 0
     partial: bool = False
-    written: Written | None = None
+    written: WrittenTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Propose:
+class ProposeTarget:
     """A target that an external job wrote to the table, read from there and checked.
 
     Attributes
@@ -258,7 +258,7 @@ class Propose:
     assignor: str = ""
     moved: int = 0
     partial: bool = False
-    written: Written | None = None
+    written: WrittenTarget | None = None
     members: Mapping[str, MemberMetadata] = field(default_factory=dict)
     refusal: GroupError | None = None
 
@@ -296,7 +296,7 @@ class ExpireOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class RecordAudit:
     """Logins that failed, and requests that were refused, counted: they never came to a step."""
 
     records: Sequence[Audited]
@@ -307,26 +307,26 @@ Event: TypeAlias = (
     | OffsetCommit
     | OffsetFetch
     | OffsetDelete
-    | Describe
-    | DescribeSimple
+    | DescribeGroup
+    | DescribeSimpleGroup
     | ListGroups
     | ListGroupIds
     | DeleteGroup
     | ConfigureGroup
     | AlterConfig
     | DescribeConfig
-    | ListConfigured
-    | Prepare
-    | Install
-    | Propose
-    | TopicsSeen
+    | ListConfiguredGroups
+    | PrepareAssignment
+    | InstallAssignment
+    | ProposeTarget
+    | TopicsReported
     | RegexesResolved
     | TargetComputed
     | TargetFailed
     | TargetLost
     | TimerFired
     | ExpireOffsets
-    | Audit
+    | RecordAudit
 )
 
 

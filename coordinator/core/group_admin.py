@@ -12,16 +12,16 @@ from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
     DescribeConfig,
-    DescribeSimple,
+    DescribeGroup,
+    DescribeSimpleGroup,
     ListGroups,
     Result,
 )
-from coordinator.core.heartbeat import preferred
-from coordinator.core.member_update import refuse_another
+from coordinator.core.heartbeat import preferred_assignor
+from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group, end_of_offset
-from coordinator.core.partition_spans import Spans, TopicKey, plain
+from coordinator.core.partition_spans import Spans, TopicKey, drop_epochs
 from coordinator.core.records import GroupConfigured, Record, Tombstone
 from coordinator.core.state import Group, GroupState, Member, State
 from coordinator.errors import ErrorCode, GroupError
@@ -31,11 +31,11 @@ OPERATIONS_UNKNOWN = -(2**31)
 CONSUMER_MEMBER = 1
 
 
-def describe(state: State, config: Config, event: Describe) -> Result:
+def describe_group(state: State, config: Config, event: DescribeGroup) -> Result:
     """Return one group under Kafka's field names in snake case (G-130, K-51)."""
     group = state.groups.get(event.group_id)
     if group is None:
-        return Result(response=_not_there(event.group_id))
+        return Result(response=_dead_group(event.group_id))
     return Result(
         response={
             "error_code": 0,
@@ -44,7 +44,7 @@ def describe(state: State, config: Config, event: Describe) -> Result:
             "group_state": group.state.value,
             "group_epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,
-            "assignor_name": preferred(config, group.wishes),
+            "assignor_name": preferred_assignor(config, group.wishes),
             "members": [
                 _member(state, group.members[m], group.targets.get(m, ()))
                 for m in sorted(group.members)
@@ -54,7 +54,7 @@ def describe(state: State, config: Config, event: Describe) -> Result:
     )
 
 
-def _not_there(group_id: str) -> dict[str, object]:
+def _dead_group(group_id: str) -> dict[str, object]:
     return {
         "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
         "error_message": f"Group {group_id} not found.",
@@ -70,7 +70,7 @@ def _not_there(group_id: str) -> dict[str, object]:
 
 def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
     meta, current = member.meta, member.current
-    held = plain(sorted(current.assigned + current.pending))
+    held = drop_epochs(sorted(current.assigned + current.pending))
     return {
         "member_id": meta.member_id,
         "instance_id": meta.instance_id,
@@ -99,7 +99,7 @@ def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
     ]
 
 
-def described_simple(state: State, event: DescribeSimple) -> Result:
+def describe_simple_group(state: State, event: DescribeSimpleGroup) -> Result:
     """Return the one state of a group that is but offsets: a classic one without members (G-123).
 
     Raises
@@ -115,11 +115,15 @@ def described_simple(state: State, event: DescribeSimple) -> Result:
     return Result(response=_row(event.group_id, None))
 
 
-def listed(state: State, event: ListGroups) -> Result:
+def list_groups(state: State, event: ListGroups) -> Result:
     """Return all groups, filtered by state and type in any case (G-129)."""
     states = {name.lower() for name in event.states}
     types = {name.lower() for name in event.types}
-    ids = all_ids(state) if event.group_ids is None else _existing(state, event.group_ids)
+    ids = (
+        list_group_ids(state)
+        if event.group_ids is None
+        else _select_existing(state, event.group_ids)
+    )
     rows = [_row(group_id, state.groups.get(group_id)) for group_id in ids]
     return Result(
         response=[
@@ -131,11 +135,11 @@ def listed(state: State, event: ListGroups) -> Result:
     )
 
 
-def _existing(state: State, group_ids: Sequence[str]) -> list[str]:
+def _select_existing(state: State, group_ids: Sequence[str]) -> list[str]:
     return [one for one in group_ids if one in state.groups or one in state.offsets]
 
 
-def all_ids(state: State) -> list[str]:
+def list_group_ids(state: State) -> list[str]:
     """Return the ids of all groups, those of nothing but offsets, too, in order."""
     return sorted(state.groups.keys() | state.offsets.keys())
 
@@ -154,7 +158,7 @@ def _row(group_id: str, group: Group | None) -> dict[str, str]:
     }
 
 
-def delete(state: State, event: DeleteGroup) -> Result:
+def delete_group(state: State, event: DeleteGroup) -> Result:
     """Delete an empty group with its offsets; its settings stay (G-131, K-11).
 
     Raises
@@ -172,7 +176,7 @@ def delete(state: State, event: DeleteGroup) -> Result:
     return Result([*records, *end_of_group(event.group_id, group)])
 
 
-def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
+def configure_group(state: State, config: Config, event: ConfigureGroup) -> Result:
     """Store a group's settings, before it exists or after (K-10, K-11).
 
     Raises
@@ -188,7 +192,7 @@ def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
     except ConfigError as error:
         raise GroupError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if settings:
-        refuse_another(config, state.settings, event.group_id)
+        refuse_new_group(config, state.settings, event.group_id)
     if settings == state.settings.get(event.group_id, {}):
         return Result()
     if not settings:
@@ -196,13 +200,13 @@ def configure(state: State, config: Config, event: ConfigureGroup) -> Result:
     return Result([GroupConfigured(event.group_id, settings)])
 
 
-def alter(state: State, config: Config, event: AlterConfig) -> Result:
+def alter_config(state: State, config: Config, event: AlterConfig) -> Result:
     """Change some settings of a group and leave the others (IncrementalAlterConfigs).
 
     Raises
     ------
     GroupError
-        As `configure`.
+        As `configure_group`.
     """
     settings: dict[str, str] = dict(state.settings.get(event.group_id, {}))
     for name, value in event.changes.items():
@@ -210,11 +214,11 @@ def alter(state: State, config: Config, event: AlterConfig) -> Result:
             settings.pop(name, None)
         else:
             settings[name] = value
-    decided = configure(state, config, ConfigureGroup(event.group_id, settings))
+    decided = configure_group(state, config, ConfigureGroup(event.group_id, settings))
     return Result() if event.validate_only else decided
 
 
-def described_config(state: State, config: Config, event: DescribeConfig) -> Result:
+def describe_config(state: State, config: Config, event: DescribeConfig) -> Result:
     """Return {name: (value, whether it is the group's own)} (DescribeConfigs)."""
     own = state.settings.get(event.group_id, {})
     values = group_defaults(config.kafka) | own

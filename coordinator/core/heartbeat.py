@@ -31,17 +31,23 @@ from coordinator.core.events import (
     Result,
     SetTimer,
 )
-from coordinator.core.member_removal import end_timers, hash_after, leave, not_found, unused_regexes
-from coordinator.core.member_update import (
-    Draft,
-    check,
-    draft_of,
-    owned_of,
-    refuse_another,
-    refuse_full,
+from coordinator.core.member_removal import (
+    end_timers,
+    hash_after,
+    leave_group,
+    not_found,
+    unused_regexes,
 )
-from coordinator.core.partition_spans import plain
-from coordinator.core.reconcile import Aim, reconcile
+from coordinator.core.member_update import (
+    MemberUpdate,
+    check_heartbeat,
+    refuse_full_group,
+    refuse_new_group,
+    resolve_owned,
+    start_update,
+)
+from coordinator.core.partition_spans import drop_epochs
+from coordinator.core.reconcile import ReconcileGoal, reconcile
 from coordinator.core.records import (
     ComputationPrepared,
     CurrentMember,
@@ -71,25 +77,27 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     GroupError
         The request is refused; nothing is to be written.
     """
-    check(config, event)
+    check_heartbeat(config, event)
     if event.member_epoch in {LEAVE, LEAVE_FOR_A_WHILE}:
-        return leave(state, event)
+        return leave_group(state, event)
     group = state.groups.get(event.group_id)
     if group is None:
         if event.member_epoch != JOIN:
             raise not_found(event.group_id)
-        refuse_another(config, state.groups, event.group_id)
+        refuse_new_group(config, state.groups, event.group_id)
         group = Group(event.group_id)
     settings = state.settings.get(event.group_id, {})
-    refuse_full(config, group, event)
-    draft = draft_of(state, group, event)
-    before = draft.current
-    _bump(state, config, settings, draft, now_ms)
-    assignment_epoch = _target(state, config, settings, draft, now_ms)
-    owned = owned_of(state, draft.current, event)
-    aim = Aim(assignment_epoch, draft.target, owned, draft.names_changed or draft.regex_changed)
-    after = reconcile(state, group, draft.meta, draft.current, draft.serial, aim)
-    timers = [] if draft.replaces is None else end_timers(event.group_id, draft.replaces)
+    refuse_full_group(config, group, event)
+    update = start_update(state, group, event)
+    before = update.current
+    _bump_epoch(state, config, settings, update, now_ms)
+    assignment_epoch = _update_target(state, config, settings, update, now_ms)
+    owned = resolve_owned(state, update.current, event)
+    goal = ReconcileGoal(
+        assignment_epoch, update.target, owned, update.names_changed or update.regex_changed
+    )
+    after = reconcile(state, group, update.meta, update.current, update.serial, goal)
+    timers = [] if update.replaces is None else end_timers(event.group_id, update.replaces)
     timers.append(
         SetTimer(
             SESSION,
@@ -99,90 +107,95 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         )
     )
     if after is not None:
-        draft.records.append(_current_record(draft, before, after))
-        timers.append(_rebalance_timer(draft.meta, after))
+        update.records.append(_current_record(update, before, after))
+        timers.append(_rebalance_timer(update.meta, after))
     else:
-        after = draft.current
+        after = update.current
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
     asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
-    shown = asked or _differ(before, after)
+    shown = asked or _is_different(before, after)
     response = HeartbeatResponse(
-        event.member_id, after.member_epoch, interval, plain(after.assigned) if shown else None
+        event.member_id,
+        after.member_epoch,
+        interval,
+        drop_epochs(after.assigned) if shown else None,
     )
-    return Result(draft.records, response, timers, draft.tasks)
+    return Result(update.records, response, timers, update.tasks)
 
 
 # 1. The member and the group epoch ---------------------------------------------------------------
 
 
-def _bump(
-    state: State, config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+def _bump_epoch(
+    state: State, config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
 ) -> None:
     """Move the group epoch where this needs a new assignment (G-34, G-35, G-37)."""
-    group = draft.group
-    reason = _subscription_reason(draft)
-    unused = _regexes(state, config, draft, now_ms)
-    if reason is None and _regex_reason(draft):
+    group = update.group
+    reason = _subscription_reason(update)
+    unused = _update_regexes(state, config, update, now_ms)
+    if reason is None and _regex_reason(update):
         reason = "subscription changed"
-    if reason is None and _assignor_changed(config, settings, draft, now_ms):
+    if reason is None and _is_assignor_changed(config, settings, update, now_ms):
         reason = "assignor changed"
     metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
-    if draft.names_changed or draft.regex_changed:
-        gone = [draft.old] if draft.old else []
-        metadata_hash = hash_after(state, group, gone, draft.meta, unused)
+    if update.names_changed or update.regex_changed:
+        gone = [update.old] if update.old else []
+        metadata_hash = hash_after(state, group, gone, update.meta, unused)
     if reason is None and stale and metadata_hash != group.metadata_hash:
         reason = "topics changed"
-    if reason is None and _moves_left(config, settings, group, now_ms):
-        reason, draft.finishing = "finishing moves", True
-    draft.epoch = group.epoch
+    if reason is None and _has_moves_left(config, settings, group, now_ms):
+        reason, update.finishing = "finishing moves", True
+    update.epoch = group.epoch
     if reason is not None:
-        draft.epoch += 1
-        draft.records.append(
-            GroupMetadata(group.group_id, draft.epoch, metadata_hash, reason, draft.meta.member_id)
+        update.epoch += 1
+        update.records.append(
+            GroupMetadata(
+                group.group_id, update.epoch, metadata_hash, reason, update.meta.member_id
+            )
         )
 
 
-def _subscription_reason(draft: Draft) -> str | None:
-    if not draft.names_changed:
+def _subscription_reason(update: MemberUpdate) -> str | None:
+    if not update.names_changed:
         return None
-    return "member joined" if draft.old is None else "subscription changed"
+    return "member joined" if update.old is None else "subscription changed"
 
 
-def _regex_reason(draft: Draft) -> bool:
+def _regex_reason(update: MemberUpdate) -> bool:
     """Whether the regex went, or another one came that is resolved already.
 
     One that is not needs no new assignment yet: its resolution moves the epoch.
     """
-    if not draft.regex_changed:
+    if not update.regex_changed:
         return False
-    regex = draft.meta.subscribed_topic_regex
-    return not regex or regex in draft.group.regexes
+    regex = update.meta.subscribed_topic_regex
+    return not regex or regex in update.group.regexes
 
 
-def _regexes(state: State, config: Config, draft: Draft, now_ms: int) -> list[str]:
+def _update_regexes(state: State, config: Config, update: MemberUpdate, now_ms: int) -> list[str]:
     """Check a new regex, end those nobody uses, ask for resolution when due (G-81…G-85)."""
-    group, regex = draft.group, draft.meta.subscribed_topic_regex
-    before = draft.old.subscribed_topic_regex if draft.old else ""
+    group, regex = update.group, update.meta.subscribed_topic_regex
+    before = update.old.subscribed_topic_regex if update.old else ""
     if not regex and not before and not group.regex_members:
         return []
     unused: list[str] = []
     users = Counter(group.regex_members)
-    if draft.regex_changed:
-        if before and draft.old is not None:
-            unused = unused_regexes(group, [draft.old])
+    if update.regex_changed:
+        if before and update.old is not None:
+            unused = unused_regexes(group, [update.old])
             users[before] -= 1
         if regex:
             if group.regex_members[regex] == 0:
-                _compile(regex)
+                _check_regex(regex)
             users[regex] += 1
-    draft.records += [Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused]
+    update.records += [Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused]
     used = tuple(sorted(+users))
-    if used and _refresh_due(state, config, group, used, now_ms):
-        draft.tasks.append(ResolveRegexes(group.group_id, used))
+    if used and _is_refresh_due(state, config, group, used, now_ms):
+        update.tasks.append(ResolveRegexes(group.group_id, used))
     return unused
 
 
-def _compile(regex: str) -> None:
+def _check_regex(regex: str) -> None:
     options = re2.Options()
     options.log_errors = False
     try:
@@ -196,7 +209,7 @@ def _compile(regex: str) -> None:
         ) from None
 
 
-def _refresh_due(
+def _is_refresh_due(
     state: State, config: Config, group: Group, used: tuple[str, ...], now_ms: int
 ) -> bool:
     """Whether the regexes are to be resolved now (G-83)."""
@@ -212,46 +225,46 @@ def _refresh_due(
     return min(found.version for found in resolved) < state.new_topics_version
 
 
-def preferred(config: Config, wishes: Mapping[str, int]) -> str:
+def preferred_assignor(config: Config, wishes: Mapping[str, int]) -> str:
     """Return the assignor that most members ask for; ties and none: the first configured (G-36)."""
     return max(config.kafka.assignors, key=lambda name: wishes.get(name, 0))
 
 
-def _wishes_after(draft: Draft) -> Counter[str]:
-    before = draft.old.server_assignor if draft.old else None
-    after = draft.meta.server_assignor
-    wishes = Counter(draft.group.wishes)
+def _count_wishes(update: MemberUpdate) -> Counter[str]:
+    before = update.old.server_assignor if update.old else None
+    after = update.meta.server_assignor
+    wishes = Counter(update.group.wishes)
     if before != after:
         wishes.update([after] if after else [])
         wishes.subtract([before] if before else [])
     return wishes
 
 
-def _preferred_after(config: Config, draft: Draft) -> str:
+def _preferred_assignor(config: Config, update: MemberUpdate) -> str:
     """Return the group's assignor after this heartbeat.
 
     Where each assignor has one member asking for it at most, the heartbeating member's own wish
     goes first, as in Kafka 4.4.0.
     """
-    wishes, own = _wishes_after(draft), draft.meta.server_assignor
+    wishes, own = _count_wishes(update), update.meta.server_assignor
     if own in config.kafka.assignors and max(wishes.values()) == 1:
         return str(own)
-    return preferred(config, wishes)
+    return preferred_assignor(config, wishes)
 
 
-def _assignor(config: Config, draft: Draft) -> str:
+def _choose_assignor(config: Config, update: MemberUpdate) -> str:
     """Return the assignor of the next target: what one began, the same one finishes.
 
     Where wishes are even, that of whoever sends a heartbeat then would undo it, and so on for ever.
     """
-    begun = draft.group.assignor
-    if draft.finishing and begun in config.kafka.assignors:
+    begun = update.group.assignor
+    if update.finishing and begun in config.kafka.assignors:
         return begun
-    return _preferred_after(config, draft)
+    return _preferred_assignor(config, update)
 
 
-def _assignor_changed(
-    config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+def _is_assignor_changed(
+    config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
 ) -> bool:
     """Whether the group's assignor is another one than before (G-34).
 
@@ -259,25 +272,25 @@ def _assignor_changed(
     no wish has more than one member, the one that made the present target stays. Only the usual
     choice gives way, once, to a wish that makes another target at once.
     """
-    group = draft.group
-    wish = draft.old.server_assignor if draft.old else None
-    same = wish == draft.meta.server_assignor and len(group.wishes) <= 1
+    group = update.group
+    wish = update.old.server_assignor if update.old else None
+    same = wish == update.meta.server_assignor and len(group.wishes) <= 1
     if same or settings.get("consumer.assignor.engine") == "external":
         return False
-    new = _preferred_after(config, draft)
-    if new == preferred(config, group.wishes):
+    new = _preferred_assignor(config, update)
+    if new == preferred_assignor(config, group.wishes):
         return False
-    wishes = _wishes_after(draft)
-    usual = preferred(config, wishes)
+    wishes = _count_wishes(update)
+    usual = preferred_assignor(config, wishes)
     if new == usual:
         return True
     if wishes[group.assignor] > 0 and group.assignor != usual:
         return False
     reached = group.epoch == group.assignment_epoch
-    return new != group.assignor and reached and _due(config, settings, group, now_ms)
+    return new != group.assignor and reached and _is_target_due(config, settings, group, now_ms)
 
 
-def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+def _has_moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     """Whether a target cut short by max_moves is reached and the next part may begin.
 
     With max_moves 0 there is no next part: nothing would ever move.
@@ -286,59 +299,59 @@ def _moves_left(config: Config, settings: Mapping[str, str], group: Group, now_m
         group.partial
         and int(settings.get("consumer.assignor.max.moves", 1)) > 0
         and group.state is GroupState.STABLE
-        and _interval_passed(config, settings, group, now_ms)
+        and _has_interval_passed(config, settings, group, now_ms)
     )
 
 
 # 2. The target assignment ------------------------------------------------------------------------
 
 
-def _target(
-    state: State, config: Config, settings: Mapping[str, str], draft: Draft, now_ms: int
+def _update_target(
+    state: State, config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
 ) -> int:
     """Return the assignment epoch to reconcile to; computes a new target when due (G-38)."""
-    group = draft.group
-    if draft.epoch <= group.assignment_epoch:
+    group = update.group
+    if update.epoch <= group.assignment_epoch:
         return group.assignment_epoch
-    due = _due(config, settings, group, now_ms)
-    if not due or _delegated(config, settings, draft):
+    due = _is_target_due(config, settings, group, now_ms)
+    if not due or _is_delegated(config, settings, update):
         if due:
-            _delegate(config, draft, now_ms)
+            _delegate_target(config, update, now_ms)
         return group.assignment_epoch
-    change = target_builder.Change(
-        draft.meta,
-        draft.target if draft.had_target else None,
-        frozenset({draft.replaces} - {draft.meta.member_id, None}),  # type: ignore[arg-type]
+    change = target_builder.MemberChange(
+        update.meta,
+        update.target if update.had_target else None,
+        frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    assignor = _assignor(config, draft)
-    roster = target_builder.roster(state, group, change)
+    assignor = _choose_assignor(config, update)
+    roster = target_builder.build_input(state, group, change)
     try:
-        ranges = target_builder.assign(roster.spec(), assignor, dict(settings))
+        ranges = target_builder.run_assignor(roster.spec(), assignor, dict(settings))
     except (SpecError, ValueError, MemoryError) as error:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"Failed to compute a new target assignment for epoch {draft.epoch}: {error}",
+            f"Failed to compute a new target assignment for epoch {update.epoch}: {error}",
         ) from error
-    records, moved = target_builder.changed(group.group_id, roster, ranges)
+    records, moved = target_builder.diff_targets(group.group_id, roster, ranges)
     for record in records:
-        if record.member_id == draft.meta.member_id:
-            draft.target = record.spans
-    draft.records += records
-    draft.records.append(
-        TargetMetadata(group.group_id, draft.epoch, now_ms, assignor, moved, ranges.partial)
+        if record.member_id == update.meta.member_id:
+            update.target = record.spans
+    update.records += records
+    update.records.append(
+        TargetMetadata(group.group_id, update.epoch, now_ms, assignor, moved, ranges.partial)
     )
-    return draft.epoch
+    return update.epoch
 
 
-def _due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+def _is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     if settings.get("consumer.assignor.engine") == "external":
         return False
-    if _awaited(config, group, now_ms):
+    if _is_awaited(config, group, now_ms):
         return False
-    return _interval_passed(config, settings, group, now_ms)
+    return _has_interval_passed(config, settings, group, now_ms)
 
 
-def _awaited(config: Config, group: Group, now_ms: int) -> bool:
+def _is_awaited(config: Config, group: Group, now_ms: int) -> bool:
     """Whether a computation is under way that can still be installed.
 
     A deadline that is very far away was set by a coordinator before us, whose clock was ahead.
@@ -350,7 +363,7 @@ def _awaited(config: Config, group: Group, now_ms: int) -> bool:
     return record.group_epoch > group.assignment_epoch and 0 < left <= 2 * config.engine.timeout_ms
 
 
-def _interval_passed(
+def _has_interval_passed(
     config: Config, settings: Mapping[str, str], group: Group, now_ms: int
 ) -> bool:
     interval = group_value(config.kafka, settings, "consumer.assignment.interval.ms")
@@ -359,30 +372,30 @@ def _interval_passed(
     return last == 0 or interval == 0 or ahead or now_ms >= last + interval
 
 
-def _delegated(config: Config, settings: Mapping[str, str], draft: Draft) -> bool:
+def _is_delegated(config: Config, settings: Mapping[str, str], update: MemberUpdate) -> bool:
     """Whether the target is computed off the heartbeat path: by the group's setting, or by size."""
     if settings.get("consumer.assignor.engine", config.engine.engine) == "spark":
         return True
-    members = len(draft.group.members) + 1
+    members = len(update.group.members) + 1
     if members > config.engine.step_rows_max:
         return True
-    rows = members + draft.group.targets.rows()
+    rows = members + update.group.targets.rows()
     return rows > config.engine.step_rows_max
 
 
-def _delegate(config: Config, draft: Draft, now_ms: int) -> None:
-    group_id = draft.group.group_id
-    computation_id = f"{ENGINE_PREFIX}{group_id}-{draft.epoch}-{now_ms}"
+def _delegate_target(config: Config, update: MemberUpdate, now_ms: int) -> None:
+    group_id = update.group.group_id
+    computation_id = f"{ENGINE_PREFIX}{group_id}-{update.epoch}-{now_ms}"
     deadline = now_ms + config.engine.timeout_ms
-    draft.records.append(ComputationPrepared(group_id, computation_id, draft.epoch, deadline))
-    assignor = _assignor(config, draft)
-    draft.tasks.append(ComputeTarget(group_id, computation_id, draft.epoch, assignor))
+    update.records.append(ComputationPrepared(group_id, computation_id, update.epoch, deadline))
+    assignor = _choose_assignor(config, update)
+    update.tasks.append(ComputeTarget(group_id, computation_id, update.epoch, assignor))
 
 
 # 3. Reconciliation -------------------------------------------------------------------------------
 
 
-def _current_record(draft: Draft, before: CurrentMember, after: CurrentMember) -> Record:
+def _current_record(update: MemberUpdate, before: CurrentMember, after: CurrentMember) -> Record:
     """Return the record of a reconciled member: the small one where only its epoch moves."""
     only_epoch = (
         before.state is MemberState.STABLE
@@ -392,7 +405,7 @@ def _current_record(draft: Draft, before: CurrentMember, after: CurrentMember) -
         and after.previous_member_epoch == before.member_epoch
     )
     if only_epoch:
-        group_id, member_id = draft.group.group_id, draft.meta.member_id
+        group_id, member_id = update.group.group_id, update.meta.member_id
         return MembersAdvanced(group_id, after.member_epoch, (member_id,))
     return after
 
@@ -418,7 +431,9 @@ def _is_full(event: Heartbeat) -> bool:
     )
 
 
-def _differ(before: CurrentMember, after: CurrentMember) -> bool:
+def _is_different(before: CurrentMember, after: CurrentMember) -> bool:
     """Whether the member may use other partitions than before."""
-    same = before.assigned is after.assigned or plain(before.assigned) == plain(after.assigned)
+    same = before.assigned is after.assigned or drop_epochs(before.assigned) == drop_epochs(
+        after.assigned
+    )
     return not same

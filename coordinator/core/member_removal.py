@@ -29,7 +29,7 @@ from coordinator.core.state import HASH_BITS, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
 
-def leave(state: State, event: Heartbeat) -> Result:
+def leave_group(state: State, event: Heartbeat) -> Result:
     """Answer a heartbeat with epoch −1 or −2."""
     group = state.groups.get(event.group_id)
     if group is None:
@@ -42,11 +42,11 @@ def leave(state: State, event: Heartbeat) -> Result:
         member = static_member(group, event.instance_id, event.member_id)
     response = HeartbeatResponse(event.member_id, event.member_epoch, heartbeat_interval_ms=0)
     if event.member_epoch == LEAVE_FOR_A_WHILE:
-        return Result([_away(member)], response)
-    return removed(state, group, [member.member_id], "member left", response)
+        return Result([_leave_static(member)], response)
+    return remove_members(state, group, [member.member_id], "member left", response)
 
 
-def timer_fired(state: State, event: TimerFired) -> Result:
+def expire_member(state: State, event: TimerFired) -> Result:
     """Remove a member whose session or rebalance timer fired, if the timer still means it."""
     group = state.groups.get(event.group_id)
     member = group.members.get(event.member_id) if group else None
@@ -54,10 +54,10 @@ def timer_fired(state: State, event: TimerFired) -> Result:
         return Result()
     if event.kind == REBALANCE and member.epoch != event.member_epoch:
         return Result()
-    return removed(state, group, [event.member_id], f"{event.kind} timeout", None)
+    return remove_members(state, group, [event.member_id], f"{event.kind} timeout", None)
 
 
-def removed(
+def remove_members(
     state: State, group: Group, member_ids: Sequence[str], reason: str, response: object
 ) -> Result:
     """Remove members: their records end, what only they subscribed to ends, the epoch moves."""
@@ -135,7 +135,7 @@ def hash_after(
     return total % (1 << HASH_BITS)
 
 
-def _away(member: Member) -> CurrentMember:
+def _leave_static(member: Member) -> CurrentMember:
     """Return what a static member holds while it is away: its target waits for it (G-49a)."""
     current = member.current
     return CurrentMember(

@@ -1,6 +1,6 @@
 """Validate a heartbeat and find its member (docs/behaviours.md#heartbeat-validation).
 
-Ends in a `Draft`: the member as this heartbeat makes it, with the records for that.
+Ends in a `MemberUpdate`: the member as this heartbeat makes it, with the records for that.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from coordinator.config import Config
 from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat, Task
 from coordinator.core.member_removal import end_of_member, static_member, unknown_member
-from coordinator.core.partition_spans import Spans, TopicKey, kafka_id, spans_of, within
+from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of
 from coordinator.core.records import CurrentMember, MemberMetadata, Record, TargetMember
 from coordinator.core.state import LEFT_FOR_A_WHILE, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
 
 @dataclass(slots=True)
-class Draft:
+class MemberUpdate:
     """The member as this heartbeat makes it, and what was decided so far."""
 
     group: Group
@@ -51,7 +51,7 @@ class Draft:
         return before != self.meta.subscribed_topic_regex
 
 
-def check(config: Config, event: Heartbeat) -> None:
+def check_heartbeat(config: Config, event: Heartbeat) -> None:
     """Validate a request by itself, in Kafka's order (G-12…G-18).
 
     Raises
@@ -95,7 +95,7 @@ def _invalid(message: str) -> GroupError:
     return GroupError(ErrorCode.INVALID_REQUEST, message)
 
 
-def refuse_another(config: Config, known: Mapping[str, object], group_id: str) -> None:
+def refuse_new_group(config: Config, known: Mapping[str, object], group_id: str) -> None:
     """Refuse a group that would be one more than there may be.
 
     Parameters
@@ -112,7 +112,7 @@ def refuse_another(config: Config, known: Mapping[str, object], group_id: str) -
         )
 
 
-def refuse_full(config: Config, group: Group, event: Heartbeat) -> None:
+def refuse_full_group(config: Config, group: Group, event: Heartbeat) -> None:
     """Refuse newcomers of a full group; a known instance id is none (G-23)."""
     if len(group.members) < config.kafka.max_size or event.member_id in group.members:
         return
@@ -124,19 +124,19 @@ def refuse_full(config: Config, group: Group, event: Heartbeat) -> None:
     )
 
 
-def draft_of(state: State, group: Group, event: Heartbeat) -> Draft:
+def start_update(state: State, group: Group, event: Heartbeat) -> MemberUpdate:
     """Find, create or replace the member (G-24…G-31, G-46…G-49)."""
-    existing = _existing(state, group, event)
+    existing = _find_member(state, group, event)
     if existing is None:
-        meta = _updated(MemberMetadata(group.group_id, event.member_id), event)
+        meta = _update_metadata(MemberMetadata(group.group_id, event.member_id), event)
         current = CurrentMember(group.group_id, event.member_id)
-        draft = Draft(group, None, meta, current, group.serials + 1, (), had_target=False)
-        draft.records.append(meta)
-        return draft
+        update = MemberUpdate(group, None, meta, current, group.serials + 1, (), had_target=False)
+        update.records.append(meta)
+        return update
     if existing.epoch == LEFT_FOR_A_WHILE and event.member_epoch == JOIN and event.instance_id:
-        return _replaced(group, existing, event)
-    meta = _updated(existing.meta, event)
-    draft = Draft(
+        return _replace_static(group, existing, event)
+    meta = _update_metadata(existing.meta, event)
+    update = MemberUpdate(
         group,
         existing.meta,
         meta,
@@ -146,11 +146,11 @@ def draft_of(state: State, group: Group, event: Heartbeat) -> Draft:
         existing.member_id in group.targets,
     )
     if meta != existing.meta:
-        draft.records.append(meta)
-    return draft
+        update.records.append(meta)
+    return update
 
 
-def _existing(state: State, group: Group, event: Heartbeat) -> Member | None:
+def _find_member(state: State, group: Group, event: Heartbeat) -> Member | None:
     """Return the member that the request speaks for; None for a newcomer."""
     joins = event.member_epoch == JOIN
     if event.instance_id is None:
@@ -193,12 +193,12 @@ def _check_epoch(state: State, member: Member, event: Heartbeat) -> None:
     known, received = member.epoch, event.member_epoch
     if received == known:
         return
-    owned = owned_of(state, member.current, event)
+    owned = resolve_owned(state, member.current, event)
     lost_answer = (
         received < known
         and received == member.current.previous_member_epoch
         and owned is not None
-        and within(owned, member.current.assigned)
+        and is_within(owned, member.current.assigned)
     )
     if not lost_answer:
         than = "greater" if received > known else "smaller"
@@ -210,11 +210,11 @@ def _check_epoch(state: State, member: Member, event: Heartbeat) -> None:
         )
 
 
-def _replaced(group: Group, gone: Member, event: Heartbeat) -> Draft:
+def _replace_static(group: Group, gone: Member, event: Heartbeat) -> MemberUpdate:
     """Give a static member's place to its next incarnation (G-48)."""
     member_id = event.member_id
     copied = msgspec.structs.replace(gone.meta, member_id=member_id)
-    meta = _updated(copied, event)
+    meta = _update_metadata(copied, event)
     current = msgspec.structs.replace(
         gone.current, member_id=member_id, member_epoch=JOIN, previous_member_epoch=JOIN
     )
@@ -227,7 +227,7 @@ def _replaced(group: Group, gone: Member, event: Heartbeat) -> Draft:
     ]
     if meta != copied:
         records.append(meta)
-    return Draft(
+    return MemberUpdate(
         group,
         gone.meta,
         meta,
@@ -240,7 +240,7 @@ def _replaced(group: Group, gone: Member, event: Heartbeat) -> Draft:
     )
 
 
-def _updated(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
+def _update_metadata(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
     """Return the metadata with what the request gives; null keeps the old value (G-32)."""
     names, regex = event.subscribed_topic_names, event.subscribed_topic_regex
     timeout = event.rebalance_timeout_ms
@@ -251,7 +251,7 @@ def _updated(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
         rack_id=meta.rack_id if event.rack_id is None else event.rack_id,
         client_id=event.client_id,
         client_host=event.client_host,
-        subscribed_topic_names=meta.subscribed_topic_names if names is None else _sorted(names),
+        subscribed_topic_names=meta.subscribed_topic_names if names is None else _sort_names(names),
         subscribed_topic_regex=meta.subscribed_topic_regex if regex is None else regex,
         rebalance_timeout_ms=meta.rebalance_timeout_ms if timeout == -1 else timeout,
         server_assignor=(
@@ -260,11 +260,11 @@ def _updated(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
     )
 
 
-def _sorted(names: Sequence[str]) -> tuple[str, ...]:
+def _sort_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def owned_of(state: State, current: CurrentMember, event: Heartbeat) -> Spans | None:
+def resolve_owned(state: State, current: CurrentMember, event: Heartbeat) -> Spans | None:
     """Return the partitions that the member reports, by topic id; None when it reports none.
 
     A name means the topic that has it now; a name without a topic, the one the member holds. An id

@@ -8,7 +8,7 @@ from __future__ import annotations
 from coordinator.config import Config
 from coordinator.core.events import ExpireOffsets, OffsetCommit, OffsetDelete, OffsetFetch, Result
 from coordinator.core.member_removal import not_found, unknown_member
-from coordinator.core.member_update import refuse_another
+from coordinator.core.member_update import refuse_new_group
 from coordinator.core.partition_spans import epoch_of
 from coordinator.core.records import (
     PARTITION_METADATA,
@@ -24,7 +24,7 @@ from coordinator.errors import ErrorCode, GroupError
 MINUTE_MS = 60_000
 
 
-def commit(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
+def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
     """Store offsets; the response is {topic: {partition: ErrorCode}}.
 
     Raises
@@ -34,7 +34,7 @@ def commit(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Re
         request.
     """
     _check_commit(state, event)
-    refuse_another(config, state.offsets, event.group_id)
+    refuse_new_group(config, state.offsets, event.group_id)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
     for topic, partitions in event.offsets.items():
@@ -78,7 +78,7 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
         raise not_found(event.group_id)
     if event.member_epoch < 0 and not group.members:
         return
-    member = _member(group, event.member_id)
+    member = _get_member(group, event.member_id)
     if event.member_epoch == member.epoch:
         return
     if event.member_epoch > member.epoch:
@@ -86,10 +86,10 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
             f"Received member epoch {event.member_epoch} is newer than current member epoch "
             f"{member.epoch}."
         )
-    _check_given(state, member, event)
+    _check_older_epoch(state, member, event)
 
 
-def _check_given(state: State, member: Member, event: OffsetCommit) -> None:
+def _check_older_epoch(state: State, member: Member, event: OffsetCommit) -> None:
     """Take an older epoch for partitions that the member was given no later (G-122).
 
     Of the topic that has the name now: offsets of one that is gone mean nothing in its successor.
@@ -111,7 +111,7 @@ def _check_given(state: State, member: Member, event: OffsetCommit) -> None:
                 )
 
 
-def _member(group: Group, member_id: str) -> Member:
+def _get_member(group: Group, member_id: str) -> Member:
     member = group.members.get(member_id)
     if member is None:
         raise unknown_member(group.group_id, member_id)
@@ -122,7 +122,7 @@ def _stale(message: str) -> GroupError:
     return GroupError(ErrorCode.STALE_MEMBER_EPOCH, message)
 
 
-def fetch(state: State, event: OffsetFetch) -> Result:
+def fetch_offsets(state: State, event: OffsetFetch) -> Result:
     """Return {topic: {partition: OffsetCommitted or None}} (G-125).
 
     A group that does not exist has committed nothing; that is no error.
@@ -135,7 +135,7 @@ def fetch(state: State, event: OffsetFetch) -> Result:
     group = state.groups.get(event.group_id)
     of_a_member = event.member_id is not None or event.member_epoch >= 0
     if group is not None and of_a_member:
-        member = _member(group, event.member_id or "")
+        member = _get_member(group, event.member_id or "")
         if member.epoch != event.member_epoch:
             raise _stale(
                 f"Received member epoch {event.member_epoch}, the current member epoch is "
@@ -152,7 +152,7 @@ def fetch(state: State, event: OffsetFetch) -> Result:
     return Result(response=found)
 
 
-def delete(state: State, event: OffsetDelete) -> Result:
+def delete_offsets(state: State, event: OffsetDelete) -> Result:
     """Delete offsets; the response is {topic: {partition: ErrorCode}} (G-126).
 
     Raises
@@ -176,7 +176,7 @@ def delete(state: State, event: OffsetDelete) -> Result:
     return Result(records, results)
 
 
-def expire(state: State, config: Config, _event: ExpireOffsets, now_ms: int) -> Result:
+def expire_offsets(state: State, config: Config, _event: ExpireOffsets, now_ms: int) -> Result:
     """End offsets older than the retention, and empty groups left without any (G-127, G-128)."""
     kept_ms = config.kafka.offsets_retention_minutes * MINUTE_MS
     records: list[Record] = []

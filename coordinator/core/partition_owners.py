@@ -24,7 +24,7 @@ SPREAD_MAX = 4
 """Spans are written as one array when no more than so many times as long as they are together."""
 
 
-def release(group: Group, member: Member, holding: Holding) -> None:
+def release_partitions(group: Group, member: Member, holding: Holding) -> None:
     """Let a member give partitions up.
 
     Raises
@@ -41,7 +41,7 @@ def release(group: Group, member: Member, holding: Holding) -> None:
         span[:] = FREE
 
 
-def claim(group: Group, member: Member, holding: Holding) -> None:
+def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
     """Let a member hold partitions, assigned or pending.
 
     Raises
@@ -50,7 +50,7 @@ def claim(group: Group, member: Member, holding: Holding) -> None:
         Somebody holds one of them already.
     """
     for key, first, end, _ in holding:
-        span = _owners(group, key, end)[first:end]
+        span = _get_owners(group, key, end)[first:end]
         if len(span.nonzero()[0]):  # not FREE; the quickest way to know
             raise IllegalStateError(
                 f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"
@@ -58,18 +58,18 @@ def claim(group: Group, member: Member, holding: Holding) -> None:
         span.fill(member.serial)
 
 
-def claim_all(group: Group, claims: Sequence[tuple[Member, Holding]]) -> None:
-    """Let many members hold partitions: `claim` for each, in order.
+def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]]) -> None:
+    """Let many members hold partitions: `claim_partitions` for each, in order.
 
     Raises
     ------
     IllegalStateError
-        As for `claim`.
+        As for `claim_partitions`.
     """
-    found = _at_once(group, claims)
+    found = _plan_additions(group, claims)
     if found is None:
         for member, holding in claims:
-            claim(group, member, holding)
+            claim_partitions(group, member, holding)
         return
     for window, added in found:
         np.add(window, added, out=window)
@@ -87,7 +87,9 @@ class _Columns(NamedTuple):
         return _Columns(self.first[places], self.end[places], self.serial[places])
 
 
-def _at_once(group: Group, claims: Sequence[tuple[Member, Holding]]) -> list[Addition] | None:
+def _plan_additions(
+    group: Group, claims: Sequence[tuple[Member, Holding]]
+) -> list[Addition] | None:
     """Return what is to be added, by topic, and nothing yet added.
 
     None when that would not be quicker than one by one, or when a claim must be refused: one by
@@ -108,15 +110,15 @@ def _at_once(group: Group, claims: Sequence[tuple[Member, Holding]]) -> list[Add
     cuts = np.flatnonzero(np.diff(topics[order])) + 1
     found = []
     for key, places in zip(numbers, np.split(order, cuts), strict=True):
-        added = _of_topic(group, key, columns.at(places))
+        added = _plan_topic(group, key, columns.at(places))
         if added is None:
             return None
         found.append(added)
     return found
 
 
-def _of_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
-    """Return what is to be added to one topic's; its spans are sorted. None as for `_at_once`."""
+def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
+    """Return what is to be added to one topic; its spans are sorted. None as `_plan_additions`."""
     first, end, serial = spans
     start, stop = int(first[0]), int(end[-1])
     if stop - start > SPREAD_MAX * (end - first).sum() or np.any(first[1:] < end[:-1]):
@@ -124,13 +126,13 @@ def _of_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
     edges = np.stack([first, end], axis=1).ravel()
     values = np.stack([serial, np.full_like(serial, FREE)], axis=1).ravel()[:-1]
     added = values.repeat(np.diff(edges))
-    window = _owners(group, key, stop)[start:stop]
+    window = _get_owners(group, key, stop)[start:stop]
     if np.any((window != FREE) & (added != FREE)):
         return None
     return window, added
 
 
-def _owners(group: Group, key: TopicKey, end: int) -> Serials:
+def _get_owners(group: Group, key: TopicKey, end: int) -> Serials:
     """Return the owners of a topic's partitions, with room up to one of them."""
     owners = group.owners.get(key)
     if owners is not None and len(owners) >= end:

@@ -25,9 +25,9 @@ class TopicKey(NamedTuple):
 UUID_BYTES = 16
 Span: TypeAlias = tuple[TopicKey, int, int]
 Spans: TypeAlias = tuple[Span, ...]
-Held: TypeAlias = tuple[TopicKey, int, int, int]
+HeldSpan: TypeAlias = tuple[TopicKey, int, int, int]
 """A span with the assignment epoch at which its partitions were given (G-122)."""
-Holding: TypeAlias = tuple[Held, ...]
+Holding: TypeAlias = tuple[HeldSpan, ...]
 
 
 @lru_cache(maxsize=100_000)
@@ -40,20 +40,20 @@ def kafka_id(topic_id: str) -> str:
         raw = base64.b64decode(topic_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raw = b""
-    if len(raw) == UUID_BYTES and _printed(raw) == topic_id:
+    if len(raw) == UUID_BYTES and _print_id(raw) == topic_id:
         return topic_id
-    return made_id(topic_id)
+    return make_id(topic_id)
 
 
-def made_id(text: str) -> str:
+def make_id(text: str) -> str:
     """Return an id made from a text, always the same."""
     raw = bytearray(hashlib.md5(text.encode(), usedforsecurity=False).digest())
     raw[6] = raw[6] & 0x0F | 0x30  # a UUID's version: 3, made from a text
     raw[8] = raw[8] & 0x3F | 0x80  # its variant
-    return _printed(bytes(raw))
+    return _print_id(bytes(raw))
 
 
-def _printed(raw: bytes) -> str:
+def _print_id(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
@@ -68,7 +68,7 @@ def spans_of(partitions: Iterable[tuple[TopicKey, int]]) -> Spans:
     return tuple(merged)
 
 
-def plain(holding: Iterable[Held]) -> Spans:
+def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     """Return a holding without its epochs, touching spans merged."""
     merged: list[Span] = []
     for topic, first, end, _ in holding:
@@ -79,14 +79,14 @@ def plain(holding: Iterable[Held]) -> Spans:
     return tuple(merged)
 
 
-def stamped(spans: Iterable[Span], assignment_epoch: int) -> Holding:
+def add_epoch(spans: Iterable[Span], assignment_epoch: int) -> Holding:
     """Return spans as given at this assignment epoch."""
     return tuple((topic, first, end, assignment_epoch) for topic, first, end in spans)
 
 
 def union(left: Holding, right: Holding) -> Holding:
     """Return two holdings that do not overlap as one; spans merge where their epochs are equal."""
-    merged: list[Held] = []
+    merged: list[HeldSpan] = []
     for span in sorted(left + right):
         if merged:
             topic, first, end, epoch = merged[-1]
@@ -101,8 +101,8 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
     """Return (holding ∩ by, holding − by); `by` holds spans of either kind."""
     if not holding:
         return (), ()
-    inside: list[Held] = []
-    outside: list[Held] = []
+    inside: list[HeldSpan] = []
+    outside: list[HeldSpan] = []
     cuts = _by_topic(by)
     for topic, first, end, epoch in holding:
         at = first
@@ -120,12 +120,12 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
     return tuple(inside), tuple(outside)
 
 
-def minus(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
+def subtract_spans(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
-    return plain(split(stamped(spans, 0), by)[1])
+    return drop_epochs(split(add_epoch(spans, 0), by)[1])
 
 
-def overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
+def do_overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
     """Whether two sets of spans share a partition."""
     cuts = _by_topic(right)
     return any(
@@ -135,9 +135,9 @@ def overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ..
     )
 
 
-def within(spans: Spans, holding: Holding) -> bool:
+def is_within(spans: Spans, holding: Holding) -> bool:
     """Whether every partition of `spans` is in `holding`."""
-    return not minus(spans, holding)
+    return not subtract_spans(spans, holding)
 
 
 def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
@@ -148,7 +148,7 @@ def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
     return None
 
 
-def size(spans: Iterable[tuple[object, ...]]) -> int:
+def count_partitions(spans: Iterable[tuple[object, ...]]) -> int:
     """Return the number of partitions."""
     return sum(end - first for _, first, end in _heads(spans))
 

@@ -19,11 +19,11 @@ from coordinator.core.partition_spans import (
     Holding,
     Span,
     Spans,
-    minus,
-    overlap,
-    plain,
+    add_epoch,
+    do_overlap,
+    drop_epochs,
     split,
-    stamped,
+    subtract_spans,
     union,
 )
 from coordinator.core.records import CurrentMember, MemberMetadata, MemberState
@@ -40,7 +40,7 @@ ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ReconcileGoal:
     """Where a member is to go.
 
     Attributes
@@ -60,7 +60,12 @@ class Aim:
 
 
 def reconcile(
-    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, serial: int, aim: Aim
+    state: State,
+    group: Group,
+    meta: MemberMetadata,
+    current: CurrentMember,
+    serial: int,
+    goal: ReconcileGoal,
 ) -> CurrentMember | None:
     """Return the member's next current assignment, None when nothing is to be written.
 
@@ -72,43 +77,48 @@ def reconcile(
     """
     new = current
     if current.state is MemberState.STABLE:
-        if current.member_epoch != aim.epoch:
-            new = _next(state, group, meta, current, serial, aim)
-        elif aim.resubscribed:
-            new = _trim(state, group, meta, current, aim)
+        if current.member_epoch != goal.epoch:
+            new = _next_assignment(state, group, meta, current, serial, goal)
+        elif goal.resubscribed:
+            new = _drop_unsubscribed(state, group, meta, current, goal)
     elif current.state is MemberState.UNREVOKED_PARTITIONS:
-        if not _owns(aim.owned, current.pending):
-            new = _next(state, group, meta, current, serial, aim)
-        elif aim.resubscribed:
-            new = _trim(state, group, meta, current, aim)
+        if not _owns(goal.owned, current.pending):
+            new = _next_assignment(state, group, meta, current, serial, goal)
+        elif goal.resubscribed:
+            new = _drop_unsubscribed(state, group, meta, current, goal)
     elif current.state is MemberState.UNRELEASED_PARTITIONS:
-        new = _next(state, group, meta, current, serial, aim)
+        new = _next_assignment(state, group, meta, current, serial, goal)
     else:
-        if aim.owned is None or aim.owned:
+        if goal.owned is None or goal.owned:
             raise GroupError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 "The consumer group member is in an unknown state. "
                 "The member must abandon all its partitions and rejoin.",
             )
-        new = _next(state, group, meta, current, serial, aim)
+        new = _next_assignment(state, group, meta, current, serial, goal)
     if new == current:
         return None
     assert new.state in ALLOWED_MOVES[current.state], f"{current} may not become {new}"
     return new
 
 
-def _next(
-    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, serial: int, aim: Aim
+def _next_assignment(
+    state: State,
+    group: Group,
+    meta: MemberMetadata,
+    current: CurrentMember,
+    serial: int,
+    goal: ReconcileGoal,
 ) -> CurrentMember:
     """Compute next: G-56…G-62."""
-    target = tuple(span for span in aim.target if _subscribed(state, group, meta, span))
+    target = tuple(span for span in goal.target if _is_subscribed(state, group, meta, span))
     keep: Holding = current.assigned
     revoke: Holding = ()
     want: Spans = ()
-    if plain(current.assigned) != target:
+    if drop_epochs(current.assigned) != target:
         keep, revoke = split(current.assigned, target)
-        want = minus(target, keep)
-    if revoke and _owns(aim.owned, revoke):
+        want = subtract_spans(target, keep)
+    if revoke and _owns(goal.owned, revoke):
         return msgspec.structs.replace(
             current,
             previous_member_epoch=current.member_epoch,
@@ -125,31 +135,31 @@ def _next(
     return CurrentMember(
         group_id=current.group_id,
         member_id=current.member_id,
-        member_epoch=aim.epoch,
+        member_epoch=goal.epoch,
         previous_member_epoch=current.member_epoch,
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
-        assigned=union(keep, stamped(given, aim.epoch)) if given else keep,
+        assigned=union(keep, add_epoch(given, goal.epoch)) if given else keep,
     )
 
 
-def _trim(
-    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, aim: Aim
+def _drop_unsubscribed(
+    state: State, group: Group, meta: MemberMetadata, current: CurrentMember, goal: ReconcileGoal
 ) -> CurrentMember:
     """Give up what the member no longer subscribes to, before a new target is reached: G-63."""
-    keep = tuple(s for s in current.assigned if _subscribed(state, group, meta, s[:3]))
+    keep = tuple(s for s in current.assigned if _is_subscribed(state, group, meta, s[:3]))
     if keep == current.assigned:
         return current
-    dropped = tuple(s for s in current.assigned if not _subscribed(state, group, meta, s[:3]))
+    dropped = tuple(s for s in current.assigned if not _is_subscribed(state, group, meta, s[:3]))
     pending = union(current.pending, dropped)
     fewer = msgspec.structs.replace(
         current, previous_member_epoch=current.member_epoch, assigned=keep
     )
-    if not _owns(aim.owned, pending):
+    if not _owns(goal.owned, pending):
         return fewer
     return msgspec.structs.replace(fewer, state=MemberState.UNREVOKED_PARTITIONS, pending=pending)
 
 
-def _subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:
+def _is_subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:
     """Whether the member subscribes to the topic, and it still is the one of this id (G-56)."""
     key = span[0]
     topic = state.topics.get(key.name)
@@ -158,4 +168,4 @@ def _subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) ->
 
 def _owns(owned: Spans | None, revoked: Holding) -> bool:
     """Whether the member may still use some of these: it says so, or does not say (G-53)."""
-    return owned is None or overlap(owned, revoked)
+    return owned is None or do_overlap(owned, revoked)

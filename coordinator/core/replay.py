@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar, cast
 
-from coordinator.core.partition_owners import claim, claim_all, release
+from coordinator.core.partition_owners import claim_many, claim_partitions, release_partitions
 from coordinator.core.partition_spans import Holding
 from coordinator.core.records import (
     KINDS,
@@ -51,21 +51,21 @@ def replay(state: State, record: Record) -> None:
     IllegalStateError
         The record contradicts the state: two owners of a partition (G-66), an epoch that falls.
     """
-    _RULES.get(type(record), _replay)(record, state)
+    _RULES.get(type(record), _apply)(record, state)
 
 
 def replay_all(state: State, records: Iterable[Record]) -> None:
     """Change the state by many records, in order: `replay` for each, millions of them in a load."""
     for kind, some in groupby(records, type):
         if kind is CurrentMember:
-            _current_all(cast("Iterable[CurrentMember]", some), state)
+            _apply_current_all(cast("Iterable[CurrentMember]", some), state)
         else:
-            rule = _RULES.get(kind, _replay)
+            rule = _RULES.get(kind, _apply)
             for record in some:
                 rule(record, state)
 
 
-def read(group: Group, whole: WholeTarget) -> None:
+def set_whole_target(group: Group, whole: WholeTarget) -> None:
     """Give a group the whole target that its last record names, read from the table of targets.
 
     No news: a log has the names of such targets only, and all but the last of them are history.
@@ -75,12 +75,12 @@ def read(group: Group, whole: WholeTarget) -> None:
 
 
 @singledispatch
-def _replay(record: Record, state: State) -> None:
+def _apply(record: Record, state: State) -> None:
     raise IllegalStateError(f"no rule to replay a record of kind {record.kind!r} in {state!r}")
 
 
-@_replay.register
-def _group(record: GroupMetadata, state: State) -> None:
+@_apply.register
+def _apply_group(record: GroupMetadata, state: State) -> None:
     group = _ensure(state, record.group_id)
     if record.epoch < group.epoch:
         raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
@@ -88,28 +88,28 @@ def _group(record: GroupMetadata, state: State) -> None:
     group.metadata_hash = group.noticed_hash = record.metadata_hash
 
 
-@_replay.register
-def _member(record: MemberMetadata, state: State) -> None:
+@_apply.register
+def _apply_member(record: MemberMetadata, state: State) -> None:
     group = _ensure(state, record.group_id)
     member = group.members.get(record.member_id)
     if member is None:
         group.serials += 1
         current = CurrentMember(record.group_id, record.member_id)
-        listed = _listed(state, group, record)
+        listed = _share_names(state, group, record)
         meta = listed.shared(record)
         group.members[record.member_id] = Member(meta, listed, current, group.serials)
         group.metas[record.member_id] = meta
         group.stable_at[current.member_epoch] += 1
     else:
-        listed = _listed(state, group, record)
-        _forget(state, group, member)
+        listed = _share_names(state, group, record)
+        _uncount_member(state, group, member)
         member.meta, member.listed = listed.shared(record), listed
         group.metas[record.member_id] = member.meta
-    _remember(group, record)
+    _count_member(group, record)
 
 
-@_replay.register
-def _target_metadata(record: TargetMetadata, state: State) -> None:
+@_apply.register
+def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
     group = _ensure(state, record.group_id)
     if record.assignment_epoch < group.assignment_epoch:
         raise IllegalStateError(f"the assignment epoch of {record.group_id} falls: {record}")
@@ -122,15 +122,15 @@ def _target_metadata(record: TargetMetadata, state: State) -> None:
         group.targets, group.installed = Targets(record.whole or NOT_READ), record
 
 
-@_replay.register
-def _target_member(record: TargetMember, state: State) -> None:
+@_apply.register
+def _apply_target_member(record: TargetMember, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None and record.member_id in group.members:
         group.targets[record.member_id] = record.spans
 
 
-@_replay.register
-def _current(record: CurrentMember, state: State) -> None:
+@_apply.register
+def _apply_current(record: CurrentMember, state: State) -> None:
     group = state.groups.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
     if group is None or member is None:
@@ -138,14 +138,14 @@ def _current(record: CurrentMember, state: State) -> None:
     old = member.current
     if old.assigned is not record.assigned or old.pending is not record.pending:
         for holding in (old.assigned, old.pending):
-            release(group, member, holding)
+            release_partitions(group, member, holding)
         for holding in (record.assigned, record.pending):
-            claim(group, member, holding)
-    _at(group, member, record)
+            claim_partitions(group, member, holding)
+    _set_current(group, member, record)
 
 
-def _current_all(records: Iterable[CurrentMember], state: State) -> None:
-    """Change the state by `_current` for each; what many claim who held nothing is one claim."""
+def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
+    """Do `_apply_current` for each record; batch the claims of members that held nothing."""
     for group_id, some in groupby(records, attrgetter("group_id")):
         group = state.groups.get(group_id)
         if group is None:
@@ -156,20 +156,20 @@ def _current_all(records: Iterable[CurrentMember], state: State) -> None:
             if member is None:
                 continue
             if member.current.assigned or member.current.pending:
-                claim_all(group, claims)
+                claim_many(group, claims)
                 claims.clear()
-                _current(record, state)
+                _apply_current(record, state)
                 continue
             if record.assigned:
                 claims.append((member, record.assigned))
             if record.pending:
                 claims.append((member, record.pending))
-            _at(group, member, record)
-        claim_all(group, claims)
+            _set_current(group, member, record)
+        claim_many(group, claims)
 
 
-@_replay.register
-def _advanced(record: MembersAdvanced, state: State) -> None:
+@_apply.register
+def _apply_advanced(record: MembersAdvanced, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is None:
         return
@@ -179,11 +179,11 @@ def _advanced(record: MembersAdvanced, state: State) -> None:
         if member is not None:
             old = member.current
             new = CurrentMember(group_id, member_id, epoch, old.member_epoch, stable, old.assigned)
-            _at(group, member, new)
+            _set_current(group, member, new)
 
 
-@_replay.register
-def _regex(record: RegexResolved, state: State) -> None:
+@_apply.register
+def _apply_regex(record: RegexResolved, state: State) -> None:
     group = _ensure(state, record.group_id)
     old = group.regexes.get(record.regex)
     _count_names(state, group, old.topics if old else (), record.topics)
@@ -192,18 +192,18 @@ def _regex(record: RegexResolved, state: State) -> None:
     state.topics_version = max(state.topics_version, record.version)
 
 
-@_replay.register
-def _offset(record: OffsetCommitted, state: State) -> None:
+@_apply.register
+def _apply_offset(record: OffsetCommitted, state: State) -> None:
     state.offsets.setdefault(record.group_id, {})[record.topic, record.partition] = record
 
 
-@_replay.register
-def _settings(record: GroupConfigured, state: State) -> None:
+@_apply.register
+def _apply_settings(record: GroupConfigured, state: State) -> None:
     state.settings[record.group_id] = record.settings
 
 
-@_replay.register
-def _topic(record: TopicChanged, state: State) -> None:
+@_apply.register
+def _apply_topic(record: TopicChanged, state: State) -> None:
     old = state.topics.get(record.topic)
     version = record.version or (old.version if old else state.topics_version + 1)
     topic = Topic.of(record.topic, record.topic_id, record.partitions, record.racks, version)
@@ -212,25 +212,25 @@ def _topic(record: TopicChanged, state: State) -> None:
     state.new_topics_version = max(state.new_topics_version, version)
 
 
-@_replay.register
-def _computation(record: ComputationPrepared, state: State) -> None:
+@_apply.register
+def _apply_computation(record: ComputationPrepared, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         group.computation = Computation.of(record, group, state.topics)
 
 
-@_replay.register
-def _judged(record: ProposalJudged, state: State) -> None:
+@_apply.register
+def _ignore_judged(record: ProposalJudged, state: State) -> None:
     """Change nothing: it is for the job that waits."""
 
 
-@_replay.register
-def _audited(record: Audited, state: State) -> None:
+@_apply.register
+def _ignore_audited(record: Audited, state: State) -> None:
     """Change nothing: it is for those who ask later."""
 
 
-@_replay.register
-def _tombstone(record: Tombstone, state: State) -> None:
+@_apply.register
+def _apply_tombstone(record: Tombstone, state: State) -> None:
     end = _ENDS.get(record.of)
     if end is not None:
         end(state, record)
@@ -252,9 +252,9 @@ def _end_member(state: State, record: Tombstone) -> None:
         return
     if member.current.assigned or member.current.pending:
         raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
-    _forget(state, group, member)
+    _uncount_member(state, group, member)
     if member.stable:
-        _less(group.stable_at, member.epoch)
+        _count_down(group.stable_at, member.epoch)
     del group.members[member.member_id], group.metas[member.member_id]
 
 
@@ -266,7 +266,7 @@ def _end_target(state: State, record: Tombstone) -> None:
 
 def _end_current(state: State, record: Tombstone) -> None:
     if _find(state, record.group_id, record.member_id or "") is not None:
-        _current(CurrentMember(record.group_id, record.member_id or ""), state)
+        _apply_current(CurrentMember(record.group_id, record.member_id or ""), state)
 
 
 def _end_target_metadata(state: State, record: Tombstone) -> None:
@@ -306,7 +306,7 @@ def _end_computation(state: State, record: Tombstone) -> None:
         group.computation = None
 
 
-_RULES = {kind: _replay.dispatch(kind) for kind in KINDS.values()}
+_RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     GroupMetadata.kind: _end_group,
@@ -334,7 +334,7 @@ def _find(state: State, group_id: str, member_id: str) -> Member | None:
     return None if group is None else group.members.get(member_id)
 
 
-def _listed(state: State, group: Group, meta: MemberMetadata) -> NameList:
+def _share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
     """Return the shared list of a member's names, with the member counted."""
     names = meta.subscribed_topic_names
     listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
@@ -345,7 +345,7 @@ def _listed(state: State, group: Group, meta: MemberMetadata) -> NameList:
     return listed
 
 
-def _remember(group: Group, meta: MemberMetadata) -> None:
+def _count_member(group: Group, meta: MemberMetadata) -> None:
     if meta.subscribed_topic_regex:
         group.regex_members[meta.subscribed_topic_regex] += 1
     if meta.server_assignor is not None:
@@ -354,16 +354,16 @@ def _remember(group: Group, meta: MemberMetadata) -> None:
         group.instances[meta.instance_id] = meta.member_id
 
 
-def _forget(state: State, group: Group, member: Member) -> None:
+def _uncount_member(state: State, group: Group, member: Member) -> None:
     meta = member.meta
     member.listed.members -= 1
     if member.listed.members == 0:
         del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
         _count_names(state, group, member.listed.names, ())
     if meta.subscribed_topic_regex:
-        _less(group.regex_members, meta.subscribed_topic_regex)
+        _count_down(group.regex_members, meta.subscribed_topic_regex)
     if meta.server_assignor is not None:
-        _less(group.wishes, meta.server_assignor)
+        _count_down(group.wishes, meta.server_assignor)
     # A replaced static member goes while its successor already has the instance id (G-49d).
     if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
         del group.instances[meta.instance_id]
@@ -375,7 +375,7 @@ def _count_names(state: State, group: Group, gone: tuple[str, ...], come: tuple[
         if group.names[name] == 1 and name in state.topics:
             _add_hash(group, state.topics[name].hash)
     for name in gone:
-        if _less(group.names, name) and name in state.topics:
+        if _count_down(group.names, name) and name in state.topics:
             _add_hash(group, -state.topics[name].hash)
 
 
@@ -396,7 +396,7 @@ def _add_hash(group: Group, change: int) -> None:
     group.topics_hash = (group.topics_hash + change) % (1 << HASH_BITS)
 
 
-def _less(counter: Counter[K], key: K) -> bool:
+def _count_down(counter: Counter[K], key: K) -> bool:
     """Count one less; True when it was the last."""
     counter[key] -= 1
     if counter[key] > 0:
@@ -405,10 +405,10 @@ def _less(counter: Counter[K], key: K) -> bool:
     return True
 
 
-def _at(group: Group, member: Member, record: CurrentMember) -> None:
+def _set_current(group: Group, member: Member, record: CurrentMember) -> None:
     old, counts = member.current, group.stable_at
     if old.state is STABLE:
-        _less(counts, old.member_epoch)
+        _count_down(counts, old.member_epoch)
     member.current = record
     if record.state is STABLE:
         counts[record.member_epoch] += 1

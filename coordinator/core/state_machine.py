@@ -16,36 +16,36 @@ from coordinator.core import group_admin, offsets, target_install, topic_metadat
 from coordinator.core.audit import with_audit
 from coordinator.core.events import (
     AlterConfig,
-    Audit,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
     DescribeConfig,
-    DescribeSimple,
+    DescribeGroup,
+    DescribeSimpleGroup,
     Event,
     ExpireOffsets,
     Heartbeat,
     HeartbeatResponse,
-    Install,
-    ListConfigured,
+    InstallAssignment,
+    ListConfiguredGroups,
     ListGroupIds,
     ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Prepare,
-    Propose,
+    PrepareAssignment,
+    ProposeTarget,
+    RecordAudit,
     RegexesResolved,
     Result,
     TargetComputed,
     TargetFailed,
     TargetLost,
     TimerFired,
-    TopicsSeen,
+    TopicsReported,
 )
 from coordinator.core.heartbeat import heartbeat
-from coordinator.core.member_removal import timer_fired
-from coordinator.core.partition_spans import Holding, Spans, plain
+from coordinator.core.member_removal import expire_member
+from coordinator.core.partition_spans import Holding, Spans, drop_epochs
 from coordinator.core.records import MembersAdvanced, MemberState
 from coordinator.core.state import Group, Member, State
 from coordinator.kafka_config import group_value
@@ -80,54 +80,54 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
         case Heartbeat():
             return heartbeat(state, config, event, now_ms)
         case OffsetCommit():
-            return offsets.commit(state, config, event, now_ms)
+            return offsets.commit_offsets(state, config, event, now_ms)
         case OffsetFetch():
-            return offsets.fetch(state, event)
+            return offsets.fetch_offsets(state, event)
         case OffsetDelete():
-            return offsets.delete(state, event)
-        case Describe():
-            return group_admin.describe(state, config, event)
-        case DescribeSimple():
-            return group_admin.described_simple(state, event)
+            return offsets.delete_offsets(state, event)
+        case DescribeGroup():
+            return group_admin.describe_group(state, config, event)
+        case DescribeSimpleGroup():
+            return group_admin.describe_simple_group(state, event)
         case ListGroups():
-            return group_admin.listed(state, event)
+            return group_admin.list_groups(state, event)
         case ListGroupIds():
-            return Result(response=group_admin.all_ids(state))
+            return Result(response=group_admin.list_group_ids(state))
         case DeleteGroup():
-            return group_admin.delete(state, event)
+            return group_admin.delete_group(state, event)
         case ConfigureGroup():
-            return group_admin.configure(state, config, event)
+            return group_admin.configure_group(state, config, event)
         case AlterConfig():
-            return group_admin.alter(state, config, event)
+            return group_admin.alter_config(state, config, event)
         case DescribeConfig():
-            return group_admin.described_config(state, config, event)
-        case ListConfigured():
+            return group_admin.describe_config(state, config, event)
+        case ListConfiguredGroups():
             return Result(response=sorted(state.settings))
-        case Prepare():
-            return target_install.prepare(state, config, event, now_ms)
-        case Install():
-            return target_install.install(state, event, now_ms)
-        case Propose():
-            return target_install.proposed(state, event, now_ms)
+        case PrepareAssignment():
+            return target_install.prepare_computation(state, config, event, now_ms)
+        case InstallAssignment():
+            return target_install.install_assignment(state, event, now_ms)
+        case ProposeTarget():
+            return target_install.answer_proposal(state, event, now_ms)
         case TargetComputed():
-            return target_install.computed(state, event, now_ms)
+            return target_install.install_computed(state, event, now_ms)
         case TargetFailed():
-            return target_install.failed(state, event)
+            return target_install.give_up_computation(state, event)
         case TargetLost():
-            return target_install.lost(state, event)
-        case TopicsSeen():
-            return topic_metadata.topics_seen(state, event)
+            return target_install.drop_lost_target(state, event)
+        case TopicsReported():
+            return topic_metadata.update_topics(state, event)
         case RegexesResolved():
-            return topic_metadata.regexes_resolved(state, event)
+            return topic_metadata.update_regexes(state, event)
         case TimerFired():
-            return timer_fired(state, event)
+            return expire_member(state, event)
         case ExpireOffsets():
-            return offsets.expire(state, config, event, now_ms)
-        case Audit():
+            return offsets.expire_offsets(state, config, event, now_ms)
+        case RecordAudit():
             return Result(list(event.records))
 
 
-def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
+def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
     """Return a group whose members' heartbeats may be steady, and its heartbeat interval.
 
     None when any heartbeat might change something: an assignment is due, topics changed, a target
@@ -147,7 +147,7 @@ def steady_group(state: State, config: Config, group_id: str) -> tuple[Group, in
     return group, group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
 
 
-def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result | None:
+def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result | None:
     """Answer the heartbeats that a group at rest gets; None for all others.
 
     The fast path: exactly what `step` decides for a heartbeat with nothing but id and epoch (owned
@@ -164,7 +164,7 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
         or event.member_epoch <= 0
     ):
         return None
-    found = steady_group(state, config, event.group_id)
+    found = find_steady_group(state, config, event.group_id)
     if found is None:
         return None
     group, interval_ms = found
@@ -172,13 +172,13 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
     if (
         member is None
         or event.instance_id not in (None, member.meta.instance_id)
-        or not _settled(member, event.member_epoch, event.client_id, event.client_host)
+        or not _is_settled(member, event.member_epoch, event.client_id, event.client_host)
     ):
         return None
     epoch = group.assignment_epoch
     if event.member_epoch == epoch:
         return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
-    if not _same(member.current.assigned, group.targets.get(event.member_id, ())):
+    if not _has_target(member.current.assigned, group.targets.get(event.member_id, ())):
         return None
     return Result(
         [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
@@ -186,7 +186,7 @@ def steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result |
     )
 
 
-def steady_beats(
+def answer_steady_heartbeats(
     state: State,
     config: Config,
     group_id: str,
@@ -196,7 +196,7 @@ def steady_beats(
 ) -> tuple[int, int, int, tuple[str, ...]]:
     """Answer the heartbeats of many members that say nothing but who and where they are.
 
-    As `steady_heartbeat` for each of them from `start` on, up to the first that needs a step.
+    As `answer_steady_heartbeat` for each from `start` on, up to the first that needs a step.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def steady_beats(
         Where it ended, the epoch that all of them are at then, the heartbeat interval in ms, and
         the members whose epoch moves: one record for all.
     """
-    found = steady_group(state, config, group_id)
+    found = find_steady_group(state, config, group_id)
     if found is None:
         return start, 0, 0, ()
     group, interval_ms = found
@@ -214,10 +214,10 @@ def steady_beats(
     for at in range(start, len(member_ids)):
         member_id, said = member_ids[at], member_epochs[at]
         member = members.get(member_id)
-        if member is None or said <= 0 or member_id in advanced or not _settled(member, said):
+        if member is None or said <= 0 or member_id in advanced or not _is_settled(member, said):
             break
         if said != epoch:
-            if not _same(member.current.assigned, targets.get(member_id, ())):
+            if not _has_target(member.current.assigned, targets.get(member_id, ())):
                 break
             advanced[member_id] = None
     else:
@@ -225,7 +225,7 @@ def steady_beats(
     return at, epoch, interval_ms, tuple(advanced)
 
 
-def _settled(member: Member, epoch: int, client_id: str = "", client_host: str = "") -> bool:
+def _is_settled(member: Member, epoch: int, client_id: str = "", client_host: str = "") -> bool:
     """Whether a member is STABLE, at the epoch that it says, and where it was before."""
     current, meta = member.current, member.meta
     return (
@@ -236,10 +236,10 @@ def _settled(member: Member, epoch: int, client_id: str = "", client_host: str =
     )
 
 
-def _same(assigned: Holding, target: Spans) -> bool:
+def _has_target(assigned: Holding, target: Spans) -> bool:
     """Whether a member has exactly its target."""
     if len(assigned) != len(target):
-        return len(assigned) > len(target) and plain(assigned) == target
+        return len(assigned) > len(target) and drop_epochs(assigned) == target
     if len(assigned) == 1:  # most members of very large groups
         return assigned[0][:3] == target[0]
     return all(held[:3] == span for held, span in zip(assigned, target, strict=True))

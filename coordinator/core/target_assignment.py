@@ -74,23 +74,23 @@ class WholeTarget:
     @classmethod
     def of(cls, rows: pa.Table) -> WholeTarget:
         """Return a target from its rows: member_id, topic, topic_id, first_partition, …_count."""
-        keys, topic = _keys(rows)
+        keys, topic = _list_topics(rows)
         columns = {
-            "member_id": _whole(rows["member_id"]),
+            "member_id": _combine_chunks(rows["member_id"]),
             "topic": pa.array(topic),
-            "first": _whole(rows["first_partition"]).cast(pa.int32()),
-            "count": _whole(rows["partition_count"]).cast(pa.int32()),
+            "first": _combine_chunks(rows["first_partition"]).cast(pa.int32()),
+            "count": _combine_chunks(rows["partition_count"]).cast(pa.int32()),
         }
         table = pa.table(columns)
-        starts = _starts(table)
+        starts = _find_starts(table)
         if starts is None:
             order = [(name, "ascending") for name in ("member_id", "topic", "first")]
             table = table.sort_by(order).combine_chunks()
-            starts = _starts(table)
+            starts = _find_starts(table)
             assert starts is not None
         first = table["first"].to_numpy()
         return cls(
-            _whole(table["member_id"].take(pa.array(starts))),
+            _combine_chunks(table["member_id"].take(pa.array(starts))),
             np.append(starts, len(table)),
             keys,
             table["topic"].to_numpy(),
@@ -123,10 +123,10 @@ class WholeTarget:
         return Ranges(owner, self.keys, *(column.astype(np.int64) for column in columns))
 
 
-def _keys(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
+def _list_topics(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
     """Return the topics in order, and the place of each row's."""
-    names = _whole(rows["topic"]).dictionary_encode()
-    ids = _whole(rows["topic_id"]).dictionary_encode()
+    names = _combine_chunks(rows["topic"]).dictionary_encode()
+    ids = _combine_chunks(rows["topic_id"]).dictionary_encode()
     if not len(rows):
         return [], np.array([], dtype=np.int32)
     width = len(ids.dictionary)
@@ -144,12 +144,12 @@ def _keys(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
     return [found[at] for at in order], rank[codes]
 
 
-def _starts(table: pa.Table) -> Longs | None:
+def _find_starts(table: pa.Table) -> Longs | None:
     """Return where each member's rows begin; None when the rows are not in order."""
     rows = len(table)
     if rows == 0:
         return np.array([], dtype=np.int64)
-    ids = _whole(table["member_id"])
+    ids = _combine_chunks(table["member_id"])
     before, after = ids.slice(0, rows - 1), ids.slice(1)
     other = pc.not_equal(before, after).to_numpy(zero_copy_only=False)
     greater = pc.greater(after, before).to_numpy(zero_copy_only=False)
@@ -161,7 +161,7 @@ def _starts(table: pa.Table) -> Longs | None:
     return starts
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -252,11 +252,11 @@ class Targets(Mapping[str, Spans]):
         changed += was.keys() - own.keys()
         if len(changed) <= len(own) // 2:
             now = {i: spans for i in changed if (spans := self.get(i))}
-            self._ranges = _joined(_columns(now), _without(had, changed))
+            self._ranges = _join_ranges(_to_columns(now), _drop_members(had, changed))
 
     def _in_columns(self) -> Ranges:
-        own = _columns({member_id: spans for member_id, spans in self._own.items() if spans})
-        return own if self.whole is None else _joined(own, self.whole.ranges(self._own))
+        own = _to_columns({member_id: spans for member_id, spans in self._own.items() if spans})
+        return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
 
     def rows(self) -> int:
         """Return about how many ranges there are."""
@@ -270,7 +270,7 @@ class Targets(Mapping[str, Spans]):
         return other
 
 
-def _columns(targets: dict[str, Spans]) -> Ranges:
+def _to_columns(targets: dict[str, Spans]) -> Ranges:
     """Put targets, none of them empty, into columns."""
     flat = [span for spans in targets.values() for span in spans]
     known: dict[TopicKey, int] = {}
@@ -284,7 +284,7 @@ def _columns(targets: dict[str, Spans]) -> Ranges:
     )
 
 
-def _without(ranges: Ranges, members: list[str]) -> Ranges:
+def _drop_members(ranges: Ranges, members: list[str]) -> Ranges:
     gone = pc.is_in(ranges.owner, value_set=pa.array(members, pa.string()))
     stays = pc.invert(gone)
     rows = stays.to_numpy(zero_copy_only=False)
@@ -292,7 +292,7 @@ def _without(ranges: Ranges, members: list[str]) -> Ranges:
     return Ranges(ranges.owner.filter(stays), ranges.keys, *columns)
 
 
-def _joined(one: Ranges, other: Ranges) -> Ranges:
+def _join_ranges(one: Ranges, other: Ranges) -> Ranges:
     """Return the ranges of both; a topic of both is counted once."""
     number = {key: at for at, key in enumerate(other.keys)}
     known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int64)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
 from assignors.quality import find_problems
-from coordinator.core.partition_spans import Spans, minus, size
+from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.records import MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.core.state import Computation, Group, State, Topic
 from coordinator.core.target_assignment import Ranges, Targets, WholeTarget
@@ -25,7 +25,7 @@ from coordinator.errors import ErrorCode, GroupError
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MemberChange:
     """What this step is about to change: one member comes or is another; one is gone."""
 
     meta: MemberMetadata | None = None
@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class AssignorInput:
     """Members with their subscriptions and previous targets, and the topics they subscribe to."""
 
     metas: dict[str, MemberMetadata]
@@ -100,7 +100,7 @@ class Roster:
         return had, numbers[had.topic]
 
 
-def roster(state: State, group: Group, change: Change) -> Roster:
+def build_input(state: State, group: Group, change: MemberChange) -> AssignorInput:
     """Return the group as it will be after this step's change."""
     metas = dict(group.metas)
     targets = group.targets.copy()
@@ -110,21 +110,21 @@ def roster(state: State, group: Group, change: Change) -> Roster:
     names = set(group.names)
     if change.meta is not None:
         member_id = change.meta.member_id
-        metas[member_id] = _shared(group, change.meta)
+        metas[member_id] = _share_names(group, change.meta)
         if change.target is not None:
             targets[member_id] = change.target
         names.update(change.meta.subscribed_topic_names)
     topics = [state.topics[name] for name in sorted(names) if name in state.topics]
-    return Roster(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
+    return AssignorInput(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
 
 
-def _shared(group: Group, meta: MemberMetadata) -> MemberMetadata:
+def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
     """Return the metadata with the group's own list object, so that equal lists are one class."""
     listed = group.lists.get(meta.subscribed_topic_names)
     return meta if listed is None else listed.shared(meta)
 
 
-def assign(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
+def run_assignor(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
     """Run an assignor with the group's settings.
 
     Raises
@@ -141,13 +141,15 @@ def assign(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> Partitio
     return get_assignor(assignor, **options).assign(spec)
 
 
-def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[TargetMember], int]:
+def diff_targets(
+    group_id: str, old: AssignorInput, ranges: PartitionRanges
+) -> tuple[list[TargetMember], int]:
     """Return a record for each member whose target is another one (G-153), and the moves in them.
 
     A member that had no target gets a record even when it stays empty.
     """
     bounds = np.searchsorted(ranges.member, np.arange(len(ranges.member_ids) + 1))
-    differs = _differs(old, ranges, bounds)
+    differs = _find_changed(old, ranges, bounds)
     rows, theirs = np.flatnonzero(differs), differs[ranges.member]
     ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
     keys = {topic.key.name: topic.key for topic in old.topics}
@@ -162,12 +164,12 @@ def changed(group_id: str, old: Roster, ranges: PartitionRanges) -> tuple[list[T
     for member_id, (start, stop) in zip(ids, pairwise([0, *stops]), strict=True):
         record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
         had = old.targets.get(member_id) or ()
-        moved += size(minus((s for s in had if s[0] in alive), record.spans))
+        moved += count_partitions(subtract_spans((s for s in had if s[0] in alive), record.spans))
         records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
 
 
-def _differs(old: Roster, ranges: PartitionRanges, bounds: Longs) -> Bools:
+def _find_changed(old: AssignorInput, ranges: PartitionRanges, bounds: Longs) -> Bools:
     """Return which members' ranges are not their old target, comparing whole columns."""
     had, number = old.owned()
     owner = pc.index_in(had.owner, value_set=ranges.member_ids)
@@ -190,7 +192,7 @@ def _differs(old: Roster, ranges: PartitionRanges, bounds: Longs) -> Bools:
     return differs
 
 
-def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
+def validate_ranges(computation: Computation, ranges: pa.Table) -> PartitionRanges:
     """Check an assignment against the input it was computed from (K-47).
 
     Raises
@@ -199,17 +201,19 @@ def validated(computation: Computation, ranges: pa.Table) -> PartitionRanges:
         INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
         member, or of a topic to which the member does not subscribe; or not such a table.
     """
-    spec = Roster(computation.metas, Targets(), computation.topics, computation.regexes).spec()
-    return _checked(spec, ranges)
+    spec = AssignorInput(
+        computation.metas, Targets(), computation.topics, computation.regexes
+    ).spec()
+    return _check_ranges(spec, ranges)
 
 
-def check_whole(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) -> None:
+def validate_whole_target(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) -> None:
     """Check a whole target against the input it was computed from (K-47).
 
     Raises
     ------
     GroupError
-        INVALID_ASSIGNMENT, as for `validated`; or a topic has another id.
+        INVALID_ASSIGNMENT, as for `validate_ranges`; or a topic has another id.
     """
     had = whole.ranges()
     unknown = set(had.keys) - {topic.key for topic in topics}
@@ -222,12 +226,12 @@ def check_whole(spec: GroupSpec, topics: Iterable[Topic], whole: WholeTarget) ->
         "first_partition": had.first,
         "partition_count": had.end - had.first,
     }
-    _checked(spec, pa.table(columns))
+    _check_ranges(spec, pa.table(columns))
 
 
-def _checked(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
+def _check_ranges(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     try:
-        found = _read(spec, ranges)
+        found = _read_ranges(spec, ranges)
         wrong = find_problems(spec, found)
     except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
         wrong = [str(error)]
@@ -240,7 +244,7 @@ def _invalid(reason: str) -> GroupError:
     return GroupError(ErrorCode.INVALID_ASSIGNMENT, f"The assignment is refused: {reason}.")
 
 
-def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
+def _read_ranges(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     wanted = ("member_id", "topic", "first_partition", "partition_count")
     missing = [name for name in wanted if name not in ranges.column_names]
     if missing:
@@ -265,27 +269,27 @@ def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     return found
 
 
-def prepared(group: Group, computation: Computation) -> Roster:
+def restore_input(group: Group, computation: Computation) -> AssignorInput:
     """Return the group as it was when the computation was prepared.
 
     A target is the same since, but for that of a static member, which its successor has now.
     """
     targets = group.targets.copy()
     for member_id in computation.metas.keys() - group.members.keys():
-        successor = _now(group, computation, member_id)
+        successor = _find_successor(group, computation, member_id)
         if successor is not None and successor in targets:
             targets[member_id] = targets[successor]
-    return Roster(computation.metas, targets, computation.topics, computation.regexes)
+    return AssignorInput(computation.metas, targets, computation.topics, computation.regexes)
 
 
-def diffed(
+def diff_computed(
     group: Group, computation: Computation, ranges: PartitionRanges
 ) -> tuple[list[TargetMember], int]:
     """Return the records of an assignment made for a computation's input, and its moves."""
-    return changed(group.group_id, prepared(group, computation), ranges)
+    return diff_targets(group.group_id, restore_input(group, computation), ranges)
 
 
-def installed(
+def rebase_targets(
     group: Group, computation: Computation, records: Iterable[TargetMember]
 ) -> list[TargetMember]:
     """Return the records that make a computed target the group's (K-48, K-49).
@@ -295,7 +299,7 @@ def installed(
     """
     found: dict[str, TargetMember] = {}
     for record in records:
-        member_id = _now(group, computation, record.member_id)
+        member_id = _find_successor(group, computation, record.member_id)
         if member_id is not None:
             found[member_id] = TargetMember(group.group_id, member_id, record.spans)
     for member_id in group.members.keys() - computation.metas.keys():
@@ -304,7 +308,7 @@ def installed(
     return [found[member_id] for member_id in sorted(found)]
 
 
-def since(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
+def rebase_whole_target(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
     """Return what must come after a whole target that was computed for another set of members.
 
     Members that are gone since have no target, but a static member's successor inherits; members
@@ -313,7 +317,7 @@ def since(group: Group, computation: Computation, whole: WholeTarget) -> list[Re
     records: list[Record] = []
     heirs = set()
     for member_id in (i for i in computation.metas if i not in group.members):
-        heir = _now(group, computation, member_id)
+        heir = _find_successor(group, computation, member_id)
         records.append(Tombstone(TargetMember.kind, group.group_id, member_id))
         if heir is not None:
             heirs.add(heir)
@@ -323,7 +327,7 @@ def since(group: Group, computation: Computation, whole: WholeTarget) -> list[Re
     return records
 
 
-def _now(group: Group, computation: Computation, member_id: str) -> str | None:
+def _find_successor(group: Group, computation: Computation, member_id: str) -> str | None:
     """Return who has a member's place now: itself, its next incarnation, or nobody."""
     if member_id in group.members:
         return member_id

@@ -1,8 +1,8 @@
 """Install a target assignment computed outside a step (K-38…K-50, S-30…S-32).
 
-By an external computer, which asks with Prepare and answers with Install, or by the coordinator's
-own engine, whose outcome is TargetComputed. A computation id given by Prepare stands in place of
-Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
+By an external computer, which asks with PrepareAssignment and answers with InstallAssignment, or by
+the coordinator's own engine, whose outcome is TargetComputed. The computation id of the former
+stands in place of Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import (
-    Install,
-    Prepare,
-    Propose,
+    InstallAssignment,
+    PrepareAssignment,
+    ProposeTarget,
     Result,
     TargetComputed,
     TargetFailed,
     TargetLost,
-    Written,
+    WrittenTarget,
 )
-from coordinator.core.partition_spans import plain
+from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.records import (
     ACCEPTED,
     ComputationPrepared,
@@ -39,7 +39,9 @@ from coordinator.core.target_assignment import NOT_READ
 from coordinator.errors import ErrorCode, GroupError
 
 
-def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result:
+def prepare_computation(
+    state: State, config: Config, event: PrepareAssignment, now_ms: int
+) -> Result:
     """Begin a computation for the present group epoch; the response is the group's state (K-42).
 
     Until it is installed, superseded, or past its deadline, the coordinator computes none itself.
@@ -49,11 +51,11 @@ def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result
     GroupError
         GROUP_ID_NOT_FOUND.
     """
-    group = _group(state, event.group_id)
+    group = _get_group(state, event.group_id)
     deadline = now_ms + config.engine.timeout_ms
     record = ComputationPrepared(event.group_id, event.computation_id, group.epoch, deadline)
     members, topics, owned = (
-        target_builder.roster(state, group, target_builder.Change()).spec().to_arrow()
+        target_builder.build_input(state, group, target_builder.MemberChange()).spec().to_arrow()
     )
     response = {
         "computation_id": event.computation_id,
@@ -66,7 +68,7 @@ def prepare(state: State, config: Config, event: Prepare, now_ms: int) -> Result
     return Result([record], response)
 
 
-def install(state: State, event: Install, now_ms: int) -> Result:
+def install_assignment(state: State, event: InstallAssignment, now_ms: int) -> Result:
     """Make a computed assignment the target (K-43…K-50).
 
     Computed for an older group epoch it is installed all the same; the next one is computed after.
@@ -76,34 +78,36 @@ def install(state: State, event: Install, now_ms: int) -> Result:
     GroupError
         GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, INVALID_ASSIGNMENT.
     """
-    group = _group(state, event.group_id)
-    found = _waiting(group, event.computation_id, event.group_epoch)
-    ranges = target_builder.validated(found, event.ranges)
-    records, moved = target_builder.diffed(group, found, ranges)
-    return _installed(group, found, records, event.assignor, moved, now_ms, partial=event.partial)
+    group = _get_group(state, event.group_id)
+    found = _find_computation(group, event.computation_id, event.group_epoch)
+    ranges = target_builder.validate_ranges(found, event.ranges)
+    records, moved = target_builder.diff_computed(group, found, ranges)
+    return _install_targets(
+        group, found, records, event.assignor, moved, now_ms, partial=event.partial
+    )
 
 
-def computed(state: State, event: TargetComputed, now_ms: int) -> Result:
+def install_computed(state: State, event: TargetComputed, now_ms: int) -> Result:
     """Install what the coordinator's own engine computed and checked.
 
     Raises
     ------
     GroupError
-        As `install`: the computation is not the one that the group waits for.
+        As `install_assignment`: the computation is not the one that the group waits for.
     """
-    group = _group(state, event.group_id)
-    found = _waiting(group, event.computation_id, event.group_epoch)
+    group = _get_group(state, event.group_id)
+    found = _find_computation(group, event.computation_id, event.group_epoch)
     if event.written is None:
-        return _installed(
+        return _install_targets(
             group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
         )
-    done = _metadata(
+    done = _target_metadata(
         group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
     )
-    return _installed_whole(group, found, event.written, done)
+    return _install_whole_target(group, found, event.written, done)
 
 
-def proposed(state: State, event: Propose, now_ms: int) -> Result:
+def answer_proposal(state: State, event: ProposeTarget, now_ms: int) -> Result:
     """Install what an external job proposes, or say why not; the job reads the answer in the log.
 
     What the group's own engine is computing meanwhile is superseded.
@@ -111,17 +115,17 @@ def proposed(state: State, event: Propose, now_ms: int) -> Result:
     records: list[Record] = []
     verdict = ACCEPTED
     try:
-        records = _proposed(state, event, now_ms)
+        records = _install_proposed(state, event, now_ms)
     except GroupError as error:
         verdict = f"{error.code.name}: {error.message}"
     judged = ProposalJudged(event.group_id, event.run_id, event.group_epoch, verdict)
     return Result([*records, judged], verdict)
 
 
-def _proposed(state: State, event: Propose, now_ms: int) -> list[Record]:
+def _install_proposed(state: State, event: ProposeTarget, now_ms: int) -> list[Record]:
     if event.refusal is not None:
         raise event.refusal
-    group = _group(state, event.group_id)
+    group = _get_group(state, event.group_id)
     if group.installed is not None and group.installed.computation_id == event.run_id:
         return []  # we crashed after the installation, before its file was taken away
     if event.group_epoch <= group.assignment_epoch:
@@ -129,10 +133,10 @@ def _proposed(state: State, event: Propose, now_ms: int) -> list[Record]:
     assert event.written is not None
     run = ComputationPrepared(event.group_id, event.run_id, event.group_epoch, now_ms)
     found = Computation(run, dict(event.members), [], {})
-    done = _metadata(
+    done = _target_metadata(
         group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
     )
-    return list(_installed_whole(group, found, event.written, done).records)
+    return list(_install_whole_target(group, found, event.written, done).records)
 
 
 def _stale(group: Group, group_epoch: int) -> GroupError:
@@ -143,7 +147,7 @@ def _stale(group: Group, group_epoch: int) -> GroupError:
     )
 
 
-def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation:
+def _find_computation(group: Group, computation_id: str, group_epoch: int) -> Computation:
     """Return the computation that the group waits for, if it is this one (K-45, K-46)."""
     found = group.computation
     if group_epoch <= group.assignment_epoch:
@@ -163,7 +167,7 @@ def _waiting(group: Group, computation_id: str, group_epoch: int) -> Computation
     return found
 
 
-def _installed(
+def _install_targets(
     group: Group,
     found: Computation,
     targets: Sequence[TargetMember],
@@ -174,8 +178,8 @@ def _installed(
     partial: bool,
 ) -> Result:
     epoch = found.record.group_epoch
-    records = target_builder.installed(group, found, targets)
-    done = _metadata(group, epoch, assignor, moved, now_ms, partial=partial)
+    records = target_builder.rebase_targets(group, found, targets)
+    done = _target_metadata(group, epoch, assignor, moved, now_ms, partial=partial)
     response = {
         "group_epoch": group.epoch,
         "assignment_epoch": epoch,
@@ -185,8 +189,8 @@ def _installed(
     return Result([*records, done], response)
 
 
-def _installed_whole(
-    group: Group, found: Computation, written: Written, done: TargetMetadata
+def _install_whole_target(
+    group: Group, found: Computation, written: WrittenTarget, done: TargetMetadata
 ) -> Result:
     """Install a target that is in the table: one small record, and who came and went since."""
     record = msgspec.structs.replace(
@@ -198,10 +202,10 @@ def _installed_whole(
         ranges=len(written.whole),
         whole=written.whole,
     )
-    return Result([record, *target_builder.since(group, found, written.whole)])
+    return Result([record, *target_builder.rebase_whole_target(group, found, written.whole)])
 
 
-def _metadata(
+def _target_metadata(
     group: Group, epoch: int, assignor: str, moved: int, now_ms: int, *, partial: bool
 ) -> TargetMetadata:
     """Return the record that ends an installation.
@@ -212,7 +216,7 @@ def _metadata(
     return TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
 
 
-def failed(state: State, event: TargetFailed) -> Result:
+def give_up_computation(state: State, event: TargetFailed) -> Result:
     """Let the next heartbeat begin again; the last target stays."""
     group = state.groups.get(event.group_id)
     found = group.computation if group else None
@@ -221,7 +225,7 @@ def failed(state: State, event: TargetFailed) -> Result:
     return Result([Tombstone(ComputationPrepared.kind, event.group_id, name=event.computation_id)])
 
 
-def lost(state: State, event: TargetLost) -> Result:
+def drop_lost_target(state: State, event: TargetLost) -> Result:
     """Let a group keep what it has when its whole target is gone from the table, and begin anew.
 
     What it has is the target as far as it is known here: from before the table was damaged, or,
@@ -236,14 +240,14 @@ def lost(state: State, event: TargetLost) -> Result:
         TargetMetadata(group.group_id, group.assignment_epoch, 0, group.assignor),
     ]
     for member_id, member in group.members.items():
-        spans = group.targets.get(member_id, ()) if known else plain(member.current.assigned)
+        spans = group.targets.get(member_id, ()) if known else drop_epochs(member.current.assigned)
         records.append(TargetMember(group.group_id, member_id, spans))
     epoch = group.epoch + 1
     records.append(GroupMetadata(group.group_id, epoch, group.metadata_hash, "target was lost"))
     return Result(records)
 
 
-def _group(state: State, group_id: str) -> Group:
+def _get_group(state: State, group_id: str) -> Group:
     group = state.groups.get(group_id)
     if group is None:
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")

@@ -5,13 +5,13 @@ See docs/behaviours.md#regular-expressions.
 
 from __future__ import annotations
 
-from coordinator.core.events import RegexesResolved, Result, TopicsSeen
+from coordinator.core.events import RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
 from coordinator.core.state import HASH_BITS, State
 
 
-def topics_seen(state: State, event: TopicsSeen) -> Result:
+def update_topics(state: State, event: TopicsReported) -> Result:
     """Record the topics that changed; offsets of those that went end at once (G-128).
 
     Groups notice at their next heartbeat, by the hash.
@@ -41,7 +41,7 @@ def topics_seen(state: State, event: TopicsSeen) -> Result:
     return Result(records)
 
 
-def regexes_resolved(state: State, event: RegexesResolved) -> Result:
+def update_regexes(state: State, event: RegexesResolved) -> Result:
     """Store what regexes stand for; another meaning moves the group epoch (G-82, G-85)."""
     group = state.groups.get(event.group_id)
     if group is None or event.topics is None:

@@ -11,18 +11,18 @@ from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
     DescribeConfig,
-    DescribeSimple,
+    DescribeGroup,
+    DescribeSimpleGroup,
     Event,
     Heartbeat,
-    Install,
+    InstallAssignment,
     ListGroupIds,
     ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Prepare,
+    PrepareAssignment,
 )
 from coordinator.errors import ErrorCode, GroupError
 
@@ -31,15 +31,15 @@ REQUESTS = (
     OffsetCommit,
     OffsetFetch,
     OffsetDelete,
-    Describe,
+    DescribeGroup,
     ListGroups,
     ListGroupIds,
     DeleteGroup,
     ConfigureGroup,
     AlterConfig,
     DescribeConfig,
-    DescribeSimple,
-    Prepare,
+    DescribeSimpleGroup,
+    PrepareAssignment,
 )
 NAMES_MAX = 100_000
 """Names that a member may subscribe to: others wait while they are looked at and written."""
@@ -60,7 +60,7 @@ def check_types(event: Event) -> None:
             fields = {field: getattr(event, field) for field in event.__dataclass_fields__}
             msgspec.convert(fields, type(event))
             msgspec.json.encode(event)
-        elif isinstance(event, Install):
+        elif isinstance(event, InstallAssignment):
             _check_install(event)
         elif not isinstance(event, get_args(Event)):
             raise GroupError(
@@ -85,7 +85,7 @@ def _refuse_many(event: Heartbeat) -> None:
         )
 
 
-def _check_install(event: Install) -> None:
+def _check_install(event: InstallAssignment) -> None:
     if not isinstance(event.ranges, pa.Table):
         raise GroupError(
             ErrorCode.INVALID_REQUEST,

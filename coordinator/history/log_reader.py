@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from assignors import SpecError
 from coordinator.core.records import Record
-from coordinator.core.replay import read, replay
+from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, parts_of, read_parts
@@ -154,7 +154,7 @@ class Reading:
             Its rows are not in the table of targets any more.
         """
         if group.targets.whole is NOT_READ and group.installed is not None:
-            read(group, load(self.store, group.installed))
+            set_whole_target(group, load(self.store, group.installed))
 
     def unknown(self, group_id: str) -> SpecError:
         """Return the error for a group that was not found."""

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.config import Config
-from coordinator.core.events import Describe
-from coordinator.core.group_admin import describe
-from coordinator.core.partition_spans import Spans, TopicKey, plain, stamped
+from coordinator.core.events import DescribeGroup
+from coordinator.core.group_admin import describe_group
+from coordinator.core.partition_spans import Spans, TopicKey, add_epoch, drop_epochs
 from coordinator.core.state import GroupState, State
 from coordinator.history.frames import read
 from coordinator.history.log_reader import Reading, shown_time
@@ -106,7 +106,7 @@ def _ranges(owned: list[Row]) -> list[Row]:
             "partition_count": end - first,
         }
         for member_id, some in sorted(spans.items())
-        for key, first, end in plain(stamped(sorted(some), 0))
+        for key, first, end in drop_epochs(add_epoch(sorted(some), 0))
     ]
 
 
@@ -124,7 +124,7 @@ def description(state: State, config: Config, group_id: str) -> dict[str, Any] |
     offsets = state.offsets.get(group_id, {})
     if group is None and not offsets:
         return None
-    response = describe(state, config, Describe(group_id)).response
+    response = describe_group(state, config, DescribeGroup(group_id)).response
     assert isinstance(response, dict)
     if group is None:  # offsets alone make what Kafka calls a simple group
         state_name = GroupState.EMPTY.value
@@ -133,7 +133,9 @@ def description(state: State, config: Config, group_id: str) -> dict[str, Any] |
         for row in response["members"]:
             current = group.members[row["member_id"]].current
             row["member_state"] = current.state.name
-            row["pending_revocation"] = {"topic_partitions": _partitions(plain(current.pending))}
+            row["pending_revocation"] = {
+                "topic_partitions": _partitions(drop_epochs(current.pending))
+            }
     response["offsets"] = [
         {
             "topic_name": topic,

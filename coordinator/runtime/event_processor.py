@@ -37,14 +37,14 @@ from coordinator.core.events import (
     TargetLost,
     Task,
     TimerFired,
-    TopicsSeen,
+    TopicsReported,
 )
 from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.records import MembersAdvanced, MemberState, Record, TargetMetadata
 from coordinator.core.replay import replay
 from coordinator.core.state import State, TopicView
-from coordinator.core.state_machine import steady_beats, steady_heartbeat, step
-from coordinator.core.target_builder import prepared
+from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
+from coordinator.core.target_builder import restore_input
 from coordinator.core.validate_types import check_types
 from coordinator.errors import GroupError
 from coordinator.kafka_config import group_value
@@ -216,7 +216,7 @@ class Runner:
         if event is not None:
             self.run([event])
 
-    def look_at_topics(self) -> TopicsSeen | None:
+    def look_at_topics(self) -> TopicsReported | None:
         """Return the catalog's topics when they are not those known; any thread may ask.
 
         An unreachable catalog changes nothing.
@@ -229,7 +229,7 @@ class Runner:
             logger.warning("topics are as before: %s", error)
             self.metrics.catalog_failed()
             return None
-        return None if are_known(self.state.topics, topics) else TopicsSeen(topics)
+        return None if are_known(self.state.topics, topics) else TopicsReported(topics)
 
     # Running -------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Runner:
             return None
         if event.topic_partitions is not None:
             check_types(event)  # the fast path does not look at them
-        result = steady_heartbeat(self.state, self.config, event)
+        result = answer_steady_heartbeat(self.state, self.config, event)
         if result is not None:
             after = self._session_ms(event.group_id)
             self.timers.set((SESSION, event.group_id, event.member_id), now + after)
@@ -338,7 +338,7 @@ class Runner:
         """Answer the steady heartbeats from one on, up to the first that is not."""
         if self.status is not Status.ACTIVE:
             return []
-        end, epoch, interval_ms, advanced = steady_beats(
+        end, epoch, interval_ms, advanced = answer_steady_heartbeats(
             self.state, self.config, group_id, member_ids, member_epochs, start
         )
         if end == start:
@@ -487,5 +487,5 @@ class Runner:
         if group is None or found is None or found.record.computation_id != task.computation_id:
             return None
         settings = dict(self.state.settings.get(task.group_id, {}))
-        input_ = prepared(group, found)
+        input_ = restore_input(group, found)
         return Job(task, input_, task.assignor, settings, len(group.lists), self.log.store)

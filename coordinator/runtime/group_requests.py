@@ -16,14 +16,14 @@ from coordinator.core.events import (
     Caller,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     Event,
-    Install,
+    InstallAssignment,
     ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Prepare,
+    PrepareAssignment,
 )
 from coordinator.core.state import State
 from coordinator.errors import GroupError
@@ -58,7 +58,7 @@ class GroupRequests(HeartbeatRequests):
         list of dict
             One a group, in order, with Kafka's fields in snake case.
         """
-        events = [Describe(group_id) for group_id in responses.as_list(group_ids)]
+        events = [DescribeGroup(group_id) for group_id in responses.as_list(group_ids)]
         answers = self._loop.submit(list(events)).result()
         return [
             {"group_id": event.group_id, **_described(answer)}
@@ -259,7 +259,7 @@ class GroupRequests(HeartbeatRequests):
             `computation_id` and `group_epoch`, which go back with the target; the present
             `assignment_epoch`; and Arrow tables of the group: `members`, `topics`, `owned`.
         """
-        return self._ask(Prepare(group_id, str(uuid.uuid4())), dict)
+        return self._ask(PrepareAssignment(group_id, str(uuid.uuid4())), dict)
 
     def consumer_group_install_assignment(
         self,
@@ -292,7 +292,7 @@ class GroupRequests(HeartbeatRequests):
         dict
             `group_epoch`, `assignment_epoch`, `moved` (partitions), `members_changed`.
         """
-        event = Install(group_id, computation_id, group_epoch, ranges, assignor, partial)
+        event = InstallAssignment(group_id, computation_id, group_epoch, ranges, assignor, partial)
         return self._ask(event, dict)
 
     def _read(self, look: Callable[[State], T]) -> T:

@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from coordinator.config import MetricsConfig
 from coordinator.core.events import Event, Heartbeat, OffsetCommit
-from coordinator.core.partition_spans import size
+from coordinator.core.partition_spans import count_partitions
 from coordinator.core.records import (
     GroupMetadata,
     OffsetCommitted,
@@ -213,7 +213,9 @@ class _Groups:
         members: dict[str, int] = {}
         for group in groups:
             by_state[group.state.value] += 1
-            loads = [size(member.current.assigned) for member in list(group.members.values())]
+            loads = [
+                count_partitions(member.current.assigned) for member in list(group.members.values())
+            ]
             label = self._by_group.label(group.group_id)
             members[label] = members.get(label, 0) + len(loads)
             spread = max(loads) - min(loads) if loads else 0

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import SeenTopic
-from coordinator.core.partition_spans import made_id
+from coordinator.core.events import CatalogTopic
+from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
 from coordinator.storage.table_io import UnreadableTableError, read_delta
 
@@ -27,7 +27,7 @@ KAFKA = "kafka://"
 class TopicCatalog(Protocol):
     """What a source of topic metadata is; the coordinator asks again and again."""
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Return all topics as they are now.
 
         Raises
@@ -55,7 +55,7 @@ def catalog_for(
     return source
 
 
-def are_known(known: Mapping[str, Topic], seen: Mapping[str, SeenTopic]) -> bool:
+def are_known(known: Mapping[str, Topic], seen: Mapping[str, CatalogTopic]) -> bool:
     """Whether the topics of a catalog are just those that are known."""
     return len(seen) == len(known) and all(
         name in known
@@ -99,10 +99,12 @@ def topic_id_of(name: str) -> str:
     Unpadded URL-safe base64, as Kafka prints ids. A source without ids cannot show that a topic
     was re-created.
     """
-    return made_id(name)
+    return make_id(name)
 
 
-def seen(name: str, partitions: object, topic_id: object = None, racks: object = None) -> SeenTopic:
+def seen(
+    name: str, partitions: object, topic_id: object = None, racks: object = None
+) -> CatalogTopic:
     """Check one topic.
 
     Raises
@@ -121,7 +123,7 @@ def seen(name: str, partitions: object, topic_id: object = None, racks: object =
     if topic_id is not None and (not isinstance(topic_id, str) or not topic_id):
         raise ConfigError(f"topic {name!r} has the id {topic_id!r}: give text, or leave it out")
     found = _racks(name, racks)
-    return SeenTopic(topic_id or topic_id_of(name), partitions, found)  # type: ignore[arg-type]
+    return CatalogTopic(topic_id or topic_id_of(name), partitions, found)  # type: ignore[arg-type]
 
 
 def _racks(name: str, racks: object) -> tuple[tuple[str, ...], ...]:
@@ -139,14 +141,14 @@ def _racks(name: str, racks: object) -> tuple[tuple[str, ...], ...]:
 class DictCatalog:
     """Topics kept in memory: for pipelines that know their partitions, and for tests."""
 
-    def __init__(self, topics: Mapping[str, int | SeenTopic] | None = None) -> None:
-        self._topics: dict[str, SeenTopic] = {}
+    def __init__(self, topics: Mapping[str, int | CatalogTopic] | None = None) -> None:
+        self._topics: dict[str, CatalogTopic] = {}
         for name, found in (topics or {}).items():
             self.set(name, found)
 
-    def set(self, name: str, found: int | SeenTopic, topic_id: str | None = None) -> None:
+    def set(self, name: str, found: int | CatalogTopic, topic_id: str | None = None) -> None:
         """Create a topic or change it; without an id it keeps the one it has."""
-        if isinstance(found, SeenTopic):
+        if isinstance(found, CatalogTopic):
             self._topics[name] = found
             return
         old = self._topics.get(name)
@@ -156,7 +158,7 @@ class DictCatalog:
         """Delete a topic; no error if it does not exist."""
         self._topics.pop(name, None)
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Return all topics."""
         return dict(self._topics)
 
@@ -167,7 +169,7 @@ class FileCatalog:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Read the file.
 
         Raises
@@ -192,7 +194,7 @@ class FileCatalog:
             raise ConfigError(f"{self._path}: {error}") from None
 
     @staticmethod
-    def _one(name: str, value: object) -> SeenTopic:
+    def _one(name: str, value: object) -> CatalogTopic:
         if not isinstance(value, dict):
             return seen(name, value)
         unknown = value.keys() - {"partitions", "topic_id", "racks"}
@@ -209,9 +211,9 @@ class DeltaCatalog:
     def __init__(self, table: str) -> None:
         self._table = table
         self._version = -1
-        self._topics: dict[str, SeenTopic] = {}
+        self._topics: dict[str, CatalogTopic] = {}
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Read the table, if it has a new version.
 
         Raises
@@ -232,13 +234,13 @@ class DeltaCatalog:
             self._version = table.version()
         return self._topics
 
-    def _read(self, rows: pa.Table) -> dict[str, SeenTopic]:
+    def _read(self, rows: pa.Table) -> dict[str, CatalogTopic]:
         for column in ("topic", "partitions"):
             if column not in rows.column_names:
                 raise ConfigError(
                     f"{self._table}: column {column} is missing: give topic and partitions"
                 )
-        found: dict[str, SeenTopic] = {}
+        found: dict[str, CatalogTopic] = {}
         for row in rows.to_pylist():
             name = row["topic"] or ""
             if name in found:
@@ -260,7 +262,7 @@ class KafkaCatalog:
         self._admin = AdminClient(dict(settings))
         self._timeout_s = timeout_s
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Ask the cluster; internal topics are left out."""
         try:
             names = [
@@ -277,7 +279,7 @@ class KafkaCatalog:
         except Exception as error:  # confluent-kafka has one exception class for everything
             raise OSError(f"the Kafka cluster does not answer: {error}") from error
         return {
-            name: SeenTopic(
+            name: CatalogTopic(
                 _kafka_id(topic.topic_id),
                 len(topic.partitions),
                 tuple(

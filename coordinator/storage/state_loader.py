@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from coordinator.core.events import TargetLost
-from coordinator.core.replay import read, replay_all
+from coordinator.core.replay import replay_all, set_whole_target
 from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import NOT_READ
@@ -57,7 +57,7 @@ def read_targets(state: State, log: RecordLog) -> list[TargetLost]:
         if group.targets.whole is NOT_READ:
             assert group.installed is not None
             try:
-                read(group, log.target(group.installed))
+                set_whole_target(group, log.target(group.installed))
             except LostTarget as error:
                 lost.append(TargetLost(group.group_id, str(error)))
     return lost

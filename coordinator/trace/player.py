@@ -19,14 +19,14 @@ from coordinator.core.events import (
     SESSION,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     Event,
     Heartbeat,
     OffsetCommit,
     ResolveRegexes,
     Result,
 )
-from coordinator.core.partition_spans import kafka_id, made_id
+from coordinator.core.partition_spans import kafka_id, make_id
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses
@@ -239,7 +239,7 @@ class Trace:
         return fired
 
     def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        (answer,) = self._there.run([Describe(op.get("group", "g"))])
+        (answer,) = self._there.run([DescribeGroup(op.get("group", "g"))])
         if isinstance(answer, GroupError):
             return {"response": _error_json(answer)}
         return {"group": camel(answer.response)}
@@ -278,7 +278,7 @@ class Trace:
             return owned
         topics = self._catalog.topics()
         return {
-            kafka_id(topics[name].topic_id if name in topics else made_id(name)): partitions
+            kafka_id(topics[name].topic_id if name in topics else make_id(name)): partitions
             for name, partitions in owned.items()
         }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.audit import DENIED, LOGIN_FAILED, cut, done
+from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record, shorten
 from coordinator.core.events import Caller
 from coordinator.core.records import Audited
 from coordinator.wire.acls import Operation, Resource, ResourceType
@@ -38,12 +38,12 @@ class Refusals:
 
     def note_login(self, claimed: str, session: Session) -> None:
         """Count a login that failed, by the principal that the client said it was."""
-        self._note(Refusal(LOGIN_FAILED, cut(claimed), session.host), session.client_id)
+        self._note(Refusal(LOGIN_FAILED, shorten(claimed), session.host), session.client_id)
 
     def note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
         """Count something that a principal asked for and may not do."""
-        of = Resource(of.type, cut(of.name))
-        found = Refusal(DENIED, cut(session.principal), session.host, operation, of)
+        of = Resource(of.type, shorten(of.name))
+        found = Refusal(DENIED, shorten(session.principal), session.host, operation, of)
         self._note(found, session.client_id)
 
     def take(self) -> list[Audited]:
@@ -69,4 +69,6 @@ def _record(what: Refusal, client_id: str, count: int) -> Audited:
             "resource_name": what.of.name,
         }
         group_id = what.of.name if what.of.type is ResourceType.GROUP else ""
-    return done(what.action, group_id, Caller(what.principal, client_id, what.host), details)
+    return audit_record(
+        what.action, group_id, Caller(what.principal, client_id, what.host), details
+    )

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
-from coordinator.core.events import Answer, Audit, Event
+from coordinator.core.events import Answer, Event, RecordAudit
 from coordinator.wire.acceptor import Acceptor, Connections
 from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
@@ -290,7 +290,7 @@ class Server:
         """Have what was refused meanwhile written to the log, without waiting for it."""
         records = self._refusals.take()
         if records and self.config.audit_ms:
-            self._backend.submit([Audit(records)])
+            self._backend.submit([RecordAudit(records)])
 
     async def _watch(self) -> None:
         """Close the connections that take too long; write down what was refused."""

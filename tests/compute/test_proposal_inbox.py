@@ -15,7 +15,7 @@ from coordinator.compute import proposal_inbox
 from coordinator.compute.proposal import Proposal
 from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
-from coordinator.core.events import Propose
+from coordinator.core.events import ProposeTarget
 from coordinator.core.records import ProposalJudged, TargetMember, TargetMetadata
 from coordinator.history.group_snapshot import Pinned
 from coordinator.status import our_fault
@@ -62,7 +62,7 @@ def computed(store, run_id, spoil=lambda rows: rows):
     """Do as a job does: compute from the store, write the rows, say where they are."""
     pinned = Pinned(Source.of(store), "g")
     spec = pinned.spec()
-    rows = rows_of(target_builder.assign(spec, "uniform", {}), pinned.topics)
+    rows = rows_of(target_builder.run_assignor(spec, "uniform", {}), pinned.topics)
     version = write_rows(store, "g", pinned.group_epoch, run_id, spoil(rows))
     return Proposal(
         "g", pinned.group_epoch, pinned.source.position, run_id, "uniform", version,
@@ -294,7 +294,7 @@ def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, memb
 
     def refuses(events):
         answers = run(events)
-        bad = [isinstance(e, Propose) and e.run_id == "bad" for e in events]
+        bad = [isinstance(e, ProposeTarget) and e.run_id == "bad" for e in events]
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
 
     monkeypatch.setattr(opened._runner, "run", refuses)

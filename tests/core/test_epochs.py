@@ -73,7 +73,7 @@ def test_when_the_assignor_fails_nothing_is_written_and_the_next_heartbeat_tries
         raise SpecError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(target_builder, "assign", fails)
+        patch.setattr(target_builder, "run_assignor", fails)
         assert group.refused(group.joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
     assert (group.group.epoch, group.group.assignment_epoch) == epochs
     assert set(group.group.members) == {"m1"}

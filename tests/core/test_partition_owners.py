@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coordinator.core import partition_owners
-from coordinator.core.partition_owners import claim, claim_all
+from coordinator.core.partition_owners import claim_many, claim_partitions
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import CurrentMember, MemberMetadata
 from coordinator.core.replay import replay_all
@@ -52,7 +52,7 @@ def case(seed):
 def outcome(claiming, held, claims):
     group = Group("g")
     for one in held:
-        claim(group, *one)
+        claim_partitions(group, *one)
     try:
         claiming(group, claims)
     except IllegalStateError as error:
@@ -63,13 +63,13 @@ def outcome(claiming, held, claims):
 
 def one_by_one(group, claims):
     for one in claims:
-        claim(group, *one)
+        claim_partitions(group, *one)
 
 
 @pytest.mark.behaviour("G-7", "G-66")
 def test_at_once_is_as_one_by_one():
     found = [outcome(one_by_one, *case(seed)) for seed in SEEDS]
-    assert [outcome(claim_all, *case(seed)) for seed in SEEDS] == found
+    assert [outcome(claim_many, *case(seed)) for seed in SEEDS] == found
     refused = [one for one in found if isinstance(one, str)]
     assert len(refused) > 20
     assert len(found) - len(refused) > 100
@@ -77,9 +77,9 @@ def test_at_once_is_as_one_by_one():
 
 def test_most_are_written_as_arrays(monkeypatch):
     """What lies close together never goes the slow way."""
-    monkeypatch.setattr(partition_owners, "claim", None)
+    monkeypatch.setattr(partition_owners, "claim_partitions", None)
     key, group = TopicKey("a", "a-id"), Group("g")
-    claim_all(group, [(member(n), ((key, 2 * n, 2 * n + 1, 5),)) for n in range(5, 0, -1)])
+    claim_many(group, [(member(n), ((key, 2 * n, 2 * n + 1, 5),)) for n in range(5, 0, -1)])
     assert group.owners[key].tolist() == [FREE, FREE, 1, 0, 2, 0, 3, 0, 4, 0, 5]
 
 

@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from coordinator.core.partition_spans import (
     TopicKey,
+    add_epoch,
+    count_partitions,
+    do_overlap,
+    drop_epochs,
     epoch_of,
-    minus,
-    overlap,
-    plain,
-    size,
+    is_within,
     spans_of,
     split,
-    stamped,
+    subtract_spans,
     union,
-    within,
 )
 from coordinator.core.records import CurrentMember, MemberMetadata
 from coordinator.core.replay import replay
@@ -35,7 +35,7 @@ def holdings(draw, without=()):
     for epoch in draw(st.lists(st.integers(1, 4), max_size=3, unique=True)):
         new = draw(partition_sets) - taken
         taken |= new
-        merged = union(merged, stamped(spans_of(new), epoch))
+        merged = union(merged, add_epoch(spans_of(new), epoch))
     return merged
 
 
@@ -44,7 +44,7 @@ def test_spans_of_single_partitions(found):
     spans = spans_of(found)
     assert partitions(spans) == found
     assert canonical(spans)
-    assert size(spans) == len(found)
+    assert count_partitions(spans) == len(found)
 
 
 @given(holdings(), partition_sets)
@@ -67,11 +67,11 @@ def test_union_of_holdings_that_do_not_overlap(left, data):
 @given(holdings(), holdings(), partition_sets)
 def test_comparisons(left, right, found):
     spans = spans_of(found)
-    assert partitions(minus(spans, left)) == found - held(left).keys()
-    assert canonical(minus(spans, left))
-    assert overlap(left, right) == bool(held(left).keys() & held(right).keys())
-    assert within(spans, left) == (found <= held(left).keys())
-    assert plain(left) == spans_of(held(left))
+    assert partitions(subtract_spans(spans, left)) == found - held(left).keys()
+    assert canonical(subtract_spans(spans, left))
+    assert do_overlap(left, right) == bool(held(left).keys() & held(right).keys())
+    assert is_within(spans, left) == (found <= held(left).keys())
+    assert drop_epochs(left) == spans_of(held(left))
     for key in KEYS:
         for number in range(11):
             assert epoch_of(left, key, number) == held(left).get((key, number))

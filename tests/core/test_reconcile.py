@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from coordinator.core.partition_spans import TopicKey, spans_of, stamped, union
-from coordinator.core.reconcile import ALLOWED_MOVES, Aim, reconcile
+from coordinator.core.partition_spans import TopicKey, add_epoch, spans_of, union
+from coordinator.core.reconcile import ALLOWED_MOVES, ReconcileGoal, reconcile
 from coordinator.core.records import CurrentMember, MemberMetadata, MemberState, TopicChanged
 from coordinator.core.replay import replay
 from coordinator.core.state import State
@@ -33,7 +33,7 @@ def shown(holding):
 
 
 def holding(text, epoch):
-    return stamped(spans_of(parsed(text)), epoch)
+    return add_epoch(spans_of(parsed(text)), epoch)
 
 
 def world(current, names, others, topics="ab"):
@@ -44,15 +44,15 @@ def world(current, names, others, topics="ab"):
     replay(state, MemberMetadata("g", ME, subscribed_topic_names=tuple(sorted(names))))
     replay(state, current)
     replay(state, MemberMetadata("g", OTHER))
-    replay(state, CurrentMember("g", OTHER, 3, 3, STABLE, stamped(spans_of(others), 3)))
+    replay(state, CurrentMember("g", OTHER, 3, 3, STABLE, add_epoch(spans_of(others), 3)))
     return state
 
 
-def next_step(state, aim):
+def next_step(state, goal):
     group = state.groups["g"]
     member = group.members[ME]
     return (
-        reconcile(state, group, member.meta, member.current, member.serial, aim) or member.current
+        reconcile(state, group, member.meta, member.current, member.serial, goal) or member.current
     )
 
 
@@ -91,14 +91,14 @@ CASES = {
     "K-32", "G-50", "G-51", "G-53", "G-54", "G-55", "G-56", "G-57", "G-58", "G-59", "G-60", "G-61", "G-62", "G-67",
     "G-68", "G-157", "S-23", "S-27", "S-29",
 )  # fmt: skip
-@pytest.mark.parametrize(("here", "aim", "there"), CASES.values(), ids=CASES)
-def test_cases(here, aim, there):
+@pytest.mark.parametrize(("here", "goal", "there"), CASES.values(), ids=CASES)
+def test_cases(here, goal, there):
     state, assigned, pending = here
-    target, owned, others, names, epoch = aim
+    target, owned, others, names, epoch = goal
     current = CurrentMember("g", ME, 5, 5, state, holding(assigned, 4), holding(pending, 4))
     found = next_step(
         world(current, names, parsed(others)),
-        Aim(
+        ReconcileGoal(
             epoch,
             spans_of(parsed(target)),
             None if owned == "-" else spans_of(parsed(owned)),
@@ -129,7 +129,8 @@ def test_a_smaller_subscription_is_trimmed_before_a_new_target_is_there(here, ow
     current = CurrentMember("g", ME, 5, 4, state, holding(assigned, 4), holding(pending, 4))
     owns = None if owned == "-" else spans_of(parsed(owned))
     found = next_step(
-        world(current, "a", set()), Aim(5, spans_of(parsed(assigned)), owns, resubscribed=True)
+        world(current, "a", set()),
+        ReconcileGoal(5, spans_of(parsed(assigned)), owns, resubscribed=True),
     )
     assert (found.state, shown(found.assigned), shown(found.pending)) == there
     assert found.member_epoch == 5
@@ -141,9 +142,9 @@ def test_a_smaller_subscription_is_trimmed_before_a_new_target_is_there(here, ow
 @pytest.mark.parametrize("owned", [None, "a0"])
 def test_a_member_in_a_state_of_a_newer_version_must_give_everything_up(owned):
     current = CurrentMember("g", ME, 5, 5, UNKNOWN, holding("a0", 4))
-    aim = Aim(6, (), owned and spans_of(parsed(owned)), resubscribed=False)
+    goal = ReconcileGoal(6, (), owned and spans_of(parsed(owned)), resubscribed=False)
     with pytest.raises(GroupError) as fenced:
-        next_step(world(current, "a", set()), aim)
+        next_step(world(current, "a", set()), goal)
     assert fenced.value.code is Code.FENCED_MEMBER_EPOCH
 
 
@@ -196,10 +197,11 @@ def as_record(member):
     assigned = pending = ()
     for epoch in range(2, 6):
         assigned = union(
-            assigned, stamped(spans_of(p for p, e in member.assigned.items() if e == epoch), epoch)
+            assigned,
+            add_epoch(spans_of(p for p, e in member.assigned.items() if e == epoch), epoch),
         )
         pending = union(
-            pending, stamped(spans_of(p for p, e in member.revoked.items() if e == epoch), epoch)
+            pending, add_epoch(spans_of(p for p, e in member.revoked.items() if e == epoch), epoch)
         )
     return CurrentMember(
         "g", ME, member.epoch, member.previous, STATES[member.state], assigned, pending
@@ -219,10 +221,12 @@ def test_reconcile_equals_its_twin_on_sets():
         member, target, epoch, owned, names, others, resubscribed = case(seed)
         subscribed = {key(name) for name in names if name != "x"}
         wanted = reconciled(member, target, epoch, owned, subscribed, others, resubscribed)
-        aim = Aim(epoch, spans_of(target), None if owned is None else spans_of(owned), resubscribed)
+        goal = ReconcileGoal(
+            epoch, spans_of(target), None if owned is None else spans_of(owned), resubscribed
+        )
         before = as_record(member)
         try:
-            found = next_step(world(before, names, others), aim)
+            found = next_step(world(before, names, others), goal)
         except GroupError:
             assert wanted == FENCED, seed
             continue
@@ -279,10 +283,10 @@ def test_a_newer_target_is_followed_from_every_state(group):
 @pytest.mark.behaviour("G-8")
 def test_one_list_of_names_is_homogeneous_and_any_regex_or_other_list_is_not(group):
     """What the assignors see: equal subscriptions are one class, however many members have them."""
-    from coordinator.core.target_builder import Change, roster
+    from coordinator.core.target_builder import MemberChange, build_input
 
     def classes():
-        spec = roster(group.state, group.group, Change()).spec()
+        spec = build_input(group.state, group.group, MemberChange()).spec()
         return len(set(spec.member_class.tolist()))
 
     group.join("m1", "a", "b")

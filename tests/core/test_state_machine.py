@@ -20,14 +20,14 @@ from coordinator.core.events import (
     DeleteGroup,
     ExpireOffsets,
     Heartbeat,
-    Install,
+    InstallAssignment,
     OffsetCommit,
-    Prepare,
+    PrepareAssignment,
     ResolveRegexes,
 )
 from coordinator.core.partition_spans import kafka_id
 from coordinator.core.state import GROUP_MOVES, GroupState, fingerprint
-from coordinator.core.state_machine import steady_heartbeat, step
+from coordinator.core.state_machine import answer_steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
@@ -107,7 +107,9 @@ class Machine(RuleBasedStateMachine):
         """Run one event; a step never writes, and the fast path answers exactly as it does."""
         state, config = self.runner.state, self.runner.config
         before, group_state = fingerprint(state), self.group_state()
-        steady = steady_heartbeat(state, config, event) if isinstance(event, Heartbeat) else None
+        steady = (
+            answer_steady_heartbeat(state, config, event) if isinstance(event, Heartbeat) else None
+        )
         try:
             wanted = step(state, config, event, self.shell.now)
         except GroupError as error:
@@ -293,7 +295,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def prepare(self):
         self.ids += 1
-        answer = self.ask(Prepare("g", f"job-{self.ids}"))
+        answer = self.ask(PrepareAssignment("g", f"job-{self.ids}"))
         if not isinstance(answer, GroupError):
             self.prepared = answer.response
 
@@ -305,7 +307,7 @@ class Machine(RuleBasedStateMachine):
         ranges = get_assignor(assignor).assign(spec).to_arrow()
         if wrong:
             ranges = ranges.slice(1)
-        self.ask(Install("g", found["computation_id"], found["group_epoch"], ranges))
+        self.ask(InstallAssignment("g", found["computation_id"], found["group_epoch"], ranges))
 
     # What must hold ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.replay import read, replay
+from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
@@ -190,7 +190,7 @@ def test_a_whole_target_is_installed_by_one_record_and_read_later():
     assert live.groups["g"].targets.get("m1") == TARGETS["m1"]
     loaded = state_of(written(STORY))
     assert loaded.groups["g"].targets.whole is NOT_READ
-    read(loaded.groups["g"], WholeTarget.of(rows_of(TARGETS)))
+    set_whole_target(loaded.groups["g"], WholeTarget.of(rows_of(TARGETS)))
     assert fingerprint(loaded) == fingerprint(live)
 
 
@@ -202,7 +202,7 @@ def test_a_snapshot_names_the_whole_target_and_has_what_wins_over_it():
     loaded = state_of(written(records))
     group = loaded.groups["g"]
     assert (group.assignment_epoch, group.installed.targets_version) == (4, 5)
-    read(group, WholeTarget.of(rows_of(TARGETS)))
+    set_whole_target(group, WholeTarget.of(rows_of(TARGETS)))
     assert fingerprint(loaded) == fingerprint(live)
 
 

@@ -13,8 +13,8 @@ from coordinator.core.events import (
     ComputeTarget,
     ConfigureGroup,
     Heartbeat,
-    Install,
-    Prepare,
+    InstallAssignment,
+    PrepareAssignment,
     TargetComputed,
     TargetFailed,
 )
@@ -48,7 +48,9 @@ def answer(prepared):
 
 def install(core, prepared, ranges, *, epoch=None, computation=None):
     epoch = prepared["group_epoch"] if epoch is None else epoch
-    return core.run(Install("g", computation or prepared["computation_id"], epoch, ranges))
+    return core.run(
+        InstallAssignment("g", computation or prepared["computation_id"], epoch, ranges)
+    )
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def outside(group):
 
 
 def prepare(core, computation="job-1"):
-    return core.run(Prepare("g", computation)).response
+    return core.run(PrepareAssignment("g", computation)).response
 
 
 @pytest.mark.behaviour("K-42", "K-16", "K-110", "K-111", "G-152", "G-159")
@@ -93,7 +95,10 @@ def test_installing_makes_the_target(outside):
 
 @pytest.mark.behaviour("K-38", "K-43")
 def test_a_group_that_is_not_there(group):
-    for event in (Prepare("none", "job-1"), Install("none", "job-1", 2, table())):
+    for event in (
+        PrepareAssignment("none", "job-1"),
+        InstallAssignment("none", "job-1", 2, table()),
+    ):
         assert group.refused(event) is Code.GROUP_ID_NOT_FOUND
 
 
@@ -103,7 +108,7 @@ def test_only_the_computation_that_was_prepared_last_may_install(outside):
     second = prepare(outside, "job-2")
     epoch, ranges = first["group_epoch"], answer(first)
     for unknown in ("job-1", "job-9"):
-        refused = outside.refused(Install("g", unknown, epoch, ranges))
+        refused = outside.refused(InstallAssignment("g", unknown, epoch, ranges))
         assert refused is Code.UNKNOWN_MEMBER_ID
     install(outside, second, ranges)
 
@@ -113,10 +118,15 @@ def test_an_installation_names_the_epoch_it_was_prepared_for(outside):
     prepared = prepare(outside)
     epoch, ranges = prepared["group_epoch"], answer(prepared)
     for wrong in (epoch + 1, outside.group.assignment_epoch, 0):
-        assert outside.refused(Install("g", "job-1", wrong, ranges)) is Code.STALE_MEMBER_EPOCH
+        assert (
+            outside.refused(InstallAssignment("g", "job-1", wrong, ranges))
+            is Code.STALE_MEMBER_EPOCH
+        )
     install(outside, prepared, ranges)
     # Twice does no harm: the group has a target for that epoch.
-    assert outside.refused(Install("g", "job-1", epoch, ranges)) is Code.STALE_MEMBER_EPOCH
+    assert (
+        outside.refused(InstallAssignment("g", "job-1", epoch, ranges)) is Code.STALE_MEMBER_EPOCH
+    )
     outside.settle()
     assert outside.group.state is GroupState.STABLE
 
@@ -169,7 +179,7 @@ INVALID = {
 @pytest.mark.parametrize("rows", INVALID.values(), ids=INVALID)
 def test_an_invalid_assignment_is_refused_and_the_last_target_stays(outside, rows):
     prepared = prepare(outside)
-    event = Install("g", "job-1", prepared["group_epoch"], table(*rows))
+    event = InstallAssignment("g", "job-1", prepared["group_epoch"], table(*rows))
     assert outside.refused(event) is Code.INVALID_ASSIGNMENT
     assert outside.group.assignment_epoch < prepared["group_epoch"]
     install(outside, prepared, answer(prepared))  # and may be mended
@@ -187,7 +197,7 @@ def test_an_invalid_assignment_is_refused_and_the_last_target_stays(outside, row
 )
 def test_what_is_no_table_of_ranges_is_refused(outside, ranges):
     prepared = prepare(outside)
-    event = Install("g", "job-1", prepared["group_epoch"], ranges)
+    event = InstallAssignment("g", "job-1", prepared["group_epoch"], ranges)
     assert outside.refused(event) is Code.INVALID_ASSIGNMENT
 
 
@@ -195,7 +205,7 @@ def test_what_is_no_table_of_ranges_is_refused(outside, ranges):
 def test_a_computation_that_never_ends_holds_the_group_up_until_its_deadline(group):
     group.join("m1", "a")
     group.beat("m1", names=["a", "b"])
-    group.run(Prepare("g", "job-1"))
+    group.run(PrepareAssignment("g", "job-1"))
     epoch = group.group.assignment_epoch
     group.topics(a=8)
     group.beat("m1")
@@ -204,7 +214,7 @@ def test_a_computation_that_never_ends_holds_the_group_up_until_its_deadline(gro
     group.run(ConfigureGroup("g", {"consumer.assignor.engine": "external"}))
     group.topics(a=9)
     group.beat("m1")
-    group.run(Prepare("g", "job-2"))
+    group.run(PrepareAssignment("g", "job-2"))
     group.run(ConfigureGroup("g", {}))
     group.beat("m1")
     assert group.group.assignment_epoch < group.group.epoch
@@ -222,7 +232,7 @@ def test_after_a_load_from_a_snapshot_it_is_installed_if_its_input_is_the_same(o
     outside.state, outside.records = State(), list(state_records.records_of(outside.state))
     for record in outside.records:
         replay(outside.state, record)
-    event = Install("g", "job-1", prepared["group_epoch"], answer(prepared))
+    event = InstallAssignment("g", "job-1", prepared["group_epoch"], answer(prepared))
     if changed:
         assert outside.refused(event) is Code.UNKNOWN_MEMBER_ID
     else:
@@ -360,7 +370,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
-    monkeypatch.setattr(target_builder, "assign", lambda *_: one_less)
+    monkeypatch.setattr(target_builder, "run_assignor", lambda *_: one_less)
     with pytest.raises(SpecError, match="made no assignment"):
         compute(job)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from coordinator.core.replay import read as load
 from coordinator.core.replay import replay
+from coordinator.core.replay import set_whole_target as load
 from coordinator.core.state import State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage import target_table

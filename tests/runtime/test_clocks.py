@@ -13,7 +13,7 @@ from coordinator.core.events import (
     Heartbeat,
     OffsetCommit,
     OffsetFetch,
-    Prepare,
+    PrepareAssignment,
     RegexesResolved,
     ResolveRegexes,
 )
@@ -155,7 +155,7 @@ def test_a_computation_is_awaited_twice_as_long_as_it_may_take(machine, ahead_ms
     """A clock that was ahead by more than that makes it begin again."""
     machine.join("m1")
     machine.join("m2")
-    machine.ask(Prepare("g", "of an external computer"))
+    machine.ask(PrepareAssignment("g", "of an external computer"))
     machine.after(INTERVAL_MS)
     other = Machine(machine.storage, machine.wall - ahead_ms)
     other.beat("m2", 2)

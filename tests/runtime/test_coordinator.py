@@ -269,9 +269,9 @@ def join_and_wait(coordinator, member, group="g"):
 def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
     """One joins many: no time is spent on the targets that stay."""
     sizes = []
-    columns = target_assignment._columns
+    columns = target_assignment._to_columns
     monkeypatch.setattr(
-        target_assignment, "_columns", lambda some: sizes.append(len(some)) or columns(some)
+        target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
     )
     with Coordinator.open(None, topics={"a": 8}, config=DELEGATED) as coordinator:
         for number in range(9):

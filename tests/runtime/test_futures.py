@@ -11,7 +11,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
-from coordinator.core.events import Describe, ListGroups
+from coordinator.core.events import DescribeGroup, ListGroups
 from tests.support.members import wait_for
 
 
@@ -68,7 +68,7 @@ def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
 
 def test_asyncio_may_stop_waiting(coordinator):
     async def ask():
-        future = asyncio.wrap_future(coordinator.submit([Describe("g")]))
+        future = asyncio.wrap_future(coordinator.submit([DescribeGroup("g")]))
         beat = coordinator.aio.consumer_group_heartbeat(
             group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
             subscribed_topic_names=["a"], topic_partitions={},

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError, parse
-from coordinator.core.events import SeenTopic
+from coordinator.core.events import CatalogTopic
 from coordinator.core.records import GroupMetadata
 from coordinator.core.state import Topic
 from coordinator.runtime import topic_catalog as topics_module
@@ -31,11 +31,11 @@ def reasons(result):
 
 # What a change does ------------------------------------------------------------------------------
 
-SEEN = SeenTopic("id-1", 2, (("r1", "r2"), ("r1",)))
+SEEN = CatalogTopic("id-1", 2, (("r1", "r2"), ("r1",)))
 HASHES = {
-    "another id": SeenTopic("id-2", 2, SEEN.racks),
-    "more partitions": SeenTopic("id-1", 3, SEEN.racks),
-    "another rack": SeenTopic("id-1", 2, (("r1", "r3"), ("r1",))),
+    "another id": CatalogTopic("id-2", 2, SEEN.racks),
+    "more partitions": CatalogTopic("id-1", 3, SEEN.racks),
+    "another rack": CatalogTopic("id-1", 2, (("r1", "r3"), ("r1",))),
 }
 
 
@@ -52,7 +52,7 @@ def test_the_hash_of_a_topic_tells_what_matters(other):
 
 @pytest.mark.behaviour("G-148")
 def test_the_order_of_racks_does_not_matter_to_the_hash():
-    assert hash_of(SeenTopic("id-1", 2, (("r2", "r1"), ("r1",)))) == hash_of(SEEN)
+    assert hash_of(CatalogTopic("id-1", 2, (("r2", "r1"), ("r1",)))) == hash_of(SEEN)
     assert hash_of(SEEN, "b") != hash_of(SEEN)
 
 
@@ -124,10 +124,10 @@ def test_what_is_seen_again_unchanged_writes_nothing(group):
 
 
 def test_topics_of_a_dict():
-    catalog = DictCatalog({"a": 3, "b": SeenTopic("own", 1)})
-    assert catalog.topics() == {"a": SeenTopic(topic_id_of("a"), 3), "b": SeenTopic("own", 1)}
+    catalog = DictCatalog({"a": 3, "b": CatalogTopic("own", 1)})
+    assert catalog.topics() == {"a": CatalogTopic(topic_id_of("a"), 3), "b": CatalogTopic("own", 1)}
     catalog.set("b", 2)
-    assert catalog.topics()["b"] == SeenTopic("own", 2)
+    assert catalog.topics()["b"] == CatalogTopic("own", 2)
     catalog.delete("a")
     catalog.delete("never there")
     assert set(catalog.topics()) == {"b"}
@@ -147,8 +147,8 @@ FILES = {
 def test_topics_of_a_file(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert FileCatalog(tmp_path / name).topics() == {
-        "a": SeenTopic(topic_id_of("a"), 3),
-        "b": SeenTopic("own", 2, (("r1",), ("r1", "r2"))),
+        "a": CatalogTopic(topic_id_of("a"), 3),
+        "b": CatalogTopic("own", 2, (("r1",), ("r1", "r2"))),
     }
 
 
@@ -202,7 +202,7 @@ def test_topics_of_a_delta_table(tmp_path):
         {"topic": ["a", "b"], "partitions": pa.array([3, 2], pa.int32()), "topic_id": ["own", None]}
     )
     write_deltalake(table, rows)
-    assert catalog.topics() == {"a": SeenTopic("own", 3), "b": SeenTopic(topic_id_of("b"), 2)}
+    assert catalog.topics() == {"a": CatalogTopic("own", 3), "b": CatalogTopic(topic_id_of("b"), 2)}
     write_deltalake(table, rows.slice(1), mode="overwrite")
     assert set(catalog.topics()) == {"b"}
 

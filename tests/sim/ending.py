@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import re2
 
-from coordinator.core.events import SeenTopic
+from coordinator.core.events import CatalogTopic
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.state import Group, GroupState
 
@@ -150,7 +150,7 @@ class Ending:
         yield from broken_promises(self._world.checker.made_by(group.group_id), spec, shares)
 
 
-def _subscribed(member: Member, topics: Mapping[str, SeenTopic]) -> set[str]:
+def _subscribed(member: Member, topics: Mapping[str, CatalogTopic]) -> set[str]:
     """Return the topics that exist of those that a member subscribes to."""
     pattern = re2.compile(member.regex) if member.regex else None
     return {

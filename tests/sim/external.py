@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from assignors import GroupSpec, get_assignor
-from coordinator.core.events import Answer, Install, Prepare
+from coordinator.core.events import Answer, InstallAssignment, PrepareAssignment
 from coordinator.errors import ErrorCode, GroupError
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class Computer:
             if not isinstance(answer, GroupError):
                 self._computed(group_id, answer.response, *key)
 
-        self._world.ask(Prepare(group_id, f"computed-{name}"), "prepare", *key, reply=prepared)
+        self._world.ask(
+            PrepareAssignment(group_id, f"computed-{name}"), "prepare", *key, reply=prepared
+        )
 
     def _computed(self, group_id: str, given: Any, *key: object) -> None:
         chance = self._chance
@@ -55,7 +57,7 @@ class Computer:
         if chance.happens("installed wrong", *key) and ranges.num_rows:
             wrong = True
             ranges = _spoilt(ranges, chance.between(0, 2, "how wrong", *key))
-        install = Install(group_id, given["computation_id"], epoch, ranges, ASSIGNOR)
+        install = InstallAssignment(group_id, given["computation_id"], epoch, ranges, ASSIGNOR)
         wait = chance.between(1, 100, "computes", *key)
         if chance.happens("installed late", *key):
             wait = chance.between(100, 10_000, "how late", *key)
@@ -63,7 +65,7 @@ class Computer:
         if chance.happens("installed twice", *key):
             self._install(wait + 50, install, "again", *key, wrong=wrong)
 
-    def _install(self, wait: int, install: Install, *key: object, wrong: bool) -> None:
+    def _install(self, wait: int, install: InstallAssignment, *key: object, wrong: bool) -> None:
         def installed(answer: Answer, _node: Node) -> None:
             if not isinstance(answer, GroupError):
                 if wrong:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from coordinator.compute.engine import compute
 from coordinator.core.events import (
     Answer,
+    CatalogTopic,
     ComputeTarget,
     Event,
     ResolveRegexes,
-    SeenTopic,
     TargetComputed,
     TargetFailed,
 )
@@ -46,7 +46,7 @@ class Catalog:
         self._node = node
         self._asked = 0
 
-    def topics(self) -> Mapping[str, SeenTopic]:
+    def topics(self) -> Mapping[str, CatalogTopic]:
         """Return all topics."""
         world, name = self._node.world, self._node.name
         self._asked += 1

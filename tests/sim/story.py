@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 
 from coordinator.core.events import (
+    CatalogTopic,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     Event,
     Heartbeat,
     OffsetCommit,
     RegexesResolved,
-    SeenTopic,
-    TopicsSeen,
+    TopicsReported,
 )
 
 from .clock import EPOCH_MS
@@ -36,7 +36,7 @@ class Story:
     def __init__(self, props: Mapping[str, object]) -> None:
         self._ops: list[dict[str, object]] = [{"op": "config", "now": EPOCH_MS, "props": props}]
         self._at = 0
-        self._topics: dict[str, SeenTopic] = {}
+        self._topics: dict[str, CatalogTopic] = {}
         self._lives = 0
         self.untold: set[str] = set()
         """What happened that no trace can tell."""
@@ -66,7 +66,7 @@ class Story:
         if self._lives > 1:
             self._tell(now, {"op": "reload"})
 
-    def topics(self, now: int, topics: Mapping[str, SeenTopic]) -> None:
+    def topics(self, now: int, topics: Mapping[str, CatalogTopic]) -> None:
         """The coordinator saw these topics."""
         changed = {name: found for name, found in topics.items() if self._topics.get(name) != found}
         gone = sorted(self._topics.keys() - topics.keys())
@@ -85,7 +85,7 @@ class Story:
 
     def asked(self, now: int, event: Event) -> None:
         """The coordinator decided an event."""
-        if isinstance(event, TopicsSeen | RegexesResolved):
+        if isinstance(event, TopicsReported | RegexesResolved):
             return  # `topics` sees them at once, and so are regexes resolved
         op: dict[str, object]
         if isinstance(event, Heartbeat):
@@ -103,8 +103,8 @@ class Story:
             op |= {"epoch": event.member_epoch, "offsets": offsets}
         elif isinstance(event, ConfigureGroup):
             op = {"op": "group_config", "group": event.group_id, "props": dict(event.settings)}
-        elif isinstance(event, DeleteGroup | Describe):
-            name = "describe" if isinstance(event, Describe) else "delete_group"
+        elif isinstance(event, DeleteGroup | DescribeGroup):
+            name = "describe" if isinstance(event, DescribeGroup) else "delete_group"
             op = {"op": name, "group": event.group_id}
         else:
             self.cannot_tell(type(event).__name__)

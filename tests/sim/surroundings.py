@@ -5,7 +5,13 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from coordinator.core.events import ConfigureGroup, DeleteGroup, Describe, ListGroups, SeenTopic
+from coordinator.core.events import (
+    CatalogTopic,
+    ConfigureGroup,
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+)
 
 if TYPE_CHECKING:
     from .world import World
@@ -59,7 +65,7 @@ class Surroundings:
             racks = tuple(
                 tuple(sorted(self._chance.some(RACKS, "racks", p, *key))) for p in range(count)
             )
-        self._world.topics.set(name, SeenTopic(topic_id, count, racks))
+        self._world.topics.set(name, CatalogTopic(topic_id, count, racks))
         self._world.tell(f"topic {name} has {count} partitions and the id {topic_id}")
 
     def settings_change(self, *key: object) -> None:
@@ -83,7 +89,7 @@ class Surroundings:
         """Ask any coordinator what it knows."""
         node = self._chance.pick(self._world.nodes, "node", *key)
         group_id = self._chance.pick(self._world.groups, "group", *key)
-        self._world.ask(Describe(group_id), "describe", *key, node=node)
+        self._world.ask(DescribeGroup(group_id), "describe", *key, node=node)
         self._world.ask(ListGroups(), "list", *key, node=node)
 
 

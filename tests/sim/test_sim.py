@@ -34,7 +34,7 @@ PLANTED = {
     "partitions are given that others hold": (
         Group, "free", lambda _self, _key, first, end, _serial: iter([(first, end)])
     ),
-    "what a member gives up is not released": (replay, "release", lambda *_: None),
+    "what a member gives up is not released": (replay, "release_partitions", lambda *_: None),
     "any member epoch is accepted": (member_update, "_check_epoch", lambda *_: None),
     "answers leave before their records are durable": (Runner, "_commit", lambda *_: True),
     "no look at the log before a steady answer": (

@@ -51,7 +51,7 @@ class Compared(SparkEngine):
         self.pairs = []
 
     def _computed(self, job, run):
-        ranges = target_builder.assign(job.roster.spec(), job.assignor, job.settings)
+        ranges = target_builder.run_assignor(job.roster.spec(), job.assignor, job.settings)
         found = super()._computed(job, run)
         whole = found.written.whole
         members = ranges.member_ids.to_pylist()

@@ -16,20 +16,20 @@ from coordinator.config import Config
 from coordinator.core.events import (
     REBALANCE,
     SESSION,
-    Describe,
+    CatalogTopic,
+    DescribeGroup,
     Heartbeat,
     HeartbeatResponse,
     RegexesResolved,
     ResolveRegexes,
-    SeenTopic,
     SetTimer,
     TimerFired,
-    TopicsSeen,
+    TopicsReported,
 )
 from coordinator.core.records import MemberState
 from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
-from coordinator.core.state_machine import steady_heartbeat, step
+from coordinator.core.state_machine import answer_steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants
@@ -69,7 +69,7 @@ class Core:
         rising = invariants.epochs(self.state)
         self.history.add(event, self.state, self.now)
         steady = (
-            steady_heartbeat(self.state, self.config, event)
+            answer_steady_heartbeat(self.state, self.config, event)
             if isinstance(event, Heartbeat)
             else None
         )
@@ -156,8 +156,8 @@ class Core:
             self._ids[name] += 1
         for name, count in partitions.items():
             found = racks if racks is not None else ()
-            self.catalog[name] = SeenTopic(f"{name}-{self._ids[name]}", count, found)
-        return self.run(TopicsSeen(dict(self.catalog)))
+            self.catalog[name] = CatalogTopic(f"{name}-{self._ids[name]}", count, found)
+        return self.run(TopicsReported(dict(self.catalog)))
 
     def advance(self, ms):
         """Move the clock; timers fire each at its instant. Returns {(kind, member): reason}."""
@@ -220,7 +220,7 @@ class Core:
 
     def describe(self, group="g"):
         """ConsumerGroupDescribe."""
-        return self.run(Describe(group)).response
+        return self.run(DescribeGroup(group)).response
 
 
 JOINING = {"owned": {}, "rebalance_timeout_ms": 60_000}

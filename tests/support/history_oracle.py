@@ -12,7 +12,15 @@ from functools import singledispatchmethod
 from typing import NamedTuple
 
 from coordinator.core.events import JOIN
-from coordinator.core.partition_spans import Holding, TopicKey, minus, plain, split, stamped, union
+from coordinator.core.partition_spans import (
+    Holding,
+    TopicKey,
+    add_epoch,
+    drop_epochs,
+    split,
+    subtract_spans,
+    union,
+)
 from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
@@ -267,12 +275,12 @@ class History:
     @_tell.register
     def _current(self, record: CurrentMember, position: int, at_ms: int) -> None:
         member_id, who = record.member_id, self._who[record.member_id]
-        has = plain(sorted(record.assigned + record.pending))
+        has = drop_epochs(sorted(record.assigned + record.pending))
         kept, gone = split(self._owned.get(member_id, ()), has)
         takes = self._takes(member_id)
         self._past += self._rows(member_id, gone, Moment(at_ms, position, takes))
         gives = Moment(at_ms, position, self._gives(record))
-        came = stamped(minus(has, kept), self._number(_Tenure(gives, who)))
+        came = add_epoch(subtract_spans(has, kept), self._number(_Tenure(gives, who)))
         assigned, pending = split(union(kept, came), record.assigned)
         self._owned[member_id] = union(self._with(assigned, None), self._with(pending, takes))
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import msgspec
 import pyarrow as pa
 
-from coordinator.core.audit import DENIED, LOGIN_FAILED, done
-from coordinator.core.events import Audit, Caller, ConfigureGroup, OffsetCommit, OffsetDelete
+from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record
+from coordinator.core.events import Caller, ConfigureGroup, OffsetCommit, OffsetDelete, RecordAudit
 from coordinator.storage.data_files import write_part
 from coordinator.storage.fenced_table import Table, transact
 from coordinator.storage.filesystem import Disk
@@ -244,9 +244,9 @@ def archive():
         OffsetCommit("archive", "", -1, told),
         ConfigureGroup("archive", session, ann),
         OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),
-        Audit([done(DENIED, "archive", nobody, refused | {"count": "12"}),
-               done(DENIED, "vault", nobody, refused | {"resource_name": "vault", "count": "1"}),
-               done(LOGIN_FAILED, "", nobody, {"count": "3"})]),
+        RecordAudit([audit_record(DENIED, "archive", nobody, refused | {"count": "12"}),
+               audit_record(DENIED, "vault", nobody, refused | {"resource_name": "vault", "count": "1"}),
+               audit_record(LOGIN_FAILED, "", nobody, {"count": "3"})]),
     ])  # fmt: skip
     return story.at(1)
 

@@ -66,7 +66,7 @@ class TableEngine:
         self.let.wait()
         roster, task = job.roster, job.task
         spec = roster.spec()
-        ranges = target_builder.assign(spec, job.assignor, job.settings)
+        ranges = target_builder.run_assignor(spec, job.assignor, job.settings)
         rows = self.spoil(rows_of(ranges, roster.topics))
         run_id = task.computation_id
         version = write_rows(job.store, task.group_id, task.group_epoch, run_id, rows)

@@ -20,25 +20,25 @@ from coordinator.core.events import (
     Answer,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     Event,
     ExpireOffsets,
     Heartbeat,
     HeartbeatResponse,
-    Install,
+    InstallAssignment,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Prepare,
-    Propose,
+    PrepareAssignment,
+    ProposeTarget,
     ResolveRegexes,
     Result,
     TargetLost,
     TimerFired,
-    TopicsSeen,
-    Written,
+    TopicsReported,
+    WrittenTarget,
 )
-from coordinator.core.partition_spans import plain
+from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import WholeTarget
@@ -238,7 +238,7 @@ class Player:
         group = self.state.groups[group_id]
         topics = self.state.topics
         held = [
-            f"{m} {spans_text(plain(group.members[m].current.assigned), topics)}"
+            f"{m} {spans_text(drop_epochs(group.members[m].current.assigned), topics)}"
             for m in sorted(group.members)
         ]
         return "; ".join([f"{group_id} {group.state.value} at epoch {group.epoch}", *held])
@@ -329,7 +329,7 @@ class Player:
         self._runner.run([ExpireOffsets()])
 
     def _do_describe(self, words: list[str]) -> None:
-        self._runner.run([Describe(words[0])])
+        self._runner.run([DescribeGroup(words[0])])
 
     def _do_delete_group(self, words: list[str]) -> None:
         self._runner.run([DeleteGroup(words[0])])
@@ -340,7 +340,7 @@ class Player:
     # Targets computed outside --------------------------------------------------------------------
 
     def _do_prepare(self, words: list[str]) -> None:
-        self._runner.run([Prepare(words[0], words[1])])
+        self._runner.run([PrepareAssignment(words[0], words[1])])
 
     def _do_install(self, words: list[str]) -> None:
         group, computation, *rest = words
@@ -349,7 +349,7 @@ class Player:
         epoch = waiting.record.group_epoch if waiting else 0
         if rest and rest[0].startswith("epoch="):
             epoch = int(rest.pop(0)[6:])
-        self._runner.run([Install(group, computation, epoch, table(by_member(rest)))])
+        self._runner.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
 
     def _do_propose(self, words: list[str]) -> None:
         """A job of its own wrote a target into the table, for the group as it is now."""
@@ -362,8 +362,8 @@ class Player:
         topics = self.state.topics
         ids = pa.array([topics[name].key.topic_id for name in rows["topic"].to_pylist()])
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
-        written = Written(run, 1, 0, len(found.members), whole)
-        event = Propose(
+        written = WrittenTarget(run, 1, 0, len(found.members), whole)
+        event = ProposeTarget(
             group, epoch, run, "external", 0, written=written, members=dict(found.metas)
         )
         self._runner.run([event])
@@ -404,10 +404,10 @@ class Player:
         found = answer.response
         if isinstance(found, HeartbeatResponse):
             self._say("answer", self._heartbeat_text(event, found))
-        elif isinstance(event, Describe):
+        elif isinstance(event, DescribeGroup):
             for line in described(found):
                 self._say("answer", line)
-        elif isinstance(event, Prepare):
+        elif isinstance(event, PrepareAssignment):
             for line in prepared(found):
                 self._say("answer", line)
         elif isinstance(event, OffsetFetch):
@@ -415,9 +415,9 @@ class Player:
         elif isinstance(event, OffsetCommit | OffsetDelete):
             codes = [(t, p, c.name) for t, ps in found.items() for p, c in ps.items()]  # type: ignore[attr-defined]
             self._say("answer", ", ".join(f"{t} {p} {c}" for t, p, c in codes))
-        elif isinstance(event, Install):
+        elif isinstance(event, InstallAssignment):
             self._say("answer", f"target epoch {found['assignment_epoch']}, {found['moved']} moved")  # type: ignore[index]
-        elif isinstance(event, Propose):
+        elif isinstance(event, ProposeTarget):
             self._say("answer", str(found).split(":")[0])
 
     def _heartbeat_text(self, event: Event, response: HeartbeatResponse) -> str:
@@ -472,7 +472,9 @@ def _ended(event: Event) -> list[tuple[str, str, str]]:
 
 def _news(event: Event, answer: Answer) -> bool:
     """Whether an event that wrote nothing is worth telling among others."""
-    if isinstance(event, ExpireOffsets | TopicsSeen | TimerFired) or isinstance(answer, GroupError):
+    if isinstance(event, ExpireOffsets | TopicsReported | TimerFired) or isinstance(
+        answer, GroupError
+    ):
         return isinstance(answer, GroupError)
     response = answer.response
     return isinstance(response, HeartbeatResponse) and response.assignment is not None

@@ -16,25 +16,25 @@ from coordinator.core.events import (
     ComputeTarget,
     ConfigureGroup,
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     Event,
     ExpireOffsets,
     Heartbeat,
-    Install,
+    InstallAssignment,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
-    Prepare,
-    Propose,
+    PrepareAssignment,
+    ProposeTarget,
     RegexesResolved,
     TargetComputed,
     TargetFailed,
     TargetLost,
     Task,
     TimerFired,
-    TopicsSeen,
+    TopicsReported,
 )
-from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, made_id, spans_of
+from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, make_id, spans_of
 from coordinator.core.records import (
     Audited,
     ComputationPrepared,
@@ -178,14 +178,14 @@ def _alter(event: AlterConfig, _state: State) -> str:
     return f"# settings of {event.group_id} are altered: {dict(event.changes)}"
 
 
-def _topics_seen(event: TopicsSeen, state: State) -> str:
+def _topics_seen(event: TopicsReported, state: State) -> str:
     """Return `topics`, `delete-topics`, or both, one command a line."""
     gone = sorted(state.topics.keys() - event.topics.keys())
     changed = {}
     for name, found in sorted(event.topics.items()):
         old = state.topics.get(name)
         if old is None or (old.key.topic_id, old.partitions) != (found.topic_id, found.partitions):
-            anew = f":{found.topic_id.replace(' ', '-')}" if found.topic_id != made_id(name) else ""
+            anew = f":{found.topic_id.replace(' ', '-')}" if found.topic_id != make_id(name) else ""
             changed[name] = f"{found.partitions}{anew}"
     lines = [" ".join(["delete-topics", *gone])] if gone else []
     if changed:
@@ -193,7 +193,7 @@ def _topics_seen(event: TopicsSeen, state: State) -> str:
     return "\n".join(lines) or "# topics are as before"
 
 
-def _install(event: Install, _state: State) -> str:
+def _install(event: InstallAssignment, _state: State) -> str:
     words = [f"install {event.group_id} {event.computation_id} epoch={event.group_epoch}"]
     members: dict[str, dict[str, list[int]]] = {}
     for row in event.ranges.to_pylist():
@@ -213,14 +213,14 @@ _EVENTS: dict[type, Callable[[Any, State], str]] = {
     OffsetCommit: _offset_commit,
     OffsetFetch: lambda event, _: f"fetch-offsets {event.group_id}",
     OffsetDelete: lambda event, _: f"delete-offsets {event.group_id} {ranges(event.topics)}",
-    Describe: lambda event, _: f"describe {event.group_id}",
+    DescribeGroup: lambda event, _: f"describe {event.group_id}",
     DeleteGroup: lambda event, _: f"delete-group {event.group_id}",
     ConfigureGroup: _settings,
     AlterConfig: _alter,
-    Prepare: lambda event, _: f"prepare {event.group_id} {event.computation_id}",
-    Install: _install,
-    Propose: lambda event, _: f"# run {event.run_id} proposes a target for {event.group_id}",
-    TopicsSeen: _topics_seen,
+    PrepareAssignment: lambda event, _: f"prepare {event.group_id} {event.computation_id}",
+    InstallAssignment: _install,
+    ProposeTarget: lambda event, _: f"# run {event.run_id} proposes a target for {event.group_id}",
+    TopicsReported: _topics_seen,
     RegexesResolved: lambda event, _: f"# the regexes of {event.group_id} are resolved",
     TargetComputed: lambda event, _: f"# {event.computation_id} is done, for {event.group_id}",
     TargetFailed: lambda event, _: f"# {event.computation_id} failed, for {event.group_id}",

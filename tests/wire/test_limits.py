@@ -15,7 +15,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.core.events import Describe
+from coordinator.core.events import DescribeGroup
 from coordinator.wire import acceptor
 from coordinator.wire.codec import READ_AT_ONCE, Api
 from coordinator.wire.listener import check
@@ -198,9 +198,9 @@ def test_a_batch_about_very_many_groups_is_decided_in_pieces():
         let, holds, order = threading.Event(), threading.Event(), []
         coordinator._loop.call(lambda: holds.set() or let.wait(30))
         assert holds.wait(30)
-        many = coordinator.submit([Describe(f"g{n}") for n in range(3_000)])
+        many = coordinator.submit([DescribeGroup(f"g{n}") for n in range(3_000)])
         many.add_done_callback(lambda _: order.append("many"))
-        one = coordinator.submit([Describe("other")])
+        one = coordinator.submit([DescribeGroup("other")])
         one.add_done_callback(lambda _: order.append("one"))
         let.set()
         answers = many.result(30)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfigured
+from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfiguredGroups
 from coordinator.errors import GroupError
 from coordinator.kafka_config import GROUP_NAMES, KafkaConfig, group_defaults, kafka_settings
 from coordinator.wire.call import Call, Cluster, ready
@@ -182,7 +182,7 @@ def list_config_resources(request: Request, cluster: Cluster) -> Call:
             ],
         }
 
-    return Call(respond, [ListConfigured()] if GROUP in kinds else [])
+    return Call(respond, [ListConfiguredGroups()] if GROUP in kinds else [])
 
 
 # Altered -----------------------------------------------------------------------------------------

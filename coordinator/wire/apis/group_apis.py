@@ -15,8 +15,8 @@ from kio.schema.errors import ErrorCode as Code
 from coordinator.core.events import (
     Answer,
     DeleteGroup,
-    Describe,
-    DescribeSimple,
+    DescribeGroup,
+    DescribeSimpleGroup,
     HeartbeatResponse,
     ListGroups,
     OffsetCommit,
@@ -61,7 +61,7 @@ def describe(request: Request, _cluster: Cluster) -> Call:
         pairs = zip(group_ids, answers, strict=True)
         return {"groups": [_described(group_id, answer) for group_id, answer in pairs]}
 
-    return Call(respond, [Describe(group_id) for group_id in group_ids])
+    return Call(respond, [DescribeGroup(group_id) for group_id in group_ids])
 
 
 def _described(group_id: str, answer: Answer) -> Values:
@@ -116,7 +116,7 @@ def describe_groups(request: Request, _cluster: Cluster) -> Call:
     def respond(answers: Sequence[Answer]) -> Values:
         return {"groups": [described(*pair) for pair in zip(group_ids, answers, strict=True)]}
 
-    return Call(respond, [DescribeSimple(group_id) for group_id in group_ids])
+    return Call(respond, [DescribeSimpleGroup(group_id) for group_id in group_ids])
 
 
 def list_groups(request: Request, _cluster: Cluster) -> Call:
