@@ -88,8 +88,8 @@ def _durable(store: Path, sizes: Sizes) -> Iterator[Figure]:
     began = time.perf_counter()
     for _ in range(sizes.batches):
         log.append(offsets, wall_ms())
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
     took = (time.perf_counter() - began) * 1000
     log.close()
     rows = sizes.batches * count

@@ -26,8 +26,8 @@ from coordinator.core.events import ComputeTarget
 from coordinator.core.target_builder import AssignorInput
 from coordinator.history.group_snapshot import Pinned
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.log_scan import Source
-from coordinator.storage.state_loader import replayed
+from coordinator.storage.log_scan import LogScan
+from coordinator.storage.state_loader import load_state
 
 TITLE = "What a target costs"
 TEXT = """\
@@ -133,7 +133,7 @@ def _local(shape: Shape) -> tuple[float, float]:
         write_group(store, shape, snapshot=True)
         log = DeltaLog.open(store, Config().log)
         log.claim("benchmark", "", wall_ms())
-        state, _, _ = replayed(log)
+        state, _, _ = load_state(log)
         log.close()
     gone = frozenset(shape.ids()[::100])
     roster = target_builder.build_input(
@@ -161,7 +161,7 @@ def _spark(shape: Shape) -> float:
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
     with temporary_store() as store:
         write_group(store, shape, snapshot=True)
-        pinned = Pinned(Source.of(store), GROUP)
+        pinned = Pinned(LogScan.of(store), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
             work = Work(str(store), pinned, run_id, Options("uniform"), Config(), 60.0)

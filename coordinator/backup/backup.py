@@ -14,8 +14,15 @@ from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import shown_time
 from coordinator.progress import task
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.store_marks import BACKUP, INCOMPLETE, Backup, FileSum, refuse_copy, sum_of
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.store_marks import (
+    BACKUP,
+    INCOMPLETE,
+    Backup,
+    FileSum,
+    refuse_copy,
+    sum_file,
+)
 from coordinator.verify.store import open_store, verify_tables
 
 
@@ -72,7 +79,7 @@ def backup(
         at = shown_time(copy.at_ms)
         said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sums(root))
         content = msgspec.json.format(msgspec.json.encode(said)) + b"\n"
-        Disk().replace(os.path.join(root, BACKUP), content, sync=True)
+        Filesystem().replace(os.path.join(root, BACKUP), content, sync=True)
     return BackedUp(root, copy.position, at, copy.coordinator_epoch, copy.files, copy.bytes, check)
 
 
@@ -88,6 +95,6 @@ def _sums(root: str) -> dict[str, FileSum]:
         for path in sorted(paths):
             name = os.path.relpath(path, root)
             if name != INCOMPLETE:
-                found[name] = sum_of(path)
+                found[name] = sum_file(path)
             progress.advance()
     return found

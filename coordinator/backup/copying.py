@@ -24,8 +24,8 @@ from coordinator.error_text import one_line
 from coordinator.progress import task
 from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.data_files import SNAPSHOT, write_part
-from coordinator.storage.fenced_table import APP, Table, transact
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.fenced_table import APP, FencedTable, transact
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
 from coordinator.storage.recovery import RESTORE
@@ -121,7 +121,7 @@ class Copy:
             raise self._too_fast("log")
         self.position, self.coordinator_epoch = position, log.writers.get(APP, 0)
         actions = [*map(_add, whole), *cut]
-        table = Table(os.path.join(self.to, "log"), Disk(), transact, sync=True)
+        table = FencedTable(os.path.join(self.to, "log"), Filesystem(), transact, sync=True)
         table.open(SCHEMA)
         table.commit(actions, self.coordinator_epoch)
         self._read_last(table.path, actions)
@@ -136,7 +136,7 @@ class Copy:
             raise CorruptLog(f"{part.path} cannot be read: {error}: {RESTORE}") from None
         kept = rows.filter(pc.less_equal(rows["position"], position))
         self.files += 1
-        return write_part(Disk(), os.path.join(self.to, "log"), kept, sync=True)
+        return write_part(Filesystem(), os.path.join(self.to, "log"), kept, sync=True)
 
     def _read_last(self, folder: str, actions: Iterable[AddAction]) -> None:
         """Note when the last row was written, and which targets the rows of the copy name."""
@@ -169,7 +169,9 @@ class Copy:
             if ours and self._copied(table, "snapshots", parts):
                 actions += [_add(part) for part in parts]
         if actions:
-            copy = Table(os.path.join(self.to, "snapshots"), Disk(), transact, sync=True)
+            copy = FencedTable(
+                os.path.join(self.to, "snapshots"), Filesystem(), transact, sync=True
+            )
             os.makedirs(copy.path, exist_ok=True)
             copy.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
             copy.commit(actions, self.coordinator_epoch)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.config import ConfigError
-from coordinator.storage.delta_log import folder_of
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.delta_log import find_root
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.store_marks import INCOMPLETE, FileSum
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.store_modes import filesystem_of
 
 CHUNK = 1 << 20
 
@@ -38,7 +38,7 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     """
     root = _checked(path, source)
     made = not os.path.isdir(root)
-    disk, mark = disk_of(source), os.path.join(root, INCOMPLETE)
+    disk, mark = filesystem_of(source), os.path.join(root, INCOMPLETE)
     try:
         disk.make_folder(root)
         disk.permit(root)  # whatever is made in it, nobody else gets there
@@ -100,7 +100,7 @@ def _checked(path: str, source: str) -> str:
     text = str(path)
     if not text or "\0" in text or "://" in text:
         raise ConfigError(f"the destination {text!r} is no folder: name one, or a mounted one")
-    root, inside = os.path.realpath(folder_of(text)), os.path.realpath(source)
+    root, inside = os.path.realpath(find_root(text)), os.path.realpath(source)
     if root == inside or root.startswith(inside + os.sep):
         raise ConfigError(f"the destination {text} is inside {source}: name a folder elsewhere")
     if os.path.lexists(root) and not os.path.isdir(root):
@@ -127,7 +127,7 @@ def _mark(path: str, what: str) -> None:
 
 
 def _sync_all(root: str) -> None:
-    disk = Disk()
+    disk = Filesystem()
     for at, _, names in os.walk(root, topdown=False):
         for name in names:
             disk.sync(os.path.join(at, name))

@@ -23,7 +23,7 @@ from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.table_io import BusyError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _check_store(store: str | None, config: Config) -> None:
     if store is None:
         return
     try:
-        Disk(folder_mode(config.log)).make_folder(os.path.abspath(store))
+        Filesystem(folder_mode(config.log)).make_folder(os.path.abspath(store))
     except OSError as error:
         raise ConfigError(
             f"--store {store} cannot be made: {error.strerror}: give a folder"

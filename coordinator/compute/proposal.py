@@ -73,7 +73,7 @@ def written(
         digest=proposal.digest,
         ranges=proposal.ranges,
     )
-    whole = target_table.load(store, named)
+    whole = target_table.load_target(store, named)
     validate_whole_target(spec, topics, whole)
     return WrittenTarget(
         proposal.run_id, proposal.targets_version, proposal.digest, spec.member_count, whole

@@ -19,9 +19,9 @@ from coordinator.core.events import ProposeTarget
 from coordinator.core.records import MemberMetadata, ProposalJudged
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import Pinned
-from coordinator.storage.delta_log import read
-from coordinator.storage.file_queue import Mailbox, MessageError
-from coordinator.storage.log_scan import Source
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.file_queue import FileQueue, MessageError
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_log import LogError
 
 FOLDER = "proposals"
@@ -74,7 +74,7 @@ def verdict(
     store: str | os.PathLike[str], run_id: str, after: int
 ) -> tuple[ProposalJudged | None, int]:
     """Return what a job was answered, if it was, and the position up to which this was seen."""
-    for batch in read(store, after):
+    for batch in read_log(store, after):
         after = batch.position
         for record in batch.records:
             if isinstance(record, ProposalJudged) and record.computation_id == run_id:
@@ -98,10 +98,10 @@ def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
 
 
 def _checked(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget:
-    newest = Source.of(store)
+    newest = LogScan.of(store)
     if proposal.position > newest.position:
         raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
-    pinned = Pinned(Source.of(store, proposal.position), proposal.group_id)
+    pinned = Pinned(LogScan.of(store, proposal.position), proposal.group_id)
     if proposal.group_epoch != pinned.group_epoch:
         raise _invalid(proposal, f"the group epoch was {pinned.group_epoch} at its position")
     try:
@@ -140,5 +140,5 @@ def _invalid(proposal: Proposal, why: str) -> GroupError:
     )
 
 
-def _mailbox(store: str | os.PathLike[str]) -> Mailbox:
-    return Mailbox(store, FOLDER, ".json")
+def _mailbox(store: str | os.PathLike[str]) -> FileQueue:
+    return FileQueue(store, FOLDER, ".json")

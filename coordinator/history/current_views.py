@@ -39,7 +39,7 @@ from coordinator.history.keyed_rows import (
     whole,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.storage.target_table import checked_rows
+from coordinator.storage.target_table import read_checked_rows
 
 KEY = ("kind", "tombstone", "group_id", "member_id")
 NAMES = "subscribed_topic_names"
@@ -247,7 +247,7 @@ def _small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadat
 
 def _rows_of(log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Table) -> pa.Table:
     """Return a whole target, but for members that left or have a target of their own since."""
-    rows = checked_rows(log.store, record)
+    rows = read_checked_rows(log.store, record)
     ours, others = (
         whole(table.filter(pc.equal(table["group_id"], record.group_id))["member_id"])
         for table in (there, gone)

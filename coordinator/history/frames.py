@@ -24,7 +24,7 @@ from coordinator.history.log_reader import AsOf, Reading
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CLAIM, LogError
-from coordinator.storage.target_table import COLUMNS, path_of
+from coordinator.storage.target_table import COLUMNS, targets_path
 
 
 def frame(
@@ -89,7 +89,7 @@ def _log(log: LogRows) -> pa.Table:
 def _targets(log: LogRows) -> pa.Table:
     """Return the whole targets that jobs computed, installed or not."""
     schema = pa.schema([(n, pa.int32() if t == "int" else pa.string()) for n, t in COLUMNS.items()])
-    path = path_of(log.store)
+    path = targets_path(log.store)
     of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
     try:
         found = DeltaTable(path).to_pyarrow_table(filters=of_group, columns=list(COLUMNS))

@@ -27,8 +27,8 @@ from coordinator.core.records import (
 from coordinator.core.replay import replay
 from coordinator.core.state import State, Topic
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.log_scan import Source
-from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.log_scan import LogScan
+from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.target_digest import SEED, hash_texts
 
 NAMES, REGEX = "subscribed_topic_names", "subscribed_topic_regex"
@@ -67,7 +67,7 @@ class Pinned:
         GROUP_ID_NOT_FOUND.
     """
 
-    def __init__(self, source: Source, group_id: str) -> None:
+    def __init__(self, source: LogScan, group_id: str) -> None:
         self.source = source
         self.group_id = group_id
         state, self.installed_at = self._facts()
@@ -127,7 +127,9 @@ class Pinned:
         for found in (*(_places(pc.equal(kinds, kind)) for kind in _LAST_TOLD), at_whole):
             places += found[-1:]
         state = State()
-        for record in decode(rows.take(pa.array(sorted(set(places)), pa.int64())), Seen()):
+        for record in decode_rows(
+            rows.take(pa.array(sorted(set(places)), pa.int64())), ValueCache()
+        ):
             assert record is not None
             replay(state, record)
         if self.group_id not in state.groups:

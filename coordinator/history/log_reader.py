@@ -21,14 +21,14 @@ from coordinator.core.records import Record
 from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
-from coordinator.storage.data_files import Part, parts_of, read_parts
-from coordinator.storage.delta_log import table
-from coordinator.storage.fenced_table import Table, transact
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.data_files import Part, list_parts, read_parts
+from coordinator.storage.delta_log import open_log_table
+from coordinator.storage.fenced_table import FencedTable, transact
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 from coordinator.storage.snapshot_table import read_snapshot
-from coordinator.storage.target_table import load
+from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
@@ -107,7 +107,7 @@ class Reading:
         self.store = os.path.abspath(store)
         self._folder = os.path.join(self.store, "log")
         try:
-            self._parts = parts_of(table(self.store))
+            self._parts = list_parts(open_log_table(self.store))
         except NoLog:
             raise SpecError(
                 f"{store} is no store of a coordinator: name the folder that it was opened with"
@@ -136,7 +136,7 @@ class Reading:
 
     def state(self) -> State:
         """Return the state at the position."""
-        state, seen, after = State(), Seen(), 0
+        state, seen, after = State(), ValueCache(), 0
         for batch in self._snapshot(seen):
             for record in batch.records:
                 replay(state, record)
@@ -154,7 +154,7 @@ class Reading:
             Its rows are not in the table of targets any more.
         """
         if group.targets.whole is NOT_READ and group.installed is not None:
-            set_whole_target(group, load(self.store, group.installed))
+            set_whole_target(group, load_target(self.store, group.installed))
 
     def unknown(self, group_id: str) -> SpecError:
         """Return the error for a group that was not found."""
@@ -163,20 +163,22 @@ class Reading:
             f"`muster groups --store {self.store}` lists those that are"
         )
 
-    def _records(self, after: int, seen: Seen) -> Iterator[Record]:
+    def _records(self, after: int, seen: ValueCache) -> Iterator[Record]:
         for piece in read_parts(self._folder, self._parts, after):
             rows = piece.filter(pc.less_equal(piece["position"], self.position))
-            for record in decode(rows, seen):
+            for record in decode_rows(rows, seen):
                 if record is not None:  # a claim has none
                     yield record
             if piece["position"][-1].as_py() >= self.position:
                 return
 
-    def _snapshot(self, seen: Seen) -> Iterator[Batch]:
+    def _snapshot(self, seen: ValueCache) -> Iterator[Batch]:
         """Yield the newest snapshot; an earlier state is replayed from the beginning."""
         if not self._live:
             return
-        snapshots = Table(os.path.join(self.store, "snapshots"), Disk(), transact, sync=False)
+        snapshots = FencedTable(
+            os.path.join(self.store, "snapshots"), Filesystem(), transact, sync=False
+        )
         try:
             snapshots.refresh()
         except NoLog:

@@ -19,7 +19,7 @@ from assignors import SpecError
 from coordinator.core.records import TopicChanged
 from coordinator.history.log_reader import Reading
 from coordinator.storage.data_files import AS_TEXT_ONCE
-from coordinator.storage.log_scan import Source
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog
 
@@ -86,8 +86,8 @@ class LogRows:
         return len(self._read(self._reading.files(), ["kind"], ours)) > 0
 
     @cached_property
-    def _source(self) -> Source:
-        return Source.of(self.store, self._reading.position)
+    def _source(self) -> LogScan:
+        return LogScan.of(self.store, self._reading.position)
 
     def _until(self) -> Filter:
         return pc.field("position") <= self._reading.position

@@ -18,7 +18,7 @@ from coordinator.status import Status
 from coordinator.storage import admin_requests
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
-from coordinator.storage.state_loader import pack, write_snapshot
+from coordinator.storage.state_loader import pack_log, write_snapshot
 
 CARE_S = 0.25
 PROPOSALS_S = 0.5
@@ -172,8 +172,8 @@ class Keeper:
             return
         try:
             self._compact()
-            if runner.log.housekeeping_due():
-                runner.log.housekeep()
+            if runner.log.is_maintenance_due():
+                runner.log.maintain()
             if self._snapshot_due():
                 self._snapshot_at = write_snapshot(runner.log, runner.clock())
         except LogError as error:
@@ -194,9 +194,9 @@ class Keeper:
         store = runner.log.store
         if store is None:
             return
-        admin_requests.set_strangers_aside(store)
-        asked = admin_requests.waiting(store, admin_requests.COMPACT)
+        admin_requests.set_unknown_aside(store)
+        asked = admin_requests.list_requests(store, admin_requests.COMPACT)
         if asked:
-            self._snapshot_at = pack(runner.log, runner.clock())
+            self._snapshot_at = pack_log(runner.log, runner.clock())
         for request in asked:
-            admin_requests.take_away(store, request)
+            admin_requests.remove_request(store, request)

@@ -28,7 +28,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import Status
 from coordinator.storage.record_log import RecordLog
-from coordinator.storage.store_claim import claimed
+from coordinator.storage.store_claim import claim_store
 
 if TYPE_CHECKING:
     from coordinator.wire.listener import Serving
@@ -120,7 +120,7 @@ class Coordinator(GroupRequests):
         catalog = catalog_for(topics, config)
         lease = None
         if log is None:
-            log, lease = claimed(store, config, takeover, address, clock)
+            log, lease = claim_store(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
         runner = Runner(log, config, clock, catalog, Metrics(config.metrics.groups_max), steady)
         runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)

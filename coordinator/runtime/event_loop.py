@@ -191,7 +191,7 @@ class Loop:
                 _do_call(item, item.call)
         self._items = []
         self.runner.tick(TIMERS_A_ROUND)
-        if self.runner.status is Status.ACTIVE and self.runner.log.housekeeping_due():
+        if self.runner.status is Status.ACTIVE and self.runner.log.is_maintenance_due():
             self.care_due.set()
         for task in self.runner.take_tasks():
             self._start(task)

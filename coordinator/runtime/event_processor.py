@@ -53,7 +53,7 @@ from coordinator.runtime.timers import Deadlines, Due
 from coordinator.runtime.topic_catalog import TopicCatalog, are_known
 from coordinator.status import Status, our_fault, refusal
 from coordinator.storage.record_log import Fenced, LogError, RecordLog
-from coordinator.storage.state_loader import read_targets, replayed
+from coordinator.storage.state_loader import load_state, read_targets
 
 TimerKey: TypeAlias = tuple[str, str, str]
 
@@ -152,7 +152,7 @@ class Runner:
         self.steady.start()
         began = self.steady()
         try:
-            state, self.loaded_from, position = replayed(self.log)
+            state, self.loaded_from, position = load_state(self.log)
             lost = read_targets(state, self.log)
         except Fenced:
             self.fence("while it replayed the log")

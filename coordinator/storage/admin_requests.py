@@ -9,32 +9,32 @@ from __future__ import annotations
 import os
 import uuid
 
-from coordinator.storage.file_queue import Mailbox
+from coordinator.storage.file_queue import FileQueue
 
 COMPACT = "compact"
 
 
-def put(store: str | os.PathLike[str], what: str) -> str:
+def put_request(store: str | os.PathLike[str], what: str) -> str:
     """Ask for something; returns the name of the request."""
     name = f"{what}-{uuid.uuid4().hex}"
-    _mailbox(store).put(name, b"")
+    _open_queue(store).put(name, b"")
     return name
 
 
-def waiting(store: str | os.PathLike[str], what: str) -> list[str]:
+def list_requests(store: str | os.PathLike[str], what: str) -> list[str]:
     """Return the names of the requests for something that are not done."""
-    return [name for name in _mailbox(store).waiting() if name.startswith(f"{what}-")]
+    return [name for name in _open_queue(store).waiting() if name.startswith(f"{what}-")]
 
 
-def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+def set_unknown_aside(store: str | os.PathLike[str]) -> None:
     """Put what is no request where it is in nobody's way."""
-    _mailbox(store).set_strangers_aside()
+    _open_queue(store).set_strangers_aside()
 
 
-def take_away(store: str | os.PathLike[str], name: str) -> None:
+def remove_request(store: str | os.PathLike[str], name: str) -> None:
     """End a request: it is done, or whoever asked does not wait any more."""
-    _mailbox(store).take_away(name)
+    _open_queue(store).take_away(name)
 
 
-def _mailbox(store: str | os.PathLike[str]) -> Mailbox:
-    return Mailbox(store, "requests", ".request")
+def _open_queue(store: str | os.PathLike[str]) -> FileQueue:
+    return FileQueue(store, "requests", ".request")

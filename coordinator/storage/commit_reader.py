@@ -126,7 +126,7 @@ class TableFiles:
                 )
             self.writers[app] = number
         if add := action.get("add"):
-            name = _inside(str(add["path"]), source)
+            name = _resolve_path(str(add["path"]), source)
             if add.get("deletionVector"):
                 raise CorruptLog(
                     f"{source}: rows of {name} are deleted by a deletion vector, and Muster never "
@@ -134,7 +134,7 @@ class TableFiles:
                 )
             self.files[name] = DataFile(name, int(add["size"]), add)
         if remove := action.get("remove"):
-            self.files.pop(_inside(str(remove["path"]), source), None)
+            self.files.pop(_resolve_path(str(remove["path"]), source), None)
 
 
 def read_table_files(folder: str) -> TableFiles:
@@ -148,7 +148,7 @@ def read_table_files(folder: str) -> TableFiles:
         A commit or checkpoint is missing or damaged; the message names it.
     """
     for _ in range(LISTINGS_MAX):
-        checkpoints, versions = _listed(folder)
+        checkpoints, versions = _list_versions(folder)
         if not checkpoints and not versions:
             _refuse_nothing(folder)
         try:
@@ -169,7 +169,7 @@ def _refuse_nothing(folder: str) -> None:
     raise NoLog(f"there is no table of a coordinator in {folder}")
 
 
-def _listed(folder: str) -> tuple[dict[int, list[str]], list[int]]:
+def _list_versions(folder: str) -> tuple[dict[int, list[str]], list[int]]:
     """Return the whole checkpoints, as the names of their files, and the versions of commits."""
     try:
         names = sorted(os.listdir(log_folder(folder)))
@@ -269,7 +269,7 @@ def read_checkpoint(path: str) -> Iterator[Action]:
         raise CorruptLog(f"{path} is damaged ({first}): {RESTORE}") from None
 
 
-def _inside(path: str, source: str) -> str:
+def _resolve_path(path: str, source: str) -> str:
     """Return a data file's path as the file system has it; one outside of the table is refused."""
     name = unquote(path)
     parts = name.split("/")

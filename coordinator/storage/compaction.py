@@ -23,16 +23,16 @@ from coordinator.config import Config
 from coordinator.core.records import GroupMetadata, TargetMetadata
 from coordinator.error_text import one_line
 from coordinator.storage import admin_requests
-from coordinator.storage.data_files import parts_of
-from coordinator.storage.delta_log import DeltaLog, table
+from coordinator.storage.data_files import list_parts
+from coordinator.storage.delta_log import DeltaLog, open_log_table
 from coordinator.storage.lease import Lease
-from coordinator.storage.log_scan import every_group
+from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import LogError
-from coordinator.storage.state_loader import pack
+from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.table_io import BusyError
-from coordinator.storage.target_table import alone, files_with_runs, path_of
+from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
 DAY_MS = 86_400_000
 PATIENCE_S = 60.0
@@ -40,7 +40,7 @@ LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """What was done.
 
     Attributes
@@ -63,7 +63,7 @@ class Compacted:
 
 def compact(
     store: str | os.PathLike[str], config: Config, now_ms: int, *, patience_s: float = PATIENCE_S
-) -> Compacted:
+) -> CompactionResult:
     """Compact the log of a store, and drop targets past the retention.
 
     Parameters
@@ -81,40 +81,40 @@ def compact(
     """
     root = os.path.abspath(store)
     refuse_copy(root)
-    before = len(parts_of(table(root)))
-    by = _pack(root, config, now_ms, patience_s)
-    after = len(parts_of(table(root)))
-    return Compacted(by, before, after, *_drop_targets(root, config, now_ms, patience_s))
+    before = len(list_parts(open_log_table(root)))
+    by = _compact_log(root, config, now_ms, patience_s)
+    after = len(list_parts(open_log_table(root)))
+    return CompactionResult(by, before, after, *_drop_targets(root, config, now_ms, patience_s))
 
 
 # The log -----------------------------------------------------------------------------------------
 
 
-def _pack(store: str, config: Config, now_ms: int, patience_s: float) -> str:
+def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> str:
     """Have the log compacted by its writer; return who that was."""
     lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     if lease.holder() is not None:
         with progress.task("the coordinator compacts the log"):
-            _ask(store, lease, patience_s)
+            _ask_coordinator(store, lease, patience_s)
         return "coordinator"
     lease.wait("refuse")
     try:
         log = DeltaLog.open(store, config.log)
         lease.claimed(log.claim("compact", "", now_ms))
-        pack(log, now_ms)
+        pack_log(log, now_ms)
         log.close()
     finally:
         lease.release()
     return "us"
 
 
-def _ask(store: str, lease: Lease, patience_s: float) -> None:
+def _ask_coordinator(store: str, lease: Lease, patience_s: float) -> None:
     """Wait until the live coordinator has compacted the log."""
-    request = admin_requests.put(store, admin_requests.COMPACT)
+    request = admin_requests.put_request(store, admin_requests.COMPACT)
     until = time.monotonic() + patience_s
-    while request in admin_requests.waiting(store, admin_requests.COMPACT):
+    while request in admin_requests.list_requests(store, admin_requests.COMPACT):
         if time.monotonic() > until:
-            admin_requests.take_away(store, request)
+            admin_requests.remove_request(store, request)
             raise BusyError(
                 f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
                 f"{patience_s:g} s: look at it, and try again"
@@ -129,36 +129,36 @@ def _drop_targets(
     store: str, config: Config, now_ms: int, patience_s: float
 ) -> tuple[int, int, int]:
     """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
-    path = path_of(store)
-    with alone(store, patience_s):
+    path = targets_path(store)
+    with lock_targets(store, patience_s):
         try:
             targets = DeltaTable(path)
         except TableNotFoundError:
             return 0, 0, 0
         cutoff = now_ms - config.log.retention_days * DAY_MS
-        needed = runs_needed(store, cutoff)
+        needed = find_runs_needed(store, cutoff)
         runs: dict[str, int] = {}
-        for _, run_id, written_ms in files_with_runs(targets):
+        for _, run_id, written_ms in list_runs(targets):
             runs[run_id] = max(written_ms, runs.get(run_id, 0))
         gone = [run for run, at in sorted(runs.items()) if run not in needed and at < cutoff]
         try:
             if gone:
-                targets.delete(f"run_id IN ({', '.join(map(_quoted, gone))})")
+                targets.delete(f"run_id IN ({', '.join(map(_quote, gone))})")
             hours = -(-config.log.files_kept_ms // 3_600_000)
             vacuumed = targets.vacuum(
                 retention_hours=hours, dry_run=False, enforce_retention_duration=False
             )
         except DeltaError as error:
             raise LogError(f"{path} was not compacted: {one_line(error)}") from None
-        disk_of(store).permit_all(path)  # delta-rs writes as the umask says
+        filesystem_of(store).permit_all(path)  # delta-rs writes as the umask says
     return len(gone), len(runs) - len(gone), len(vacuumed)
 
 
-def runs_needed(store: str, cutoff_ms: int) -> set[str]:
+def find_runs_needed(store: str, cutoff_ms: int) -> set[str]:
     """Return the runs whose targets were in force at the cutoff or have been since."""
     needed: set[str] = set()
     in_force: dict[str, str] = {}
-    for group_id, at_ms, run_id in _installs(store):
+    for group_id, at_ms, run_id in _read_installs(store):
         ended = in_force.pop(group_id, None)
         if ended is not None and at_ms >= cutoff_ms:
             needed.add(ended)
@@ -167,14 +167,14 @@ def runs_needed(store: str, cutoff_ms: int) -> set[str]:
     return needed | set(in_force.values())
 
 
-def _installs(store: str) -> Iterator[tuple[str, int, str | None]]:
+def _read_installs(store: str) -> Iterator[tuple[str, int, str | None]]:
     """Yield (group, when, run) as whole targets came into force; None: the last one ended."""
     names = ["position", "at_ms", "kind", "tombstone", "group_id", "computation_id"]
-    for rows in every_group(store, [TargetMetadata.kind, GroupMetadata.kind], names):
+    for rows in scan_all_groups(store, [TargetMetadata.kind, GroupMetadata.kind], names):
         told = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
         for row in rows.filter(told).sort_by("position").to_pylist():
             yield row["group_id"], row["at_ms"], row["computation_id"]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 
@@ -50,7 +50,7 @@ class Part:
     """Which snapshot it is a part of; in a snapshot, positions count its own rows."""
 
 
-def parts_of(table: DeltaTable) -> list[Part]:
+def list_parts(table: DeltaTable) -> list[Part]:
     """Return the data files of a table by position."""
     found = pa.table(table.get_add_actions(flatten=True))
     if not len(found):
@@ -69,7 +69,7 @@ def parts_of(table: DeltaTable) -> list[Part]:
 
 
 def write_part(
-    disk: Disk,
+    disk: Filesystem,
     folder: str,
     rows: pa.Table,
     *,
@@ -96,11 +96,11 @@ def write_part(
             disk.remove(path)
         raise CommitFailed(f"nothing was written to {folder}: {error}") from None
     values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
-    stats = json.dumps(_statistics(rows))
+    stats = json.dumps(_collect_statistics(rows))
     return AddAction(name, size, values, wall_ms(), data_change=data_change, stats=stats)
 
 
-def removed(part: Part) -> RemoveAction:
+def make_remove_action(part: Part) -> RemoveAction:
     """Return what a commit says of a data file that its others replace."""
     return RemoveAction(part.path, data_change=False, deletion_timestamp=wall_ms(), size=part.bytes)
 
@@ -121,14 +121,14 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
         progress.task(f"reading the {os.path.basename(folder).removesuffix('s')}", rows) as reading,
         ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader,
     ):
-        coming = _ahead(reader, pieces)
+        coming = _read_ahead(reader, pieces)
         while (piece := coming()) is not None:
-            coming = _ahead(reader, pieces)
+            coming = _read_ahead(reader, pieces)
             yield piece
             reading.advance(len(piece))
 
 
-def _ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:
+def _read_ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:
     """Return what waits for the next piece, which is being read."""
     try:
         return reader.submit(next, pieces, None).result
@@ -142,7 +142,7 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
     for part in parts:
         if part.last < expected:
             continue
-        for piece in _pieces(folder, part):
+        for piece in _read_pieces(folder, part):
             rows = piece.slice(np.searchsorted(piece["position"].to_numpy(), expected))
             positions = rows["position"].to_numpy()
             if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
@@ -152,7 +152,7 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
                 yield rows
 
 
-def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
+def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     path = os.path.join(folder, part.path)
     rows = 0
     try:
@@ -173,7 +173,7 @@ def _pieces(folder: str, part: Part) -> Iterator[pa.Table]:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")
 
 
-def _min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
+def _find_min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
     """Return the least and the greatest value; None where there is none, or a long text."""
     if name not in rows.column_names:
         return None
@@ -182,11 +182,11 @@ def _min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
     return None if long or found["max"] is None else (found["min"], found["max"])
 
 
-def _statistics(rows: pa.Table) -> dict[str, Any]:
+def _collect_statistics(rows: pa.Table) -> dict[str, Any]:
     """Return least and greatest values: readers skip files by them."""
     least, greatest = {}, {}
     for name in ("coordinator_epoch", "position", "at_ms", "kind", "group_id"):
-        found = _min_max(rows, name)
+        found = _find_min_max(rows, name)
         if found is not None:
             least[name], greatest[name] = found
     for values in (least, greatest):

@@ -20,12 +20,18 @@ from coordinator.config import ConfigError, LogConfig, folder_mode
 from coordinator.core.records import Record, TargetMetadata
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.storage import target_table
-from coordinator.storage.data_files import SNAPSHOT, Part, parts_of, read_parts, write_part
-from coordinator.storage.fenced_table import Lost, Table, Transact, load, transact
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.maintenance import Housekeeper
-from coordinator.storage.record_decoder import Seen, batches
-from coordinator.storage.record_encoder import SCHEMA, encode, encode_claim
+from coordinator.storage.data_files import SNAPSHOT, Part, list_parts, read_parts, write_part
+from coordinator.storage.fenced_table import (
+    FencedTable,
+    Transact,
+    VersionConflict,
+    open_newest,
+    transact,
+)
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.maintenance import Maintenance
+from coordinator.storage.record_decoder import ValueCache, decode_batches
+from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
 from coordinator.storage.record_log import (
     Batch,
     CommitFailed,
@@ -33,12 +39,12 @@ from coordinator.storage.record_log import (
     Fenced,
     LogError,
     NoLog,
-    merged,
+    merge_advances,
 )
-from coordinator.storage.recovery import damaged, log_folder, remains, set_aside_torn
+from coordinator.storage.recovery import find_damage, list_remains, log_folder, set_aside_torn
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.store_modes import filesystem_of
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -68,18 +74,18 @@ class DeltaLog:
         self,
         store: str | os.PathLike[str],
         config: LogConfig | None = None,
-        disk: Disk | None = None,
+        disk: Filesystem | None = None,
         transact: Transact = transact,
     ) -> None:
         self.store = os.path.abspath(store)
         self.config = config or LogConfig()
         self.epoch = 0
         self.position = 0
-        self._disk = disk or disk_of(self.store, folder_mode(self.config))
+        self._disk = disk or filesystem_of(self.store, folder_mode(self.config))
         self._table = self._table_of("log", transact)
         self._snapshots = self._table_of("snapshots", transact)
-        self._care = Housekeeper(self._table, self.config, self._disk)
-        self._care_of_snapshots = Housekeeper(
+        self._care = Maintenance(self._table, self.config, self._disk)
+        self._care_of_snapshots = Maintenance(
             self._snapshots,
             replace(self.config, pack_commits=0, files_kept_ms=SNAPSHOT_FILES_KEPT_MS),
             self._disk,
@@ -92,9 +98,9 @@ class DeltaLog:
         """Return the log of a store; the claim creates what does not exist."""
         return cls(store, config)
 
-    def _table_of(self, name: str, transact: Transact) -> Table:
+    def _table_of(self, name: str, transact: Transact) -> FencedTable:
         path = os.path.join(self.store, name)
-        return Table(path, self._disk, transact, sync=self.config.fsync)
+        return FencedTable(path, self._disk, transact, sync=self.config.fsync)
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -112,12 +118,12 @@ class DeltaLog:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
             for _ in range(CLAIM_TRIES):
-                self.position = _last(table.handle)
+                self.position = _last_position(table.handle)
                 try:
                     self._write(
                         encode_claim(owner, address, self.position + 1, at_ms, epoch), epoch
                     )
-                except Lost:
+                except VersionConflict:
                     if table.epoch >= epoch:
                         raise Fenced(
                             f"another coordinator claimed {table.path} at the same time, with "
@@ -134,19 +140,21 @@ class DeltaLog:
     def _remains(self) -> list[str]:
         """Return what nothing but a log leaves behind; to be asked before another can make one."""
         tables = (self._table, self._snapshots)
-        return [path for table in tables for path in remains(self._disk, table.path)]
+        return [path for table in tables for path in list_remains(self._disk, table.path)]
 
     def append(self, records: Sequence[Record], at_ms: int) -> int:
         """Make records durable, all or none, and return the position of the last one."""
-        rows = merged(records)
+        rows = merge_advances(records)
         with self._table.lock:
             for _ in range(TRIES):
                 self._settle()
                 if not rows:
                     return self.position
                 try:
-                    self._write(encode(rows, self.position + 1, at_ms, self.epoch), self.epoch)
-                except Lost:
+                    self._write(
+                        encode_records(rows, self.position + 1, at_ms, self.epoch), self.epoch
+                    )
+                except VersionConflict:
                     continue
                 return self.position
         raise CommitFailed(
@@ -171,7 +179,7 @@ class DeltaLog:
             table.refresh()
         table.refuse_fenced(self.epoch)
         if self._known != table.version:
-            self.position, self._known = _last(table.handle), table.version
+            self.position, self._known = _last_position(table.handle), table.version
 
     def _write(self, rows: pa.Table, epoch: int) -> None:
         part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
@@ -192,17 +200,17 @@ class DeltaLog:
         """
         with self._table.lock:
             self._settle()
-            parts, until = parts_of(self._table.handle), self.position
-        seen, after = Seen(), 0
+            parts, until = list_parts(self._table.handle), self.position
+        seen, after = ValueCache(), 0
         for batch in self._from_snapshot(until, seen):
             yield batch
             after = batch.position
-        for rows in _rows(self._disk, self._table.path, parts, after):
-            yield from batches(rows, seen)
+        for rows in _read_rows(self._disk, self._table.path, parts, after):
+            yield from decode_batches(rows, seen)
 
-    def _from_snapshot(self, until: int, seen: Seen) -> Iterator[Batch]:
+    def _from_snapshot(self, until: int, seen: ValueCache) -> Iterator[Batch]:
         """Whatever is wrong with the snapshots, the log has everything."""
-        table = Table(self._snapshots.path, self._disk, transact, sync=False)
+        table = FencedTable(self._snapshots.path, self._disk, transact, sync=False)
         try:
             table.refresh()
         except NoLog:
@@ -214,12 +222,12 @@ class DeltaLog:
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names."""
-        return target_table.load(self.store, record)
+        return target_table.load_target(self.store, record)
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""
         replaced = write_snapshot(
-            self._opened_snapshots(),
+            self._open_snapshots(),
             self._disk,
             records,
             position,
@@ -229,7 +237,7 @@ class DeltaLog:
         )
         self._care_of_snapshots.sweep(replaced)
 
-    def _opened_snapshots(self) -> Table:
+    def _open_snapshots(self) -> FencedTable:
         with self._snapshots.lock:
             if self._snapshots.version < 0:
                 self._disk.make_folder(self._snapshots.path)
@@ -240,11 +248,11 @@ class DeltaLog:
 
     # Care ----------------------------------------------------------------------------------------
 
-    def housekeeping_due(self) -> bool:
-        """Whether `housekeep` would have something to do."""
+    def is_maintenance_due(self) -> bool:
+        """Whether `maintain` would have something to do."""
         return self._care.due() or self._care_of_snapshots.due()
 
-    def housekeep(self, *, pack: bool = False) -> None:
+    def maintain(self, *, pack: bool = False) -> None:
         """Checkpoint, remove old commits and compact; no row is ever deleted."""
         if pack or self._care.due():
             self._care.run(self.epoch, pack=pack)
@@ -255,7 +263,7 @@ class DeltaLog:
         """Close the handle; does not release the claim."""
 
 
-def root_of(store: str | os.PathLike[str]) -> str:
+def make_root(store: str | os.PathLike[str]) -> str:
     """Return the root path of a store that is to be written.
 
     Raises
@@ -263,12 +271,12 @@ def root_of(store: str | os.PathLike[str]) -> str:
     ConfigError
         It can be no folder of ours, or it is a backup, or a copy that is not whole.
     """
-    root = folder_of(store)
+    root = find_root(store)
     refuse_copy(root)
     return root
 
 
-def folder_of(store: str | os.PathLike[str]) -> str:
+def find_root(store: str | os.PathLike[str]) -> str:
     """Return the root path of a store.
 
     Raises
@@ -294,7 +302,7 @@ def folder_of(store: str | os.PathLike[str]) -> str:
     return os.path.abspath(text)
 
 
-def table(store: str | os.PathLike[str]) -> DeltaTable:
+def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     """Open the log of a store to read it.
 
     Raises
@@ -305,30 +313,32 @@ def table(store: str | os.PathLike[str]) -> DeltaTable:
         It is a copy that is not whole.
     """
     refuse_incomplete(os.path.abspath(store))
-    return load(Disk(), os.path.join(os.path.abspath(store), "log"))
+    return open_newest(Filesystem(), os.path.join(os.path.abspath(store), "log"))
 
 
-def read(
+def read_log(
     store: str | os.PathLike[str], after: int = 0, until: int | None = None
 ) -> Iterator[Batch]:
     """Yield what a store's log has after a position, and up to another one, without a claim."""
-    opened = table(store)
+    opened = open_log_table(store)
     folder = os.path.join(os.path.abspath(store), "log")
-    seen = Seen()
-    for rows in _rows(Disk(), folder, parts_of(opened), after):
+    seen = ValueCache()
+    for rows in _read_rows(Filesystem(), folder, list_parts(opened), after):
         wanted = len(rows) if until is None else until + 1 - rows["position"][0].as_py()
-        yield from batches(rows.slice(0, max(0, wanted)), seen)
+        yield from decode_batches(rows.slice(0, max(0, wanted)), seen)
         if wanted < len(rows):
             return
 
 
-def _rows(disk: Disk, folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
+def _read_rows(
+    disk: Filesystem, folder: str, parts: Sequence[Part], after: int
+) -> Iterator[pa.Table]:
     try:
         yield from read_parts(folder, parts, after)
     except CorruptLog as error:
-        reason = damaged(disk, folder)
+        reason = find_damage(disk, folder)
         raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
 
 
-def _last(table: DeltaTable) -> int:
-    return max((part.last for part in parts_of(table)), default=0)
+def _last_position(table: DeltaTable) -> int:
+    return max((part.last for part in list_parts(table)), default=0)

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.error_text import one_line
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
@@ -34,7 +34,7 @@ from coordinator.storage.recovery import (
     ACTIONS,
     RESTORE,
     commit_file,
-    damaged,
+    find_damage,
     log_folder,
     set_aside_torn,
 )
@@ -57,7 +57,7 @@ Action: TypeAlias = AddAction | RemoveAction
 Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
 
 
-class Lost(CommitFailed):
+class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
 
 
@@ -78,7 +78,7 @@ def transact(table: DeltaTable, actions: Sequence[Action], epoch: int, commit_id
     )
 
 
-def load(disk: Disk, path: str) -> DeltaTable:
+def open_newest(disk: Filesystem, path: str) -> DeltaTable:
     """Open a table at its newest version.
 
     Raises
@@ -96,7 +96,7 @@ def load(disk: Disk, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
-        raise CorruptLog(why_unreadable(disk, path, error)) from None
+        raise CorruptLog(explain_unreadable(disk, path, error)) from None
     if found is None or not found.isdigit():
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
@@ -110,15 +110,15 @@ def load(disk: Disk, path: str) -> DeltaTable:
     return table
 
 
-def why_unreadable(disk: Disk, path: str, error: Exception) -> str:
+def explain_unreadable(disk: Filesystem, path: str, error: Exception) -> str:
     """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
     reason = None
     with suppress(OSError):  # a file in place of a folder
-        reason = damaged(disk, path)
+        reason = find_damage(disk, path)
     return reason or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
 
 
-class Table:
+class FencedTable:
     """A table and the version that we know it at.
 
     Attributes
@@ -133,7 +133,7 @@ class Table:
         Held around every use of the handle; maintenance runs in another thread.
     """
 
-    def __init__(self, path: str, disk: Disk, transact: Transact, *, sync: bool) -> None:
+    def __init__(self, path: str, disk: Filesystem, transact: Transact, *, sync: bool) -> None:
         self.path = path
         self.version = -1
         self.epoch = 0
@@ -173,7 +173,7 @@ class Table:
                     self._disk.sync(self.path)
                     self._disk.sync(os.path.dirname(self.path))
             # delta-rs reads an empty commit as one that did nothing.
-            if reason := damaged(self._disk, self.path):
+            if reason := find_damage(self._disk, self.path):
                 raise CorruptLog(reason)
             # Its writer may have been killed before this.
             self._disk.permit(commit_file(self.path, self.version))
@@ -201,7 +201,7 @@ class Table:
             if self._broken:
                 raise CommitFailed(self._broken)
             known = -1 if self.unsure else self.version
-            self._adopt(load(self._disk, self.path))
+            self._adopt(open_newest(self._disk, self.path))
             if self.version != known and self._disk.exists(commit_file(self.path, self.version)):
                 self._persist(self.version)
             return self.handle
@@ -221,7 +221,7 @@ class Table:
 
     def reopen(self) -> None:
         """Take a fresh handle: one that has seen many commits is slow."""
-        fresh = load(self._disk, self.path)
+        fresh = open_newest(self._disk, self.path)
         with self.lock:
             fresh.update_incremental()
             if not self.unsure and fresh.version() == self.version:
@@ -234,7 +234,7 @@ class Table:
         ------
         Fenced
             The table has a higher epoch.
-        Lost
+        VersionConflict
             Somebody else took the version; nothing was written.
         CommitFailed
             Nothing was written, or (`unsure`) it cannot be seen whether it was.
@@ -295,7 +295,7 @@ class Table:
             return
         self.refuse_fenced(epoch)
         if self.version >= version:
-            raise Lost(f"another writer committed version {version} of {self.path}")
+            raise VersionConflict(f"another writer committed version {version} of {self.path}")
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
 
     def _persist(self, version: int) -> None:

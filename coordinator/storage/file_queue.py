@@ -10,7 +10,7 @@ import logging
 import os
 import uuid
 
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.store_modes import filesystem_of
 
 BYTES_MAX = 1 << 16
 NAME_BYTES_KEPT = 150
@@ -22,7 +22,7 @@ class MessageError(ValueError):
     """A file is too large to be a message."""
 
 
-class Mailbox:
+class FileQueue:
     """Named messages; each is one file, there whole or not at all.
 
     Parameters
@@ -35,7 +35,7 @@ class Mailbox:
         self._folder = os.path.join(os.path.abspath(store), folder)
         self._aside = os.path.join(os.path.abspath(store), "_set_aside")
         self._ending = ending
-        self._disk = disk_of(os.path.abspath(store))
+        self._disk = filesystem_of(os.path.abspath(store))
 
     def put(self, name: str, content: bytes) -> None:
         """Leave a message; it is durable when this returns."""

@@ -23,7 +23,7 @@ ROW_GROUP = 65_536
 PRIVATE = 0o700
 
 
-class Disk:
+class Filesystem:
     """A local file system, or one mounted like it.
 
     On a network file system that remembers which names do not exist (NFS), mount it with
@@ -187,12 +187,12 @@ class Disk:
         handle = self._opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         self.permit(path)
         try:
-            yield _locked(handle, patience_s)
+            yield _try_lock(handle, patience_s)
         finally:
             os.close(handle)
 
 
-def _locked(handle: int, patience_s: float) -> bool:
+def _try_lock(handle: int, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
     while True:
         try:

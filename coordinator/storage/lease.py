@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from coordinator.config import LeaseConfig
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.table_io import BusyError
 
 POLL_MS = 200
@@ -45,11 +45,11 @@ class Holder(msgspec.Struct, frozen=True):
         at = f" at {self.address}" if self.address else ""
         return (
             f"{self.owner}{at} with coordinator epoch {self.coordinator_epoch}, "
-            f"its lease runs until {_shown(self.expires_ms)}"
+            f"its lease runs until {_show_time(self.expires_ms)}"
         )
 
 
-def _shown(ms: int) -> str:
+def _show_time(ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
@@ -77,7 +77,7 @@ class Lease:
         config: LeaseConfig,
         clock: Callable[[], int],
         sleep: Callable[[float], None] = time.sleep,
-        disk: Disk | None = None,
+        disk: Filesystem | None = None,
     ) -> None:
         self._store = store
         self._path = f"{store}/_lease.json"
@@ -85,7 +85,7 @@ class Lease:
         self._owner, self._address = owner, address
         self._config = config
         self._clock, self._sleep = clock, sleep
-        self._disk = disk or disk_of(store)
+        self._disk = disk or filesystem_of(store)
         self._token = uuid.uuid4().hex
         self._epoch = 0
         self._seen: Holder | None = None

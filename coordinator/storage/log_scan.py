@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from coordinator.core.records import ComputationPrepared, TopicChanged
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.data_files import AS_TEXT_ONCE, Part, parts_of
-from coordinator.storage.delta_log import table
-from coordinator.storage.fenced_table import Table, transact
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.data_files import AS_TEXT_ONCE, Part, list_parts
+from coordinator.storage.delta_log import open_log_table
+from coordinator.storage.fenced_table import FencedTable, transact
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog, LogError
 
@@ -29,7 +29,7 @@ BEFORE_THE_LOG = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogScan:
     """The data files for a position.
 
     Attributes
@@ -46,14 +46,14 @@ class Source:
     log: list[str]
 
     @classmethod
-    def of(cls, store: str | os.PathLike[str], position: int | None = None) -> Source:
+    def of(cls, store: str | os.PathLike[str], position: int | None = None) -> LogScan:
         """Return the files for a position; None is the newest."""
         root = os.path.abspath(store)
-        parts = parts_of(table(root))
+        parts = list_parts(open_log_table(root))
         position = max((p.last for p in parts), default=0) if position is None else position
-        after, snapshot = _snapshot(os.path.join(root, "snapshots"), position)
+        after, snapshot = _find_snapshot(os.path.join(root, "snapshots"), position)
         log = [p for p in parts if p.last > after and p.first <= position]
-        return cls(position, after, snapshot, _paths(os.path.join(root, "log"), log))
+        return cls(position, after, snapshot, _list_paths(os.path.join(root, "log"), log))
 
     def rows(self, group_id: str, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Return columns of the rows of some kinds, of one group and of topics, in order."""
@@ -72,21 +72,21 @@ class Source:
         return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
-def every_group(
+def scan_all_groups(
     store: str | os.PathLike[str], kinds: Collection[str], columns: list[str]
 ) -> Iterator[pa.Table]:
     """Yield columns of the whole log's rows of some kinds, of every group, a file at a time."""
-    for file in data_files(store):
-        yield _of_kinds(file, kinds, columns)
+    for file in list_data_files(store):
+        yield _read_kinds(file, kinds, columns)
 
 
-def data_files(store: str | os.PathLike[str]) -> list[str]:
+def list_data_files(store: str | os.PathLike[str]) -> list[str]:
     """Return the data files of the whole log, in order."""
     root = os.path.abspath(store)
-    return _paths(os.path.join(root, "log"), parts_of(table(root)))
+    return _list_paths(os.path.join(root, "log"), list_parts(open_log_table(root)))
 
 
-def position_of(store: str | os.PathLike[str], group_id: str, computation_id: str) -> int:
+def find_position(store: str | os.PathLike[str], group_id: str, computation_id: str) -> int:
     """Return the position at which a computation was prepared: it was promised the group there.
 
     Raises
@@ -96,8 +96,8 @@ def position_of(store: str | os.PathLike[str], group_id: str, computation_id: st
     """
     root = os.path.abspath(store)
     columns = ["position", "kind", "tombstone", "group_id", "computation_id"]
-    for part in reversed(parts_of(table(root))):
-        (path,) = _paths(os.path.join(root, "log"), [part])
+    for part in reversed(list_parts(open_log_table(root))):
+        (path,) = _list_paths(os.path.join(root, "log"), [part])
         rows = _read(path, group_id, [ComputationPrepared.kind], columns)
         found = rows.filter(pc.equal(rows["computation_id"], computation_id))
         if len(found):
@@ -108,31 +108,31 @@ def position_of(store: str | os.PathLike[str], group_id: str, computation_id: st
     )
 
 
-def _snapshot(folder: str, position: int) -> tuple[int, list[str]]:
+def _find_snapshot(folder: str, position: int) -> tuple[int, list[str]]:
     """Return the newest snapshot that is not after the position, and whose files are there."""
     try:
-        parts = parts_of(Table(folder, Disk(), transact, sync=False).refresh())
+        parts = list_parts(FencedTable(folder, Filesystem(), transact, sync=False).refresh())
     except LogError:
         return 0, []
     for at in sorted({p.snapshot for p in parts if p.snapshot <= position}, reverse=True):
-        files = _paths(folder, [p for p in parts if p.snapshot == at])
+        files = _list_paths(folder, [p for p in parts if p.snapshot == at])
         if all(map(os.path.exists, files)):
             return at, files
     return 0, []
 
 
-def _paths(folder: str, parts: list[Part]) -> list[str]:
+def _list_paths(folder: str, parts: list[Part]) -> list[str]:
     return [os.path.join(folder, part.path) for part in parts]
 
 
 def _read(path: str, group_id: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
     """Read the rows of some kinds, of one group and of topics, that one file has."""
-    rows = _of_kinds(path, kinds, columns)
+    rows = _read_kinds(path, kinds, columns)
     ours = pc.equal(rows["group_id"], group_id)
     return rows.filter(pc.or_kleene(ours, pc.equal(rows["kind"], TopicChanged.kind)))
 
 
-def _of_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
+def _read_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
     """Read the rows of some kinds that one file has; columns that none of them has are null."""
     try:
         with pq.ParquetFile(path) as plain:

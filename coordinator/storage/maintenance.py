@@ -17,9 +17,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
-from coordinator.storage.data_files import Part, parts_of, read_parts, removed, write_part
-from coordinator.storage.fenced_table import Table, load, why_unreadable
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.data_files import (
+    Part,
+    list_parts,
+    make_remove_action,
+    read_parts,
+    write_part,
+)
+from coordinator.storage.fenced_table import FencedTable, explain_unreadable, open_newest
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import LogError
 from coordinator.storage.recovery import CHECKPOINT_FILE, COMMIT_FILE, LAST_CHECKPOINT, log_folder
 
@@ -32,10 +38,10 @@ PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
 
 
-class Housekeeper:
+class Maintenance:
     """Maintenance of one table. One thread calls it; the table's lock is held only briefly."""
 
-    def __init__(self, table: Table, config: LogConfig, disk: Disk) -> None:
+    def __init__(self, table: FencedTable, config: LogConfig, disk: Filesystem) -> None:
         self._table = table
         self._config = config
         self._disk = disk
@@ -75,7 +81,7 @@ class Housekeeper:
             self._clean_commits()
             self.sweep(self._pack(epoch) if pack else [])
         except (DeltaError, OSError) as error:
-            reason = why_unreadable(self._disk, self._table.path, error)
+            reason = explain_unreadable(self._disk, self._table.path, error)
             raise LogError(f"maintenance of {self._table.path} failed: {reason}") from None
 
     def _checkpoint(self) -> None:
@@ -108,13 +114,13 @@ class Housekeeper:
     def _pack(self, epoch: int) -> list[str]:
         """Write the newest small files anew as one, commit it in their place, and return them."""
         table, sync = self._table, self._config.fsync
-        small = to_pack(parts_of(load(self._disk, table.path)))
+        small = select_small_files(list_parts(open_newest(self._disk, table.path)))
         if not small:
             return []
         pieces = list(read_parts(table.path, small, small[0].first - 1))
         rows = pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
         added = write_part(self._disk, table.path, rows, sync=sync, data_change=False)
-        table.commit([added, *map(removed, small)], epoch)
+        table.commit([added, *map(make_remove_action, small)], epoch)
         return [part.path for part in small]
 
     def sweep(self, replaced_now: list[str]) -> None:
@@ -134,13 +140,13 @@ class Housekeeper:
         if self._replaced is None:
             with self._table.lock:
                 there = self._disk.names(self._table.path)
-                named = {part.path for part in parts_of(self._table.refresh())}
+                named = {part.path for part in list_parts(self._table.refresh())}
             left = [name for name in there if name.endswith(".parquet") and name not in named]
             self._replaced = deque([(time.monotonic(), left)])
         return self._replaced
 
 
-def to_pack(parts: Sequence[Part]) -> list[Part]:
+def select_small_files(parts: Sequence[Part]) -> list[Part]:
     """Return the newest files, from one on that is not larger than all after it together.
 
     So a row is written anew only about as often as the log can be halved, and about as many files

@@ -74,7 +74,7 @@ def check_url(url: str, what: str) -> None:
         )
 
 
-def look(url: str, version: int | None, what: str) -> None:
+def check_table(url: str, version: int | None, what: str) -> None:
     """Check that a URL is one of a Delta table that can be reached.
 
     Raises
@@ -95,19 +95,19 @@ def look(url: str, version: int | None, what: str) -> None:
             f"{what} {url!r} is no Delta table: from a URL only those are read without Spark"
         ) from None
     except (DeltaError, OSError, ValueError) as error:
-        raise unreachable(url, what, error) from None
+        raise unreachable_error(url, what, error) from None
 
 
-def unreachable(url: str, what: str, error: Exception) -> SpecError:
+def unreachable_error(url: str, what: str, error: Exception) -> SpecError:
     """Return what to say when a table of an object store cannot be read."""
     scheme = urlsplit(url).scheme
     return SpecError(
-        f"{what} {url!r} cannot be read: {reason(error)}: check the URL; "
+        f"{what} {url!r} cannot be read: {short_reason(error)}: check the URL; "
         f"credentials {_given_by(scheme)}"
     )
 
 
-def reason(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
     """Return why in a few words: the store's status and code, or the innermost of the errors."""
     text = DECORATION.sub("", str(error))
     if _NO_CREDENTIALS.search(text):

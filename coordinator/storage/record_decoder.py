@@ -19,7 +19,7 @@ _STATES = {state.name: state for state in MemberState}
 _UNSIGNED = 1 << 64
 
 
-class Seen:
+class ValueCache:
     """One object for all values that are equal: a million members share their names and topics."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Seen:
 
     def texts(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings."""
-        words, codes = _coded(column)
+        words, codes = _dictionary_encode(column)
         shared = list(map(self._texts.setdefault, words, words))
         return list(map(shared.__getitem__, codes))
 
@@ -40,7 +40,7 @@ class Seen:
 
     def names(self, column: pa.Array) -> list[tuple[str, ...]]:
         """Return a column of JSON lists of names."""
-        words, codes = _coded(column)
+        words, codes = _dictionary_encode(column)
         lists = []
         for text in words:
             if text not in self._names and text is not None:
@@ -50,8 +50,8 @@ class Seen:
 
     def keys(self, ranges: pa.StructArray) -> list[TopicKey]:
         """Return the topics of a column of ranges."""
-        names, name_codes = _coded(ranges.field("topic"))
-        ids, id_codes = _coded(ranges.field("topic_id"))
+        names, name_codes = _dictionary_encode(ranges.field("topic"))
+        ids, id_codes = _dictionary_encode(ranges.field("topic_id"))
         pairs, codes = np.unique(
             np.array(name_codes, np.int64) * len(ids) + id_codes, return_inverse=True
         )
@@ -60,7 +60,7 @@ class Seen:
         return list(map(shared.__getitem__, codes.tolist()))
 
 
-def batches(rows: pa.Table, seen: Seen) -> Iterator[Batch]:
+def decode_batches(rows: pa.Table, seen: ValueCache) -> Iterator[Batch]:
     """Yield rows as they were written: those of one moment and one coordinator are one batch.
 
     Raises
@@ -73,7 +73,7 @@ def batches(rows: pa.Table, seen: Seen) -> Iterator[Batch]:
     at_ms, epochs, positions = (
         rows.column(name).to_numpy() for name in ("at_ms", "coordinator_epoch", "position")
     )
-    records = decode(rows, seen)
+    records = decode_rows(rows, seen)
     new = np.flatnonzero((np.diff(at_ms) != 0) | (np.diff(epochs) != 0)) + 1
     bounds = [0, *new.tolist(), len(rows)]
     for first, end in pairwise(bounds):
@@ -81,19 +81,23 @@ def batches(rows: pa.Table, seen: Seen) -> Iterator[Batch]:
         yield Batch(int(positions[end - 1]), int(at_ms[first]), int(epochs[first]), some)
 
 
-def decode(rows: pa.Table, seen: Seen) -> list[Record | None]:
+def decode_rows(rows: pa.Table, seen: ValueCache) -> list[Record | None]:
     """Return the record of each row; a claim has none."""
     records: list[Record | None] = [None] * len(rows)
-    kinds, codes = _coded(rows.column("kind"))
+    kinds, codes = _dictionary_encode(rows.column("kind"))
     ends = rows.column("tombstone").to_numpy(zero_copy_only=False)
     groups = 2 * np.array(codes, np.int64) + ends
     for group in np.unique(groups).tolist():
         places = np.flatnonzero(groups == group)
-        some = _at(rows, places)
+        some = _take_rows(rows, places)
         kind = kinds[group // 2]
         _refuse_unknown(kind, some)
         if kind != CLAIM:
-            found = _tombstones(some, str(kind), seen) if group % 2 else _records(some, kind, seen)
+            found = (
+                _decode_tombstones(some, str(kind), seen)
+                if group % 2
+                else _decode_records(some, kind, seen)
+            )
             for place, record in zip(places.tolist(), found, strict=True):
                 records[place] = record
     return records
@@ -107,30 +111,35 @@ def _refuse_unknown(kind: str | None, rows: pa.Table) -> None:
         )
 
 
-def _at(rows: pa.Table, places: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
+def _take_rows(rows: pa.Table, places: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
     first, last = int(places[0]), int(places[-1])
     if last - first + 1 == len(places):
         return rows.slice(first, len(places))
     return rows.take(pa.array(places))
 
 
-def _records(rows: pa.Table, kind: str | None, seen: Seen) -> Iterator[Record]:
-    columns = [_values(rows, name, seen) for name in COLUMNS[str(kind)]]
+def _decode_records(rows: pa.Table, kind: str | None, seen: ValueCache) -> Iterator[Record]:
+    columns = [_decode_values(rows, name, seen) for name in COLUMNS[str(kind)]]
     return map(KINDS[str(kind)], *columns)
 
 
-def _tombstones(rows: pa.Table, kind: str, seen: Seen) -> Iterator[Record]:
+def _decode_tombstones(rows: pa.Table, kind: str, seen: ValueCache) -> Iterator[Record]:
     name = NAME_COLUMN.get(kind)
     nothing = [None] * len(rows)
-    columns = [_values(rows, column, seen) for column in ("group_id", "member_id")]
-    names = _values(rows, name, seen) if name else nothing
+    columns = [_decode_values(rows, column, seen) for column in ("group_id", "member_id")]
+    names = _decode_values(rows, name, seen) if name else nothing
     groups = [group_id or "" for group_id in columns[0]]
     return map(
-        Tombstone, [kind] * len(rows), groups, columns[1], names, _values(rows, "partition", seen)
+        Tombstone,
+        [kind] * len(rows),
+        groups,
+        columns[1],
+        names,
+        _decode_values(rows, "partition", seen),
     )
 
 
-def _values(rows: pa.Table, name: str, seen: Seen) -> list[Any]:
+def _decode_values(rows: pa.Table, name: str, seen: ValueCache) -> list[Any]:
     if name not in rows.column_names:  # no row of the file has it
         return [None] * len(rows)
     column = rows.column(name)
@@ -138,16 +147,16 @@ def _values(rows: pa.Table, name: str, seen: Seen) -> list[Any]:
     decoder = _DECODERS.get(name)
     if decoder is not None:
         return decoder(array, seen)
-    return seen.texts(array) if pa.types.is_string(array.type) else _plain(array)
+    return seen.texts(array) if pa.types.is_string(array.type) else _to_list(array)
 
 
-def _plain(array: pa.Array) -> list[Any]:
+def _to_list(array: pa.Array) -> list[Any]:
     if array.null_count or pa.types.is_nested(array.type):
         return list(array.to_pylist())
     return list(array.to_numpy(zero_copy_only=False).tolist())
 
 
-def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[int]]:
+def _dictionary_encode(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[int]]:
     """Return the distinct values of a column, and for each row which of them it has."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -158,17 +167,17 @@ def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[i
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().tolist()
 
 
-def _spans(array: pa.ListArray, seen: Seen) -> list[tuple[Any, ...]]:
+def _decode_spans(array: pa.ListArray, seen: ValueCache) -> list[tuple[Any, ...]]:
     ranges = array.flatten()
     first = ranges.field("first_partition").to_numpy()
     columns = [seen.keys(ranges), first.tolist()]
     columns.append((first + ranges.field("partition_count").to_numpy()).tolist())
     if ranges.type.num_fields > len(columns) + 1:
         columns.append(ranges.field("assignment_epoch").to_numpy().tolist())
-    return _tuples(array, zip(*columns, strict=True))
+    return _to_tuples(array, zip(*columns, strict=True))
 
 
-def _tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+def _to_tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Return the lists of a column whose values, all of them in a row, are these."""
     whole = tuple(values)
     lengths = array.value_lengths().to_numpy(zero_copy_only=False)
@@ -176,16 +185,16 @@ def _tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]
     return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
-_DECODERS: dict[str, Callable[[Any, Seen], list[Any]]] = {
+_DECODERS: dict[str, Callable[[Any, ValueCache], list[Any]]] = {
     "metadata_hash": lambda array, _: [value % _UNSIGNED for value in array.to_pylist()],
     "state": lambda array, seen: [_STATES[str(name)] for name in seen.texts(array)],
     "subscribed_topic_names": lambda array, seen: seen.names(array),
-    "target": _spans,
-    "assigned": _spans,
-    "pending": _spans,
+    "target": _decode_spans,
+    "assigned": _decode_spans,
+    "pending": _decode_spans,
     "member_id": lambda array, seen: seen.ids(array),
-    "member_ids": lambda array, seen: _tuples(array, seen.ids(array.flatten())),
-    "topics": lambda array, seen: _tuples(array, seen.texts(array.flatten())),
+    "member_ids": lambda array, seen: _to_tuples(array, seen.ids(array.flatten())),
+    "topics": lambda array, seen: _to_tuples(array, seen.texts(array.flatten())),
     "racks": lambda array, _: [tuple(map(tuple, racks)) for racks in array.to_pylist()],
     "settings": lambda array, _: [dict(items) for items in array.to_pylist()],
 }

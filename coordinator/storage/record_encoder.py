@@ -132,7 +132,7 @@ COLUMNS = {
 Columns: TypeAlias = dict[str, pa.Array]
 
 
-def encode(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> pa.Table:
+def encode_records(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> pa.Table:
     """Return records as rows; the first one has this position."""
     places: dict[type[Record], list[int]] = {}
     for place, record in enumerate(records):
@@ -140,22 +140,28 @@ def encode(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> 
     parts = []
     for record_type, at in places.items():
         some = records if len(at) == len(records) else [records[place] for place in at]
-        columns = _ends(some) if record_type is Tombstone else _fields(record_type, some)
+        columns = (
+            _encode_tombstones(some)
+            if record_type is Tombstone
+            else _encode_fields(record_type, some)
+        )
         parts.append(pa.table(columns))
     rows = pa.concat_tables(parts, promote_options="default")
     order = np.fromiter(chain.from_iterable(places.values()), np.int64, len(records))
     if len(parts) > 1:
         rows = rows.take(pa.array(np.argsort(order)))
-    return _numbered(rows, np.arange(position, position + len(records)), at_ms, epoch)
+    return _add_positions(rows, np.arange(position, position + len(records)), at_ms, epoch)
 
 
 def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int) -> pa.Table:
     """Return the row by which a coordinator takes the log."""
     row = {"kind": [CLAIM], "tombstone": [False], "owner": [owner], "address": [address]}
-    return _numbered(pa.table(row), np.array([position]), at_ms, epoch)
+    return _add_positions(pa.table(row), np.array([position]), at_ms, epoch)
 
 
-def _numbered(rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch: int) -> pa.Table:
+def _add_positions(
+    rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch: int
+) -> pa.Table:
     at = pa.array(np.full(len(rows), at_ms))
     columns = {
         "coordinator_epoch": pa.array(np.full(len(rows), epoch)),
@@ -167,8 +173,11 @@ def _numbered(rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch
     return pa.table({name: columns[name] for name in SCHEMA.names if name in columns})
 
 
-def _fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
-    columns = {"kind": _always(record_type.kind, len(records)), **_marked(False, len(records))}
+def _encode_fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
+    columns = {
+        "kind": _repeat(record_type.kind, len(records)),
+        **_mark_tombstones(False, len(records)),
+    }
     kind = record_type.kind
     for name, field in zip(COLUMNS[kind], FIELDS[kind], strict=True):
         values = [getattr(record, field) for record in records]
@@ -177,7 +186,7 @@ def _fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
     return columns
 
 
-def _ends(tombstones: Sequence[Any]) -> Columns:
+def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:
     columns: dict[str, list[Any]] = {
         "kind": [t.of for t in tombstones],
         "group_id": [t.group_id or None for t in tombstones],
@@ -187,14 +196,14 @@ def _ends(tombstones: Sequence[Any]) -> Columns:
     for name in set(NAME_COLUMN.values()):
         columns[name] = [t.name if NAME_COLUMN.get(t.of) == name else None for t in tombstones]
     arrays = {name: pa.array(values, _TYPES[name]) for name, values in columns.items()}
-    return arrays | _marked(True, len(tombstones))
+    return arrays | _mark_tombstones(True, len(tombstones))
 
 
-def _marked(tombstone: bool, rows: int) -> Columns:  # noqa: FBT001 - the column's value
+def _mark_tombstones(tombstone: bool, rows: int) -> Columns:  # noqa: FBT001 - the column's value
     return {"tombstone": pa.array(np.full(rows, tombstone))}
 
 
-def _always(value: str, rows: int) -> pa.Array:
+def _repeat(value: str, rows: int) -> pa.Array:
     return pa.array(np.full(rows, value, dtype=object), pa.string())
 
 

@@ -72,8 +72,8 @@ class Batch:
 class RecordLog(Protocol):
     """Where a coordinator keeps its records.
 
-    One thread calls it. Maintenance runs in another: `snapshot` with its `replay`, and `housekeep`;
-    both threads call `housekeeping_due`.
+    One thread calls it. Maintenance runs in another: `snapshot` with its `replay`, and `maintain`;
+    both threads call `is_maintenance_due`.
     """
 
     epoch: int
@@ -123,10 +123,10 @@ class RecordLog(Protocol):
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Write the records that make the state at this position."""
 
-    def housekeeping_due(self) -> bool:
-        """Whether `housekeep` would have something to do."""
+    def is_maintenance_due(self) -> bool:
+        """Whether `maintain` would have something to do."""
 
-    def housekeep(self, *, pack: bool = False) -> None:
+    def maintain(self, *, pack: bool = False) -> None:
         """Keep the log fast to write and to read; no row is ever deleted.
 
         Parameters
@@ -139,10 +139,10 @@ class RecordLog(Protocol):
         """Close the handle; does not release the claim."""
 
 
-def merged(records: Iterable[Record]) -> list[Record]:
+def merge_advances(records: Iterable[Record]) -> list[Record]:
     """Return records as they are written: advances to the same epoch side by side become one."""
     out: list[Record] = []
-    for advance, run in groupby(records, _advance):
+    for advance, run in groupby(records, _find_advance):
         if advance is None:
             out += run
         else:
@@ -152,14 +152,14 @@ def merged(records: Iterable[Record]) -> list[Record]:
     return out
 
 
-def _advance(record: Record) -> tuple[str, int] | None:
+def _find_advance(record: Record) -> tuple[str, int] | None:
     if isinstance(record, MembersAdvanced):
         return record.group_id, record.member_epoch
     return None
 
 
 @dataclass
-class Storage:
+class MemoryRecords:
     """What several MemoryLogs share, as several DeltaLogs share a store.
 
     Attributes
@@ -192,10 +192,10 @@ class MemoryLog:
     """
 
     def __init__(
-        self, storage: Storage | None = None, fault: Callable[[str], None] | None = None
+        self, storage: MemoryRecords | None = None, fault: Callable[[str], None] | None = None
     ) -> None:
         self.store = None
-        self.storage = storage or Storage()
+        self.storage = storage or MemoryRecords()
         self.epoch = 0
         self.position = 0
         self._fault = fault or (lambda _: None)
@@ -222,7 +222,7 @@ class MemoryLog:
     def append(self, records: Sequence[Record], at_ms: int) -> int:
         """Make records durable, all or none, and return the position of the last one."""
         self.look()
-        rows = merged(records)
+        rows = merge_advances(records)
         if rows:
             self._commit(rows, len(rows), at_ms, self.epoch)
         return self.position
@@ -245,11 +245,11 @@ class MemoryLog:
         """Keep the records that make the state at this position."""
         self.storage.snapshot = Batch(position, at_ms, self.epoch, list(records))
 
-    def housekeeping_due(self) -> bool:
+    def is_maintenance_due(self) -> bool:
         """Nothing ever is."""
         return False
 
-    def housekeep(self, *, pack: bool = False) -> None:
+    def maintain(self, *, pack: bool = False) -> None:
         """Do nothing: memory needs no maintenance."""
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import CorruptLog
 
 LOCK_S = 30.0
@@ -45,25 +45,25 @@ def lines_of(commit: bytes) -> list[str]:
     return commit.decode().removesuffix("\n").split("\n") if commit else []
 
 
-def commits(disk: Disk, table: str) -> list[int]:
+def list_commits(disk: Filesystem, table: str) -> list[int]:
     """Return the versions that have a commit file."""
     names = disk.names(log_folder(table))
     return [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
 
 
-def remains(disk: Disk, table: str) -> list[str]:
+def list_remains(disk: Filesystem, table: str) -> list[str]:
     """Return what lies in a table's folder and is not its `_delta_log`."""
     log = os.path.basename(log_folder(table))
     return [os.path.join(table, name) for name in disk.names(table) if name != log]
 
 
-def set_aside_torn(disk: Disk, table: str) -> None:
+def set_aside_torn(disk: Filesystem, table: str) -> None:
     """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
 
     What was synced is never torn, so nobody was told of that commit; and a checkpoint holds only
     what the commits before it hold, which stay until it is synced.
     """
-    if not torn(disk, table):
+    if not find_torn(disk, table):
         return
     root, name = os.path.split(table)
     # Two coordinators that find the same must not both move it: the second would move the good
@@ -71,33 +71,35 @@ def set_aside_torn(disk: Disk, table: str) -> None:
     with disk.lock(os.path.join(root, "_locks", f"{name}.repair"), LOCK_S) as held:
         if not held:
             raise CorruptLog(
-                f"{torn(disk, table)} is torn, and another process has been at work on it for "
+                f"{find_torn(disk, table)} is torn, and another process has been at work on it for "
                 f"{LOCK_S:.0f} s: end it and open the store again"
             )
-        for path in torn(disk, table):
+        for path in find_torn(disk, table):
             aside = os.path.join(root, "_set_aside", f"{name}-{os.path.basename(path)}")
             disk.move(path, aside)
             disk.sync(log_folder(table))
             logger.warning("%s was torn by a crash and is set aside as %s", path, aside)
 
 
-def torn(disk: Disk, table: str) -> list[str]:
+def find_torn(disk: Filesystem, table: str) -> list[str]:
     """Return the newest commit or checkpoint of a table if it is not whole."""
     found = []
-    versions = commits(disk, table)
-    if versions and not _whole(disk, commit_file(table, versions[-1])):
+    versions = list_commits(disk, table)
+    if versions and not _is_whole(disk, commit_file(table, versions[-1])):
         found.append(commit_file(table, versions[-1]))
     names = disk.names(log_folder(table))
     checkpoint = max((name for name in names if CHECKPOINT_FILE.match(name)), default=None)
-    broken = checkpoint is not None and not _readable(os.path.join(log_folder(table), checkpoint))
+    broken = checkpoint is not None and not _is_readable(
+        os.path.join(log_folder(table), checkpoint)
+    )
     if checkpoint is not None and broken:
         found.append(os.path.join(log_folder(table), checkpoint))
-    if LAST_CHECKPOINT in names and (broken or not _hint_holds(disk, table, names)):
+    if LAST_CHECKPOINT in names and (broken or not _is_hint_valid(disk, table, names)):
         found.append(os.path.join(log_folder(table), LAST_CHECKPOINT))
     return found
 
 
-def _hint_holds(disk: Disk, table: str, names: list[str]) -> bool:
+def _is_hint_valid(disk: Filesystem, table: str, names: list[str]) -> bool:
     """Whether the file that names the newest checkpoint names one that is there."""
     try:
         hint = json.loads(disk.read(os.path.join(log_folder(table), LAST_CHECKPOINT)))
@@ -110,11 +112,11 @@ def _hint_holds(disk: Disk, table: str, names: list[str]) -> bool:
     return version in there
 
 
-def damaged(disk: Disk, table: str) -> str | None:
+def find_damage(disk: Filesystem, table: str) -> str | None:
     """Return what is wrong with the table's commits and the remedy; None when nothing is seen."""
     names = disk.names(log_folder(table))
     checkpoints = [int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))]
-    versions = commits(disk, table)
+    versions = list_commits(disk, table)
     expected = max(checkpoints, default=-1) + 1
     if checkpoints and max(versions, default=-1) < expected - 1:
         # Readers do without it, but nobody can write after it.
@@ -122,7 +124,7 @@ def damaged(disk: Disk, table: str) -> str | None:
     for version in [version for version in versions if version >= expected]:
         if version != expected:
             return f"{commit_file(table, expected)} is missing: {RESTORE}"
-        if not _whole(disk, commit_file(table, version)):
+        if not _is_whole(disk, commit_file(table, version)):
             newest = f"a coordinator with log.fsync on sets it aside, else {RESTORE}"
             remedy = newest if version == versions[-1] else RESTORE
             return f"{commit_file(table, version)} is damaged: {remedy}"
@@ -130,7 +132,7 @@ def damaged(disk: Disk, table: str) -> str | None:
     return None
 
 
-def _readable(path: str) -> bool:
+def _is_readable(path: str) -> bool:
     try:
         pq.read_table(path).validate(full=True)
     except (OSError, pa.ArrowException):
@@ -138,7 +140,7 @@ def _readable(path: str) -> bool:
     return True
 
 
-def _whole(disk: Disk, path: str) -> bool:
+def _is_whole(disk: Filesystem, path: str) -> bool:
     """Whether a commit file holds every line that was written."""
     try:
         lines = [json.loads(line) for line in lines_of(disk.read(path))]

@@ -15,11 +15,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from coordinator.core.records import Record
-from coordinator.storage.data_files import SNAPSHOT, Part, parts_of, read_parts, removed, write_part
-from coordinator.storage.fenced_table import Action, Table
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.record_decoder import Seen, batches
-from coordinator.storage.record_encoder import SCHEMA, encode
+from coordinator.storage.data_files import (
+    SNAPSHOT,
+    Part,
+    list_parts,
+    make_remove_action,
+    read_parts,
+    write_part,
+)
+from coordinator.storage.fenced_table import Action, FencedTable
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.record_decoder import ValueCache, decode_batches
+from coordinator.storage.record_encoder import SCHEMA, encode_records
 from coordinator.storage.record_log import Batch, CorruptLog
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
@@ -30,8 +37,8 @@ logger = logging.getLogger("muster.coordinator")
 
 
 def write_snapshot(
-    table: Table,
-    disk: Disk,
+    table: FencedTable,
+    disk: Filesystem,
     records: Iterable[Record],
     position: int,
     at_ms: int,
@@ -47,14 +54,14 @@ def write_snapshot(
         What the log's rows up to there come to.
     """
     with table.lock:
-        there = _by_position(table.handle)
+        there = _group_by_position(table.handle)
     if position in there:
         return []
     actions: list[Action] = []
     source, row = iter(records), 1
     try:
         while some := list(islice(source, PART_ROWS)):
-            rows = encode(some, row, at_ms, epoch)
+            rows = encode_records(some, row, at_ms, epoch)
             row += len(some)
             actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
     except BaseException:
@@ -64,17 +71,17 @@ def write_snapshot(
         return []
     old = sorted(there)[: max(0, len(there) + 1 - KEPT)]
     replaced = [part for snapshot in old for part in there[snapshot]]
-    table.commit([*actions, *map(removed, replaced)], epoch)
+    table.commit([*actions, *map(make_remove_action, replaced)], epoch)
     return [part.path for part in replaced]
 
 
-def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
+def read_snapshot(table: FencedTable, until: int, seen: ValueCache) -> Iterator[Batch]:
     """Yield the newest snapshot that can be read; its batches bear the snapshot's position.
 
     It is read whole before the first batch leaves: half of one is worse than none.
     """
     with table.lock:
-        there = _by_position(table.handle)
+        there = _group_by_position(table.handle)
     for position in sorted(there, reverse=True):
         if position > until:
             logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
@@ -82,7 +89,7 @@ def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
         found: deque[Batch] = deque()
         try:
             for rows in read_parts(table.path, there[position]):
-                found += batches(rows, seen)
+                found += decode_batches(rows, seen)
         except CorruptLog as error:
             logger.warning("snapshot %d is passed over: %s", position, error)
             continue
@@ -92,8 +99,8 @@ def read_snapshot(table: Table, until: int, seen: Seen) -> Iterator[Batch]:
         return
 
 
-def _by_position(table: DeltaTable) -> dict[int, list[Part]]:
+def _group_by_position(table: DeltaTable) -> dict[int, list[Part]]:
     found: dict[int, list[Part]] = {}
-    for part in parts_of(table):
+    for part in list_parts(table):
         found.setdefault(part.snapshot, []).append(part)
     return found

@@ -14,7 +14,7 @@ from coordinator.storage.record_log import LostTarget, RecordLog
 MANY_RECORDS = 100_000
 
 
-def replayed(log: RecordLog) -> tuple[State, int, int]:
+def load_state(log: RecordLog) -> tuple[State, int, int]:
     """Return the state that a log says, where reading began, and where it ended.
 
     A million members are millions of objects without a cycle among them: the garbage collector
@@ -36,11 +36,11 @@ def replayed(log: RecordLog) -> tuple[State, int, int]:
     finally:
         if collecting:
             gc.enable()
-    _look_again(state)
+    _recheck_topics(state)
     return state, began, position
 
 
-def _look_again(state: State) -> None:
+def _recheck_topics(state: State) -> None:
     """Have groups look at all topics, as Kafka's do when their coordinator begins."""
     state.new_topics_version = state.topics_version
     for group in state.groups.values():
@@ -68,13 +68,13 @@ def write_snapshot(log: RecordLog, at_ms: int) -> int:
 
     The live state is not touched: a snapshot of a million members takes seconds.
     """
-    state, _, position = replayed(log)
+    state, _, position = load_state(log)
     log.snapshot(records_of(state), position, at_ms)
     return position
 
 
-def pack(log: RecordLog, at_ms: int) -> int:
+def pack_log(log: RecordLog, at_ms: int) -> int:
     """Write a snapshot and compact the log, due or not; return the position."""
     position = write_snapshot(log, at_ms)
-    log.housekeep(pack=True)
+    log.maintain(pack=True)
     return position

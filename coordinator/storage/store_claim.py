@@ -11,13 +11,13 @@ from coordinator import progress
 from coordinator.clock import Clock
 from coordinator.config import Config, folder_mode
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.delta_log import DeltaLog, root_of
+from coordinator.storage.delta_log import DeltaLog, make_root
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, RecordLog
-from coordinator.storage.store_modes import disk_of, warn_of_others
+from coordinator.storage.store_modes import filesystem_of, warn_of_others
 
 
-def claimed(
+def claim_store(
     store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
 ) -> tuple[RecordLog, Lease | None]:
     """Open the log of a store and claim it, when the lease allows."""
@@ -30,9 +30,9 @@ def claimed(
         memory = MemoryLog()
         memory.claim(owner, address, clock())
         return memory, None
-    root, mode = root_of(store), folder_mode(config.log)
+    root, mode = make_root(store), folder_mode(config.log)
     try:
-        disk = disk_of(root, mode)
+        disk = filesystem_of(root, mode)
         disk.make_folder(root)
     except OSError as error:
         raise CommitFailed(f"the store {root} cannot be opened: {error}") from None

@@ -47,7 +47,7 @@ class Backup(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-def sum_of(path: str) -> FileSum:
+def sum_file(path: str) -> FileSum:
     """Return what a file is."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")

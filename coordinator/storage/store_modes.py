@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-from coordinator.storage.filesystem import PRIVATE, Disk
+from coordinator.storage.filesystem import PRIVATE, Filesystem
 
 WIDEST = 0o775
 """Everybody may read what is made in a store that is open to everybody, never write."""
@@ -17,7 +17,7 @@ OTHERS_WRITE = 0o002
 logger = logging.getLogger("muster.coordinator")
 
 
-def disk_of(store: str, folder_mode: int = PRIVATE) -> Disk:
+def filesystem_of(store: str, folder_mode: int = PRIVATE) -> Filesystem:
     """Return the disk that makes files and folders of a store as those that are there.
 
     Parameters
@@ -26,10 +26,10 @@ def disk_of(store: str, folder_mode: int = PRIVATE) -> Disk:
         Of a store that has no log yet.
     """
     try:
-        top, log = os.stat(store), os.stat(_log(store))
+        top, log = os.stat(store), os.stat(_find_log(store))
     except (FileNotFoundError, NotADirectoryError):
-        return Disk(folder_mode)
-    return Disk(PRIVATE | (top.st_mode & log.st_mode & WIDEST), (log.st_uid, log.st_gid))
+        return Filesystem(folder_mode)
+    return Filesystem(PRIVATE | (top.st_mode & log.st_mode & WIDEST), (log.st_uid, log.st_gid))
 
 
 def warn_of_others(store: str, folder_mode: int) -> None:
@@ -38,7 +38,7 @@ def warn_of_others(store: str, folder_mode: int) -> None:
     It may have been made by an older version or another setting, or its folder by somebody else.
     """
     try:
-        modes = {path: os.stat(path).st_mode & 0o777 for path in (store, _log(store))}
+        modes = {path: os.stat(path).st_mode & 0o777 for path in (store, _find_log(store))}
     except OSError:
         return
     top, log = modes.values()
@@ -51,16 +51,16 @@ def warn_of_others(store: str, folder_mode: int) -> None:
             odd[0],
             modes[odd[0]],
             folder_mode,
-            _symbols(folder_mode),
+            _format_mode(folder_mode),
             store,
         )
 
 
-def _log(store: str) -> str:
+def _find_log(store: str) -> str:
     return os.path.join(store, "log")
 
 
-def _symbols(mode: int) -> str:
+def _format_mode(mode: int) -> str:
     """Return a folder's mode as chmod takes it for folders and files at once."""
     words = {7: "rwX", 5: "rX", 0: ""}
     return f"u={words[mode >> 6 & 7]},g={words[mode >> 3 & 7]},o={words[mode & 7]}"

@@ -24,11 +24,11 @@ from assignors import SpecError
 from coordinator.error_text import gist
 from coordinator.storage.object_store import (
     READING,
+    check_table,
     check_url,
     is_url,
-    look,
     split_version,
-    unreachable,
+    unreachable_error,
 )
 
 RUN_VERSION = 1
@@ -103,7 +103,7 @@ class TableRef:
         if url.startswith("file:"):
             path = unquote(urlsplit(url).path)
             return cls.of(path if version is None else f"{path}@{version}", what)
-        look(url, version, what)
+        check_table(url, version, what)
         return cls(url, version, delta=True)
 
     def pinned(self) -> TableRef:
@@ -126,7 +126,7 @@ class TableRef:
             raise SpecError(f"{what} {self}: {error}: use --engine spark") from None
         except (DeltaError, pa.ArrowException, OSError) as error:
             if is_url(self.path):
-                raise unreachable(self.path, what, error) from None
+                raise unreachable_error(self.path, what, error) from None
             raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
 
     def opened(self) -> DeltaTable:
@@ -143,7 +143,7 @@ class TableRef:
             return DeltaTable(self.path, version=self.version, storage_options=options)
         except (DeltaError, OSError) as error:
             if remote:
-                raise unreachable(self.path, "table", error) from None
+                raise unreachable_error(self.path, "table", error) from None
             if isinstance(error, OSError):
                 raise
             newest = DeltaTable(self.path).version()

@@ -36,30 +36,30 @@ P1, P2, P3, P4, P5 = (
 STRIPE, WORD, HALF = 32, 8, 4
 
 
-def digest(rows: pa.Table) -> int:
+def digest_rows(rows: pa.Table) -> int:
     """Return the digest of member_id, topic_id, first_partition, partition_count."""
     total = np.uint64(0)
     with np.errstate(over="ignore"):
         for at in range(0, len(rows), CHUNK):
             some = rows.slice(at, CHUNK)
             hashes = np.full(len(some), SEED, dtype=np.uint64)
-            hashes = hash_texts(_array(some["member_id"]), hashes)
-            hashes = hash_texts(_array(some["topic_id"]), hashes)
+            hashes = hash_texts(_to_array(some["member_id"]), hashes)
+            hashes = hash_texts(_to_array(some["topic_id"]), hashes)
             for name in ("first_partition", "partition_count"):
                 hashes = _hash_ints(some[name].to_numpy().astype(np.int32), hashes)
             total += hashes.sum(dtype=np.uint64)
     return int(total.view(np.int64))
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
+def _to_array(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _hash_ints(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
     mixed = seeds + P5 + np.uint64(HALF)
-    mixed = _half(mixed, values.view(np.uint32).astype(np.uint64))
-    return _finished(mixed)
+    mixed = _mix_half(mixed, values.view(np.uint32).astype(np.uint64))
+    return _finalize(mixed)
 
 
 def hash_texts(texts: pa.Array, seeds: Hashes) -> Hashes:
@@ -80,57 +80,57 @@ def _hash_block(block: Bytes, seeds: Hashes) -> Hashes:
     """Hash texts of equal length, one a row."""
     length = block.shape[1]
     at = length - length % STRIPE
-    mixed = _stripes(block[:, :at], seeds) if at else seeds + P5
+    mixed = _hash_stripes(block[:, :at], seeds) if at else seeds + P5
     mixed = mixed + np.uint64(length)
     while at + WORD <= length:
-        mixed = _word(mixed, _numbers(block, at, np.uint64))
+        mixed = _mix_word(mixed, _read_numbers(block, at, np.uint64))
         at += WORD
     if at + HALF <= length:
-        mixed = _half(mixed, _numbers(block, at, np.uint32))
+        mixed = _mix_half(mixed, _read_numbers(block, at, np.uint32))
         at += HALF
     for place in range(at, length):
-        mixed = _turned(mixed ^ (block[:, place].astype(np.uint64) * P5), 11) * P1
-    return _finished(mixed)
+        mixed = _rotate(mixed ^ (block[:, place].astype(np.uint64) * P5), 11) * P1
+    return _finalize(mixed)
 
 
-def _stripes(block: Bytes, seeds: Hashes) -> Hashes:
+def _hash_stripes(block: Bytes, seeds: Hashes) -> Hashes:
     lanes = [seeds + P1 + P2, seeds + P2, seeds.copy(), seeds - P1]
     for at in range(0, block.shape[1], STRIPE):
         for lane in range(4):
-            word = _numbers(block, at + lane * WORD, np.uint64)
-            lanes[lane] = _turned(lanes[lane] + word * P2, 31) * P1
+            word = _read_numbers(block, at + lane * WORD, np.uint64)
+            lanes[lane] = _rotate(lanes[lane] + word * P2, 31) * P1
     turns = zip(lanes, (1, 7, 12, 18), strict=True)
-    mixed: Hashes = np.sum([_turned(lane, by) for lane, by in turns], axis=0, dtype=np.uint64)
+    mixed: Hashes = np.sum([_rotate(lane, by) for lane, by in turns], axis=0, dtype=np.uint64)
     for lane_hashes in lanes:
-        mixed = (mixed ^ (_turned(lane_hashes * P2, 31) * P1)) * P1 + P4
+        mixed = (mixed ^ (_rotate(lane_hashes * P2, 31) * P1)) * P1 + P4
     return mixed
 
 
-def _numbers(block: Bytes, at: int, kind: type[np.unsignedinteger]) -> Hashes:
+def _read_numbers(block: Bytes, at: int, kind: type[np.unsignedinteger]) -> Hashes:
     """Return the little-endian numbers that begin at a column."""
     width = np.dtype(kind).itemsize
     columns = np.ascontiguousarray(block[:, at : at + width])
     return columns.view(np.dtype(kind).newbyteorder("<"))[:, 0].astype(np.uint64)
 
 
-def _word(mixed: Hashes, words: Hashes) -> Hashes:
-    return _turned(mixed ^ (_turned(words * P2, 31) * P1), 27) * P1 + P4
+def _mix_word(mixed: Hashes, words: Hashes) -> Hashes:
+    return _rotate(mixed ^ (_rotate(words * P2, 31) * P1), 27) * P1 + P4
 
 
-def _half(mixed: Hashes, halves: Hashes) -> Hashes:
-    return _turned(mixed ^ (halves * P1), 23) * P2 + P3
+def _mix_half(mixed: Hashes, halves: Hashes) -> Hashes:
+    return _rotate(mixed ^ (halves * P1), 23) * P2 + P3
 
 
-def _turned(values: Hashes, by: int) -> Hashes:
+def _rotate(values: Hashes, by: int) -> Hashes:
     return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
 
 
-def _finished(mixed: Hashes) -> Hashes:
+def _finalize(mixed: Hashes) -> Hashes:
     mixed = (mixed ^ (mixed >> np.uint64(33))) * P2
     mixed = (mixed ^ (mixed >> np.uint64(29))) * P3
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def of_halves(high: int, low: int) -> int:
+def join_halves(high: int, low: int) -> int:
     """Return the digest from the sums of the hashes' upper and lower 32 bits; neither wraps."""
     return ((high << 32) + low + (1 << 63)) % (1 << 64) - (1 << 63)

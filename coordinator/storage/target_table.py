@@ -22,9 +22,9 @@ from coordinator.core.records import TargetMetadata
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
-from coordinator.storage.store_modes import disk_of
+from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.table_io import BusyError
-from coordinator.storage.target_digest import digest
+from coordinator.storage.target_digest import digest_rows
 
 COLUMNS = {
     "group_id": "string",
@@ -40,13 +40,13 @@ COLUMNS = {
 RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
 
 
-def path_of(store: str | os.PathLike[str]) -> str:
+def targets_path(store: str | os.PathLike[str]) -> str:
     """Return where a store has its table of targets."""
     return os.path.join(os.path.abspath(store), "targets")
 
 
 @contextmanager
-def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
+def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
     """Hold the table of targets: whoever writes it, or drops from it, is the only one.
 
     Raises
@@ -54,20 +54,20 @@ def alone(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
     BusyError
         Others held it all the time.
     """
-    path = path_of(store)
+    path = targets_path(store)
     root, name = os.path.split(path)
-    with disk_of(root).lock(os.path.join(root, "_locks", name), patience_s) as ours:
+    with filesystem_of(root).lock(os.path.join(root, "_locks", name), patience_s) as ours:
         if not ours:
             raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
         yield
 
 
-def load(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
-    """Return the whole target that a record names; raises as `checked_rows` does."""
-    return WholeTarget.of(checked_rows(store, record))
+def load_target(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
+    """Return the whole target that a record names; raises as `read_checked_rows` does."""
+    return WholeTarget.of(read_checked_rows(store, record))
 
 
-def checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Table:
+def read_checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Table:
     """Return the rows of the whole target that a record names, once they are seen to be the ones.
 
     Raises
@@ -79,25 +79,25 @@ def checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Ta
     """
     assert record.targets_version is not None
     assert record.computation_id is not None
-    path = path_of(store)
+    path = targets_path(store)
     try:
-        files = files_of(path, record.group_id, record.assignment_epoch, record.targets_version)
-        rows = rows_of(files, record.computation_id)
+        files = list_files(path, record.group_id, record.assignment_epoch, record.targets_version)
+        rows = read_rows(files, record.computation_id)
     except OSError as error:
         if error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
-        raise _lost(record, path, one_line(error)) from None
+        raise _lost_target(record, path, one_line(error)) from None
     except (DeltaError, pa.ArrowException) as error:
-        raise _lost(record, path, one_line(error)) from None
+        raise _lost_target(record, path, one_line(error)) from None
     if len(rows) != record.ranges:
-        raise _lost(record, path, f"it has {len(rows)} rows of {record.ranges}")
-    found = digest(rows)
+        raise _lost_target(record, path, f"it has {len(rows)} rows of {record.ranges}")
+    found = digest_rows(rows)
     if found != record.digest:
-        raise _lost(record, path, f"the digest of its rows is {found}, not {record.digest}")
+        raise _lost_target(record, path, f"the digest of its rows is {found}, not {record.digest}")
     return rows
 
 
-def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:
+def list_files(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:
     """Return the data files that have a group's targets of an epoch, in order.
 
     Rows are never taken away from a target: where the version itself is no longer known, the newest
@@ -119,7 +119,7 @@ def files_of(path: str, group_id: str, assignment_epoch: int, version: int) -> l
     )
 
 
-def files_with_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
+def list_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
     """Yield (file, run, when it was written in ms) for every run that a data file has rows of."""
     found = pa.table(table.get_add_actions(flatten=True))
     if not len(found):
@@ -132,7 +132,7 @@ def files_with_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
                 yield file, run_id, at_ms
 
 
-def rows_of(files: list[str], run_id: str) -> pa.Table:
+def read_rows(files: list[str], run_id: str) -> pa.Table:
     """Return the ranges of one run, as they lie in the files."""
     pieces = []
     for file in files:
@@ -145,7 +145,7 @@ def rows_of(files: list[str], run_id: str) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(piece.cast(schema) for piece in pieces)])
 
 
-def _lost(record: TargetMetadata, path: str, why: str) -> LostTarget:
+def _lost_target(record: TargetMetadata, path: str, why: str) -> LostTarget:
     return LostTarget(
         f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch} "
         f"is not in {path} at version {record.targets_version}: {why}"

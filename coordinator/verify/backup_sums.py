@@ -6,7 +6,7 @@ import os
 
 from coordinator.progress import task
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.store_marks import read_backup, sum_of
+from coordinator.storage.store_marks import read_backup, sum_file
 
 
 def check_sums(store: str, among: str = "") -> None:
@@ -30,7 +30,7 @@ def check_sums(store: str, among: str = "") -> None:
         for name, wanted in sorted(files.items()):
             path = os.path.join(store, name)
             try:
-                found = sum_of(path)
+                found = sum_file(path)
             except OSError as error:
                 raise CorruptLog(f"{path} cannot be read ({error}): use another backup") from None
             if found != wanted:

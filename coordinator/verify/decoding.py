@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from coordinator.core.records import Record
-from coordinator.storage.record_decoder import Seen, decode
+from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.recovery import RESTORE
 
@@ -23,7 +23,7 @@ def records(rows: pa.Table, path: str) -> list[Record | None]:
         A row is of a kind that this version does not know.
     """
     try:
-        return decode(rows, Seen())
+        return decode_rows(rows, ValueCache())
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptLog(
             f"{path} is damaged: rows from position {rows['position'][0]} on are no records "

@@ -19,8 +19,8 @@ from coordinator.error_text import one_line
 from coordinator.errors import IllegalStateError
 from coordinator.progress import task
 from coordinator.storage.commit_reader import TableFiles, read_table_files
-from coordinator.storage.data_files import parts_of
-from coordinator.storage.delta_log import folder_of
+from coordinator.storage.data_files import list_parts
+from coordinator.storage.delta_log import find_root
 from coordinator.storage.fenced_table import APP, FORMAT, FORMAT_PROPERTY
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
@@ -87,7 +87,7 @@ def open_store(store: str | os.PathLike[str]) -> str:
     ConfigError, NoLog
         There is none, or it is a copy that is not whole.
     """
-    root = folder_of(store)
+    root = find_root(store)
     if not os.path.isdir(root):
         raise NoLog(
             f"there is no store in {root}: name the folder that a coordinator was opened with"
@@ -169,7 +169,7 @@ def _compare_with_delta(table: TableFiles) -> None:
     """See that delta-rs, which coordinators read with, finds the same files."""
     try:
         opened = DeltaTable(table.folder, version=table.version)
-        found = {(part.path, part.bytes) for part in parts_of(opened)}
+        found = {(part.path, part.bytes) for part in list_parts(opened)}
         writer = opened.transaction_version(APP) or 0
     except (DeltaError, OSError) as error:
         if read_table_files(table.folder).version > table.version:

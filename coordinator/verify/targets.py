@@ -15,7 +15,7 @@ from coordinator.storage import target_table
 from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog
 from coordinator.storage.recovery import RESTORE
-from coordinator.storage.target_digest import digest
+from coordinator.storage.target_digest import digest_rows
 from coordinator.verify.data_files import read_pieces
 
 ROWS = ("member_id", "topic_id", "first_partition", "partition_count")
@@ -82,7 +82,7 @@ def _check(
         return False
     if len(rows) != record.ranges:
         raise CorruptLog(f"{what} has {len(rows)} rows of {record.ranges}: {REMEDY}")
-    found = digest(rows)
+    found = digest_rows(rows)
     if found != record.digest:
         raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}: {REMEDY}")
     if in_force:
@@ -95,7 +95,7 @@ def _check(
 def _load(store: str, record: TargetMetadata) -> None:
     """See that a coordinator would find a target, at the version that the record names."""
     try:
-        target_table.load(store, record)
+        target_table.load_target(store, record)
     except (LostTarget, OSError) as error:
         raise CorruptLog(f"{error}: {REMEDY}") from None
 

@@ -348,11 +348,11 @@ def _wait_for(found: Callable[[], bool]) -> bool:
 def _runs(stage: Stage) -> list[tuple[str, int]]:
     """Return the run and the number of ranges of each whole target of the large group, in order."""
     from coordinator.core.records import TargetMetadata  # noqa: PLC0415 - the same
-    from coordinator.storage.delta_log import read  # noqa: PLC0415 - the command's help needs none
+    from coordinator.storage.delta_log import read_log  # noqa: PLC0415 - the command's help needs none
 
     return [
         (record.computation_id, record.ranges or 0)
-        for batch in read(stage.folder / "store")
+        for batch in read_log(stage.folder / "store")
         for record in batch.records
         if isinstance(record, TargetMetadata) and record.computation_id
     ]

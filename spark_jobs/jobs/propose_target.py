@@ -27,7 +27,7 @@ from coordinator.core.records import ACCEPTED, ProposalJudged
 from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import Pinned
 from coordinator.storage.lease import Lease
-from coordinator.storage.log_scan import Source
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.table_io import BusyError
 from spark_jobs.jobs.assignment_job import Options
 from spark_jobs.jobs.target_job import Work, compute
@@ -71,7 +71,7 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     """
     store = os.path.abspath(wanted.store)
     try:
-        pinned = Pinned(Source.of(store), wanted.group_id)
+        pinned = Pinned(LogScan.of(store), wanted.group_id)
     except GroupError as error:
         raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
     before = _before(store, wanted.run_id)

@@ -23,7 +23,7 @@ from coordinator.core.events import TargetComputed
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import Pinned
-from coordinator.storage.log_scan import Source, position_of
+from coordinator.storage.log_scan import LogScan, find_position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,8 +159,8 @@ class SparkEngine:
         from spark_jobs.jobs.target_job import Work, compute  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
-        position = position_of(store, task.group_id, task.computation_id)
-        pinned = Pinned(Source.of(store, position), task.group_id)
+        position = find_position(store, task.group_id, task.computation_id)
+        pinned = Pinned(LogScan.of(store, position), task.group_id)
         patience_s = self._config.engine.timeout_ms / 1000
         options = Options.of_group(job.assignor, job.settings)
         work = Work(store, pinned, task.computation_id, options, self._config, patience_s)

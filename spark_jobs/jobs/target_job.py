@@ -29,9 +29,9 @@ from coordinator.history.group_snapshot import NAMES, REGEX, Pinned
 from coordinator.storage.log_scan import BEFORE_THE_LOG
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.recovery import LAST_CHECKPOINT, log_folder
-from coordinator.storage.store_modes import disk_of
-from coordinator.storage.target_digest import of_halves
-from coordinator.storage.target_table import COLUMNS, alone, files_of, path_of
+from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.target_digest import join_halves
+from coordinator.storage.target_table import COLUMNS, list_files, lock_targets, targets_path
 from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.jobs.assignment_job import TWINS, Options
 from spark_jobs.session.schemas import small
@@ -203,13 +203,13 @@ def _previous(spark: SparkSession, log: DataFrame, work: Work) -> DataFrame:
 
 def _whole(spark: SparkSession, work: Work) -> DataFrame:
     """Return the last whole target, once it is seen to be the one that its record names."""
-    record, path = work.pinned.installed, path_of(work.store)
+    record, path = work.pinned.installed, targets_path(work.store)
     assert record is not None
     assert record.targets_version is not None
     assert record.computation_id is not None
     where = f"the target of group {record.group_id!r} for epoch {record.assignment_epoch}"
     try:
-        files = files_of(path, record.group_id, record.assignment_epoch, record.targets_version)
+        files = list_files(path, record.group_id, record.assignment_epoch, record.targets_version)
         for file in files:
             pq.read_metadata(file)
     except (DeltaError, pa.ArrowException, OSError) as error:
@@ -253,13 +253,13 @@ def counted(rows: DataFrame) -> tuple[int, int]:
     )
     high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(0xFFFFFFFF))
     (row,) = hashes.agg(F.count(F.lit(1)), high, low).collect()
-    return int(row[0]), of_halves(int(row[1] or 0), int(row[2] or 0))
+    return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
 def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest: int) -> int:
     """Commit the rows, and return the version that has them, once they are read from there."""
-    path, pinned = path_of(work.store), work.pinned
-    with alone(work.store, work.patience_s):
+    path, pinned = targets_path(work.store), work.pinned
+    with lock_targets(work.store, work.patience_s):
         _make_table(work)
         before = DeltaTable(path).version()
         named = rows.select(
@@ -284,7 +284,7 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
 
 def _make_table(work: Work) -> None:
     """Make the table when it is not there, so that its history is kept as long as the log's."""
-    path, disk = path_of(work.store), disk_of(work.store)
+    path, disk = targets_path(work.store), filesystem_of(work.store)
     if DeltaTable.is_deltatable(path):
         return
     kinds = {"string": pa.string(), "int": pa.int32()}
@@ -305,8 +305,8 @@ def _make_table(work: Work) -> None:
 
 def _permit(work: Work, before: int, version: int) -> None:
     """Give what Spark wrote the store's mode: its files are as Hadoop's settings say."""
-    path, pinned, disk = path_of(work.store), work.pinned, disk_of(work.store)
-    files = files_of(path, pinned.group_id, pinned.group_epoch, version)
+    path, pinned, disk = targets_path(work.store), work.pinned, filesystem_of(work.store)
+    files = list_files(path, pinned.group_id, pinned.group_epoch, version)
     for folder in sorted({os.path.dirname(file) for file in files}):
         disk.permit(os.path.dirname(folder))
         disk.permit_all(folder)
@@ -318,7 +318,7 @@ def _permit(work: Work, before: int, version: int) -> None:
 
 def _written(spark: SparkSession, work: Work, version: int) -> tuple[int, int]:
     """Read a version back: the count and the digest of what the run wrote."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(path_of(work.store))
+    table = spark.read.format("delta").option("versionAsOf", version).load(targets_path(work.store))
     here = (F.col("group_id") == work.pinned.group_id) & (
         F.col("assignment_epoch") == work.pinned.group_epoch
     )

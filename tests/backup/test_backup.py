@@ -25,11 +25,11 @@ from coordinator.history.log_reader import Reading, shown_time
 from coordinator.storage import maintenance
 from coordinator.storage.commit_reader import read_table_files
 from coordinator.storage.compaction import compact
-from coordinator.storage.delta_log import read
+from coordinator.storage.delta_log import read_log
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import CommitFailed, Fenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
-from coordinator.storage.target_digest import digest
+from coordinator.storage.target_digest import digest_rows
 from coordinator.verify import verify
 from tests.conftest import kill_when
 from tests.faults.crowd import Crowd
@@ -77,7 +77,7 @@ def test_a_backup_is_the_store_and_stays_as_it_is(lived, tmp_path, muster_here):
     assert not {"_lease.json", INCOMPLETE, "_locks"} & set(os.listdir(copy))
     assert "_lease.json" in before
     assert state_of(copy) == state_of(lived)
-    assert list(read(copy)) == list(read(lived))
+    assert list(read_log(copy)) == list(read_log(lived))
     assert verify(copy).snapshots == verify(lived).snapshots == 2
     assert muster_here("groups", "--store", str(copy)).returncode == 0
     for write in (
@@ -112,7 +112,7 @@ def copy_of(store, tmp_path):
 
 
 def test_restored_to_a_position_or_a_time_is_the_replay_to_it(lived, copy, tmp_path, muster_here):
-    ends = [(batch.position, batch.at_ms) for batch in read(lived)]
+    ends = [(batch.position, batch.at_ms) for batch in read_log(lived)]
     for position, at_ms in random.Random(7).sample(ends, 4):
         for to in (str(position), shown_time(at_ms)):
             new = tmp_path / "new"
@@ -176,7 +176,7 @@ def test_targets_of_groups_with_odd_names_are_copied(tmp_path):
         version = write_rows(tmp_path / "store", name, 1, "run", rows)
         target = TargetMetadata(
             name, 1, 0, "uniform", computation_id="run", targets_version=version,
-            digest=digest(rows), members=1, ranges=1,
+            digest=digest_rows(rows), members=1, ranges=1,
         )  # fmt: skip
         log.append([GroupMetadata(name, 1, 1), MemberMetadata(name, "m"), target], 5)
     backup(tmp_path / "store", tmp_path / "backup")
@@ -224,7 +224,7 @@ class Packing:
     """Has the log packed, and what was packed removed, before so many copies of files."""
 
     def __init__(self, monkeypatch, store, times):
-        monkeypatch.setattr(maintenance, "to_pack", list)  # all of it, every time
+        monkeypatch.setattr(maintenance, "select_small_files", list)  # all of it, every time
         self.log = claimed(store, config=LogConfig(files_kept_ms=0, pack_commits=2))
         self.times, self.real = times, copying.copy_file
         self.epoch = 0
@@ -240,8 +240,8 @@ class Packing:
         if self.times and f"{os.sep}log{os.sep}" in source:
             self.times -= 1
             self.append()
-            self.log.housekeep(pack=True)
-            self.log.housekeep(pack=True)
+            self.log.maintain(pack=True)
+            self.log.maintain(pack=True)
         return self.real(source, to, size, wanted)
 
 
@@ -249,7 +249,7 @@ def test_files_that_are_replaced_while_they_are_copied_are_copied_anew(tmp_path,
     packing = Packing(monkeypatch, tmp_path / "store", 3)
     done = backup(tmp_path / "store", tmp_path / "backup")
     assert packing.times == 0
-    assert list(read(tmp_path / "backup")) == list(read(tmp_path / "store"))
+    assert list(read_log(tmp_path / "backup")) == list(read_log(tmp_path / "store"))
     assert verify(tmp_path / "backup").position == done.position
 
 

@@ -20,9 +20,9 @@ from coordinator.core.records import ProposalJudged, TargetMember, TargetMetadat
 from coordinator.history.group_snapshot import Pinned
 from coordinator.status import our_fault
 from coordinator.storage import admin_requests
-from coordinator.storage.delta_log import read
-from coordinator.storage.log_scan import Source
-from coordinator.storage.target_digest import digest
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.log_scan import LogScan
+from coordinator.storage.target_digest import digest_rows
 from tests.support.members import AT_ONCE, Members, wait_for
 from tests.support.table_engine import rows_of, write_rows
 
@@ -60,13 +60,13 @@ def members(opened):
 
 def computed(store, run_id, spoil=lambda rows: rows):
     """Do as a job does: compute from the store, write the rows, say where they are."""
-    pinned = Pinned(Source.of(store), "g")
+    pinned = Pinned(LogScan.of(store), "g")
     spec = pinned.spec()
     rows = rows_of(target_builder.run_assignor(spec, "uniform", {}), pinned.topics)
     version = write_rows(store, "g", pinned.group_epoch, run_id, spoil(rows))
     return Proposal(
         "g", pinned.group_epoch, pinned.source.position, run_id, "uniform", version,
-        digest(spoil(rows)), spec.member_count, len(spoil(rows)),
+        digest_rows(spoil(rows)), spec.member_count, len(spoil(rows)),
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def verdict(store, run_id):
 
 
 def records(store, *kinds):
-    return [r for batch in read(store) for r in batch.records if isinstance(r, kinds)]
+    return [r for batch in read_log(store) for r in batch.records if isinstance(r, kinds)]
 
 
 @pytest.mark.behaviour("K-48")
@@ -308,7 +308,7 @@ def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, memb
 
 def test_a_folder_among_the_requests_blocks_none(tmp_path, opened):
     (tmp_path / "requests" / "compact-0.request").mkdir(parents=True)
-    request = admin_requests.put(tmp_path, admin_requests.COMPACT)
-    wait_for(lambda: request not in admin_requests.waiting(tmp_path, admin_requests.COMPACT))
+    request = admin_requests.put_request(tmp_path, admin_requests.COMPACT)
+    wait_for(lambda: request not in admin_requests.list_requests(tmp_path, admin_requests.COMPACT))
     (reason,) = (tmp_path / "_set_aside").glob("requests-*.reason")
     assert "no file" in reason.read_text()

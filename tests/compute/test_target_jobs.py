@@ -12,8 +12,8 @@ from prometheus_client import generate_latest
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMember, TargetMetadata
-from coordinator.storage.delta_log import read
-from coordinator.storage.target_table import path_of
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, beat, wait_for
 from tests.support.table_engine import TableEngine
 
@@ -30,7 +30,7 @@ def opened(store, engine, config=SPARK, partitions=6):
 
 
 def records(store, *kinds):
-    return [r for batch in read(store) for r in batch.records if isinstance(r, kinds)]
+    return [r for batch in read_log(store) for r in batch.records if isinstance(r, kinds)]
 
 
 def test_a_whole_target_is_one_record_and_is_served_after_a_restart(tmp_path, engine):
@@ -106,7 +106,7 @@ def test_a_target_lost_behind_its_record(tmp_path, engine, how, caplog):
         members.join("m1", "m2")
         owned = members.settle()
         epoch = coordinator.group_epochs("g")[0][0]
-    spoil(Path(path_of(tmp_path)), how)
+    spoil(Path(targets_path(tmp_path)), how)
     engine.let.clear()
     with opened(tmp_path, engine) as coordinator:
         members.coordinator = coordinator
@@ -117,7 +117,7 @@ def test_a_target_lost_behind_its_record(tmp_path, engine, how, caplog):
         metrics = generate_latest(coordinator.metrics.registry).decode()
         assert 'target_assignment_lost_total{group="g"} 1.0' in metrics
         if how == "table gone":
-            shutil.rmtree(path_of(tmp_path), ignore_errors=True)
+            shutil.rmtree(targets_path(tmp_path), ignore_errors=True)
         engine.let.set()
         assert members.settle() == owned
         assert coordinator.group_epochs("g") == [(epoch + 1, epoch + 1)]

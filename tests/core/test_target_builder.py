@@ -22,9 +22,9 @@ from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
-from coordinator.storage.record_decoder import Seen, decode
-from coordinator.storage.record_encoder import encode
-from coordinator.storage.target_digest import SEED, digest, hash_texts
+from coordinator.storage.record_decoder import ValueCache, decode_rows
+from coordinator.storage.record_encoder import encode_records
+from coordinator.storage.target_digest import SEED, digest_rows, hash_texts
 
 A, B = TopicKey("a", "id-a"), TopicKey("b", "id-b")
 
@@ -138,16 +138,16 @@ def test_the_digest_depends_on_the_rows_alone(targets, random_):
     rows = rows_of(targets)
     order = list(range(len(rows)))
     random_.shuffle(order)
-    whole = digest(rows)
-    assert digest(rows.take(order)) == whole
-    assert digest(rows.slice(1)) != whole
-    assert digest(pa.concat_tables([rows, rows.slice(0, 1)])) != whole
+    whole = digest_rows(rows)
+    assert digest_rows(rows.take(order)) == whole
+    assert digest_rows(rows.slice(1)) != whole
+    assert digest_rows(pa.concat_tables([rows, rows.slice(0, 1)])) != whole
 
 
 def test_members_that_swap_equal_ranges_change_the_digest():
     rows = rows_of({"m1": ((A, 0, 4),), "m2": ((A, 4, 8),)})
     swapped = rows_of({"m1": ((A, 4, 8),), "m2": ((A, 0, 4),)})
-    assert digest(rows) != digest(swapped)
+    assert digest_rows(rows) != digest_rows(swapped)
     assert SEED == 42
 
 
@@ -165,14 +165,14 @@ def members(*names):
 def installed(targets, epoch=3, **fields):
     rows = rows_of(targets)
     return TargetMetadata(
-        "g", epoch, 7, "uniform", 0, computation_id="c", targets_version=5, digest=digest(rows),
+        "g", epoch, 7, "uniform", 0, computation_id="c", targets_version=5, digest=digest_rows(rows),
         members=3, ranges=len(rows), whole=WholeTarget.of(rows), **fields,
     )  # fmt: skip
 
 
 def written(records):
     """Return records as they come back from the log: without what is in memory only."""
-    return decode(encode(records, 1, 0, 1), Seen())
+    return decode_rows(encode_records(records, 1, 0, 1), ValueCache())
 
 
 STORY = [

@@ -76,8 +76,8 @@ def live(store: Path) -> Lived:
     for number in range(EVENTS):
         before = fingerprint(runner.state)
         runner.run([_joins_or_leaves(number)])
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
         if number in SNAPSHOTS:
             write_snapshot(log, number)
     newest = max((store / "log" / "_delta_log").glob("*.json"))

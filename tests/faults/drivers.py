@@ -14,7 +14,7 @@ from coordinator.config import EngineConfig
 from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
-from coordinator.storage.target_table import path_of
+from coordinator.storage.target_table import targets_path
 from tests.support.members import wait_for
 
 from . import driver
@@ -221,7 +221,9 @@ def between(store: Path, seed: int, times: int) -> Outcome:
 
 
 def _rows(store: Path, epoch: int) -> bool:
-    return any((Path(path_of(store)) / f"group_id={GROUP}").glob(f"assignment_epoch={epoch}/*"))
+    return any(
+        (Path(targets_path(store)) / f"group_id={GROUP}").glob(f"assignment_epoch={epoch}/*")
+    )
 
 
 def session_stopped(store: Path, seed: int, times: int) -> Outcome:

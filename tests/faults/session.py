@@ -23,9 +23,9 @@ from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMetadata
 from coordinator.history.group_snapshot import Pinned
-from coordinator.storage.delta_log import read
-from coordinator.storage.log_scan import Source
-from coordinator.storage.target_table import path_of
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.log_scan import LogScan
+from coordinator.storage.target_table import targets_path
 from tests.support.members import Members, wait_for
 
 from . import drivers
@@ -206,7 +206,7 @@ def is_cancelled(there: Here, chance: random.Random) -> Iterator[Callable[[], ob
 
 def spoil(store: Path, chance: random.Random) -> None:
     """Delete the table, or delete or cut the newest file of it."""
-    table = Path(path_of(store))
+    table = Path(targets_path(store))
     file = max(table.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     harm = chance.choice(("table", "file", "cut"))
     if harm == "table":
@@ -227,7 +227,7 @@ def is_lost(there: Here, chance: random.Random) -> Iterator[Callable[[], object]
 @contextmanager
 def is_full(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
     """The disk of the table has a few pages left."""
-    disk = Path(path_of(there.store))
+    disk = Path(targets_path(there.store))
     fill(disk, chance.randrange(3) * PAGE)
     try:
         yield lambda: there.hears(FAILED, FULL)
@@ -238,10 +238,10 @@ def is_full(there: Here, chance: random.Random) -> Iterator[Callable[[], object]
 @contextmanager
 def is_read_only(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]:
     """The disk of the table takes nothing any more."""
-    disk = Path(path_of(there.store))
+    disk = Path(targets_path(there.store))
     remount(disk, "ro")
     try:
-        yield lambda: there.hears(FAILED, path_of(there.store), "Mkdirs failed")
+        yield lambda: there.hears(FAILED, targets_path(there.store), "Mkdirs failed")
     finally:
         remount(disk, "rw")
 
@@ -251,7 +251,7 @@ def on_small_disk(scenario: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
     def there(store: Path, seed: int, times: int) -> Outcome:
         store.mkdir()
-        with small_disk(Path(path_of(store)), MIB):
+        with small_disk(Path(targets_path(store)), MIB):
             return scenario(store, seed, times)
 
     return there
@@ -317,7 +317,7 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
             gate.open()
             there.settles()
             runs = set(
-                DeltaTable(path_of(store))
+                DeltaTable(targets_path(store))
                 .to_pyarrow_table(columns=["run_id"])["run_id"]
                 .to_pylist()
             )
@@ -334,14 +334,14 @@ def _compute(store: Path, run_id: str) -> str:
     from spark_jobs.jobs.assignment_job import Options
     from spark_jobs.jobs.target_job import Work, compute
 
-    pinned = Pinned(Source.of(store), "g")
+    pinned = Pinned(LogScan.of(store), "g")
     compute(spark(), Work(str(store), pinned, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
     return run_id
 
 
 def _named(store: Path) -> set[str]:
     """Return the runs whose targets were installed."""
-    found = (r for batch in read(store) for r in batch.records if isinstance(r, TargetMetadata))
+    found = (r for batch in read_log(store) for r in batch.records if isinstance(r, TargetMetadata))
     return {record.computation_id for record in found if record.computation_id is not None}
 
 

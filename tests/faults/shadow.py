@@ -9,7 +9,7 @@ from coordinator.core.replay import set_whole_target as load
 from coordinator.core.state import State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage import target_table
-from coordinator.storage.delta_log import read
+from coordinator.storage.delta_log import read_log
 from tests.support import invariants
 
 
@@ -24,7 +24,7 @@ class Shadow:
 
     def follow(self) -> None:
         """Look: one owner a partition, epochs in order, one writer at a time, no gap."""
-        for batch in read(self._store, after=self.position):
+        for batch in read_log(self._store, after=self.position):
             rows = len(batch.records) or 1
             assert batch.position == self.position + rows, f"a gap after {self.position}: {batch}"
             self.position = batch.position
@@ -45,4 +45,4 @@ class Shadow:
         for group in self.state.groups.values():
             if group.targets.whole is NOT_READ:
                 assert group.installed is not None
-                load(group, target_table.load(self._store, group.installed))
+                load(group, target_table.load_target(self._store, group.installed))

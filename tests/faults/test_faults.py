@@ -16,7 +16,7 @@ from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.table_io import BusyError
-from coordinator.storage.target_table import path_of
+from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
 from tests.faults import crash, damage, disk, drivers, standby, zombie
 from tests.faults.__main__ import SCENARIOS
@@ -151,7 +151,10 @@ def test_of_two_jobs_for_one_group_one_is_installed(store, engine):
 def test_a_full_disk_for_targets_takes_nothing_from_anybody(store, engine, caplog):
     store.mkdir()
     try:
-        with disk.small_disk(Path(path_of(store)), mib=1) as small, opened(store, engine) as found:
+        with (
+            disk.small_disk(Path(targets_path(store)), mib=1) as small,
+            opened(store, engine) as found,
+        ):
             members = Members(found)
             members.join("m1", "m2")
             owned = members.settle()

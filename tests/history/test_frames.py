@@ -17,7 +17,7 @@ from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetada
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.view_rows import as_json, explained, rows_of
-from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.history_oracle import History, epoch_rows, history_rows
@@ -39,7 +39,7 @@ def store(tmp_path_factory):
 
 def records_of(store):
     """Yield position, at_ms and record; a log of `stored` has a row a record."""
-    return [(b.position, b.at_ms, record) for b in read(store) for record in b.records]
+    return [(b.position, b.at_ms, record) for b in read_log(store) for record in b.records]
 
 
 def numbered(store):

@@ -13,8 +13,8 @@ from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import Pinned
-from coordinator.storage.delta_log import DeltaLog, read
-from coordinator.storage.log_scan import Source, position_of
+from coordinator.storage.delta_log import DeltaLog, read_log
+from coordinator.storage.log_scan import LogScan, find_position
 from coordinator.trace.player import Trace
 from tests.conftest import GOLDEN
 
@@ -31,7 +31,7 @@ def states(store, positions):
     """Replay the log, and yield the state at each of the positions."""
     state, wanted = State(), sorted(positions)
     at = 0
-    for batch in read(store):
+    for batch in read_log(store):
         for record in batch.records:
             replay(state, record)
         while wanted and wanted[0] <= batch.position:
@@ -64,15 +64,15 @@ def same(pinned, group, state):
 @pytest.mark.parametrize("name", ["walk-01", "walk-12", "timers-regex-topics", "configs-racks"])
 def test_a_group_at_any_position_with_and_without_a_snapshot(tmp_path, name):
     play(tmp_path, name)
-    ends = [batch.position for batch in read(tmp_path) if batch.records]
+    ends = [batch.position for batch in read_log(tmp_path) if batch.records]
     chosen = [*random.Random(name).sample(ends, min(4, len(ends))), ends[-1]]
     log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", 0)
     for position, state in states(tmp_path, chosen):
         for group_id, group in state.groups.items():
-            same(Pinned(Source.of(tmp_path, position), group_id), group, state)
+            same(Pinned(LogScan.of(tmp_path, position), group_id), group, state)
         log.snapshot(records_of(state), position, 0)  # the next ones read from here on
-        again = Source.of(tmp_path, position)
+        again = LogScan.of(tmp_path, position)
         assert (again.after, len(again.snapshot)) == (position, 1)
         for group_id, group in state.groups.items():
             same(Pinned(again, group_id), group, state)
@@ -82,16 +82,16 @@ def test_a_snapshot_after_the_position_is_not_read(tmp_path):
     play(tmp_path, "walk-02", 40)
     log = DeltaLog.open(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", 0)
-    ends = [batch.position for batch in read(tmp_path) if batch.records]
+    ends = [batch.position for batch in read_log(tmp_path) if batch.records]
     ((last, state),) = states(tmp_path, [ends[-1]])
     log.snapshot(records_of(state), last, 0)
-    assert Source.of(tmp_path, ends[2]).after == 0
-    assert Source.of(tmp_path).after == last
+    assert LogScan.of(tmp_path, ends[2]).after == 0
+    assert LogScan.of(tmp_path).after == last
 
 
 def test_an_unknown_group_or_computation(tmp_path):
     play(tmp_path, "walk-02", 10)
     with pytest.raises(GroupError, match="nobody not found"):
-        Pinned(Source.of(tmp_path), "nobody")
+        Pinned(LogScan.of(tmp_path), "nobody")
     with pytest.raises(GroupError, match="no computation c7"):
-        position_of(tmp_path, "g", "c7")
+        find_position(tmp_path, "g", "c7")

@@ -15,7 +15,7 @@ from coordinator.runtime.batch_heartbeats import run_beats
 from coordinator.runtime.event_processor import Runner, Steady
 from coordinator.runtime.responses import heartbeat_answer
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.coordinator_core import SESSION_MS
 
 IDS = [f"m{number}" for number in range(5)]
@@ -27,7 +27,7 @@ class Side:
     """A group of five; in the end some have reached its newest epoch, others not."""
 
     def __init__(self, *, settle, leaver, wished):
-        self.now, self.storage = 1_000_000, Storage()
+        self.now, self.storage = 1_000_000, MemoryRecords()
         log = MemoryLog(self.storage)
         log.claim("test", "", self.now)
         config = Config(kafka=kafka_config({"group.consumer.assignment.interval.ms": 0}))

@@ -20,7 +20,7 @@ from coordinator.core.events import (
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -35,7 +35,7 @@ class Machine:
 
     def __init__(self, storage=None, wall=1_800_000_000_000):
         self.wall, self.elapsed = wall, 0
-        self.storage = storage or Storage()
+        self.storage = storage or MemoryRecords()
         kafka = kafka_config({"group.consumer.assignment.interval.ms": INTERVAL_MS})
         log = MemoryLog(self.storage)
         log.claim("machine", "", self.wall)

@@ -24,7 +24,7 @@ from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
-from coordinator.storage.record_log import LogError, MemoryLog, Storage
+from coordinator.storage.record_log import LogError, MemoryLog, MemoryRecords
 from coordinator.storage.table_io import BusyError
 
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
@@ -95,7 +95,7 @@ def test_many_threads_get_one_consistent_group(coordinator):
 
 
 def test_a_batch_is_one_commit():
-    storage = Storage()
+    storage = MemoryRecords()
     log = MemoryLog(storage)
     log.claim("me", "", 0)
     with Coordinator.open(None, topics={"a": 4}, log=log) as coordinator:

@@ -22,8 +22,8 @@ from coordinator.config import LogConfig
 from coordinator.storage import maintenance
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.fenced_table import Action, Transact, transact
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.record_decoder import Seen, batches
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
 from coordinator.storage.recovery import commit_file, log_folder
 
@@ -34,7 +34,7 @@ from .node import Node
 PART_NAME = re.compile(r"part-[0-9a-f]{32}")
 
 
-class FaultyDisk(Disk):
+class FaultyDisk(Filesystem):
     """The disk as one coordinator sees it."""
 
     def __init__(self, store: DeltaStore, faults: LogFaults) -> None:
@@ -136,7 +136,11 @@ class DeltaStore:
             for added in (action["add"] for action in actions if "add" in action):
                 if added["dataChange"]:
                     rows = pq.read_table(os.path.join(self._log, added["path"]))
-                    yield from (batch for batch in batches(rows, Seen()) if batch.position > after)
+                    yield from (
+                        batch
+                        for batch in decode_batches(rows, ValueCache())
+                        if batch.position > after
+                    )
 
     def synced(self, path: str) -> None:
         """Note what would survive a power cut."""

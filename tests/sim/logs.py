@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.storage.record_log import Batch, CorruptLog, MemoryLog, Storage
+from coordinator.storage.record_log import Batch, CorruptLog, MemoryLog, MemoryRecords
 
 if TYPE_CHECKING:
     from .node import Node
@@ -104,7 +104,7 @@ class LogFaults:
 class FaultyLog(MemoryLog):
     """A log in memory that fails as its faults say."""
 
-    def __init__(self, storage: Storage, faults: LogFaults) -> None:
+    def __init__(self, storage: MemoryRecords, faults: LogFaults) -> None:
         super().__init__(storage, faults.commit)
         self._faults = faults
 
@@ -123,7 +123,7 @@ class MemoryStore:
     """A store in memory: what survives every crash."""
 
     def __init__(self) -> None:
-        self._storage = Storage()
+        self._storage = MemoryRecords()
 
     def open(self, node: Node) -> FaultyLog:
         """Return the log of a coordinator that starts."""

@@ -15,7 +15,7 @@ from coordinator.core.records import CurrentMember
 from coordinator.core.state import Group
 from coordinator.runtime.event_processor import Runner
 from coordinator.storage import fenced_table, state_loader
-from coordinator.storage.fenced_table import COMMIT_ID, Table, load
+from coordinator.storage.fenced_table import COMMIT_ID, FencedTable, open_newest
 from coordinator.storage.record_log import MemoryLog
 from tests.conftest import ROOT
 from tests.sim import delta
@@ -65,14 +65,14 @@ def rebased(table, actions, epoch, commit_id):
 
 def refreshed(self):
     """Look at the newest version, and take it for durable."""
-    self._adopt(load(self._disk, self.path))
+    self._adopt(open_newest(self._disk, self.path))
     return self.handle
 
 
 PLANTED_IN_A_FOLDER = {
-    "commits are not synced": (Table, "_persist", lambda *_: None),
-    "what landed unheard is not synced": (Table, "refresh", refreshed),
-    "a coordinator that lost the log still writes": (Table, "refuse_fenced", lambda *_: None),
+    "commits are not synced": (FencedTable, "_persist", lambda *_: None),
+    "what landed unheard is not synced": (FencedTable, "refresh", refreshed),
+    "a coordinator that lost the log still writes": (FencedTable, "refuse_fenced", lambda *_: None),
     "commits are laid on top of others'": (delta, "transact", rebased),
     "a torn commit is left where it is": (fenced_table, "set_aside_torn", lambda *_: None),
 }

@@ -79,10 +79,10 @@ class Troubles:
             node.runner is None
             or node.paused
             or node.busy
-            or not node.runner.log.housekeeping_due()
+            or not node.runner.log.is_maintenance_due()
         ):
             return
-        self._beside(node, node.life, node.runner.log.housekeep)
+        self._beside(node, node.life, node.runner.log.maintain)
 
     def _beside(self, node: Node, life: int, care: Callable[..., object], *args: object) -> None:
         """Do what the keeper does in a thread of its own; it dies with its coordinator."""

@@ -11,7 +11,7 @@ from coordinator import Coordinator
 from coordinator.compute import proposal_inbox
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMetadata
-from coordinator.storage.delta_log import read
+from coordinator.storage.delta_log import read_log
 from tests.support.members import AT_ONCE, Members
 
 pytestmark = pytest.mark.spark
@@ -26,7 +26,7 @@ def engine(engine):
 
 
 def installed(store):
-    return [r for b in read(store) for r in b.records if isinstance(r, TargetMetadata)]
+    return [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
 
 
 def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine):

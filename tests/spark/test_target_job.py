@@ -15,10 +15,10 @@ from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
 from coordinator.core.records import TargetMetadata
 from coordinator.history.group_snapshot import Pinned
-from coordinator.storage.log_scan import Source
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.state_loader import write_snapshot
-from coordinator.storage.target_digest import digest
-from coordinator.storage.target_table import path_of
+from coordinator.storage.target_digest import digest_rows
+from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
@@ -39,7 +39,7 @@ def test_the_digest_is_sparks(spark):
     rows = [("é☃x" * (n // 3) + "y" * (n % 3), "t" * n, n, 2**31 - 1 - n) for n in range(110)]
     schema = "member_id string, topic_id string, first_partition int, partition_count int"
     frame = spark.createDataFrame(rows, schema)
-    assert counted(frame) == (110, digest(frame.toArrow()))
+    assert counted(frame) == (110, digest_rows(frame.toArrow()))
     assert counted(frame.where("false")) == (0, 0)
 
 
@@ -126,12 +126,12 @@ def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
         members = Members(coordinator)
         members.join("m1", "m2")
         members.settle()
-    pinned = Pinned(Source.of(tmp_path), "g")
+    pinned = Pinned(LogScan.of(tmp_path), "g")
     work = Work(str(tmp_path), pinned, "my-run", Options("uniform"), SPARK, 10.0)
     first = compute(spark, work)
-    version = DeltaTable(path_of(tmp_path)).version()
+    version = DeltaTable(targets_path(tmp_path)).version()
     assert compute(spark, work) == first
-    assert DeltaTable(path_of(tmp_path)).version() == version == first.targets_version
+    assert DeltaTable(targets_path(tmp_path)).version() == version == first.targets_version
 
 
 def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
@@ -148,7 +148,7 @@ def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
             dict.fromkeys(owned, 3),
             {m: {"a": had} for m, had in owned.items()},
         )
-        shutil.rmtree(path_of(tmp_path))
+        shutil.rmtree(targets_path(tmp_path))
         members.join("m3")
         found = members.settle()
         assert "its members keep what they have" in caplog.text

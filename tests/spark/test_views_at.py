@@ -26,7 +26,7 @@ from coordinator.history.log_reader import Reading, shown_time
 from coordinator.history.view_rows import description, rows_of
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Batch
-from coordinator.storage.target_digest import digest
+from coordinator.storage.target_digest import digest_rows
 from tests.support.stories import MINUTE, NOON, Story, alerts, billing, shipping, stored
 
 pytestmark = pytest.mark.spark
@@ -143,7 +143,7 @@ def test_whole_targets_and_small_ones_alike(spark, tmp_path):
     ]
     install = TargetMetadata(
         "big", 2, NOON, "uniform", 0, False,
-        computation_id="run-1", targets_version=version, digest=digest(rows), members=3, ranges=3,
+        computation_id="run-1", targets_version=version, digest=digest_rows(rows), members=3, ranges=3,
     )  # fmt: skip
     after = [TargetMember("big", "m2", ((ORDERS, 3, 4),))]
     batches = [[*before, install, *after], [*gone, GroupMetadata("big", 3, 0, "member left", "m3")]]
@@ -183,7 +183,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
     for turn in range(10):
         story.at(turn).join(f"w{turn}", "orders").leave(f"w{turn}")
         files = set(DeltaTable(log._table.path).file_uris())
-        log.housekeep()
+        log.maintain()
         packed += len(files - set(DeltaTable(log._table.path).file_uris())) > 0
     assert packed == 10
     story.trace.close()

@@ -14,10 +14,10 @@ from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
 from coordinator.core.records import TargetMetadata
 from coordinator.storage import admin_requests, compaction
-from coordinator.storage.delta_log import read
-from coordinator.storage.log_scan import data_files
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.table_io import BusyError
-from coordinator.storage.target_table import path_of
+from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, wait_for
 from tests.support.table_engine import write_rows
 
@@ -39,12 +39,12 @@ def opened(store, engine):
 
 def runs(store):
     return set(
-        DeltaTable(path_of(store)).to_pyarrow_table(columns=["run_id"])["run_id"].to_pylist()
+        DeltaTable(targets_path(store)).to_pyarrow_table(columns=["run_id"])["run_id"].to_pylist()
     )
 
 
 def installed(store):
-    found = [r for b in read(store) for r in b.records if isinstance(r, TargetMetadata)]
+    found = [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
     return [r.computation_id for r in found if r.computation_id]
 
 
@@ -63,12 +63,12 @@ def lived(tmp_path, engine):
 
 
 def test_within_the_retention_nothing_is_dropped(tmp_path, lived):
-    before, rows = runs(tmp_path), list(read(tmp_path))
+    before, rows = runs(tmp_path), list(read_log(tmp_path))
     done = compaction.compact(tmp_path, CONFIG, now())
     assert (done.by, done.runs_dropped, done.runs_kept) == ("us", 0, len(before))
     assert done.log_files_after < done.log_files_before
     assert runs(tmp_path) == before
-    assert list(read(tmp_path))[: len(rows)] == rows
+    assert list(read_log(tmp_path))[: len(rows)] == rows
     assert not (tmp_path / "_lease.json").exists()
 
 
@@ -88,7 +88,7 @@ def test_past_the_retention_what_is_in_force_stays(tmp_path, lived, engine):
 def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived):
     """Out of force since the cutoff: who asks for the moment before it still gets it."""
     ended = {}
-    for batch in read(tmp_path):
+    for batch in read_log(tmp_path):
         for record in batch.records:
             if isinstance(record, TargetMetadata) and record.computation_id:
                 for run in ended.keys() & {"open"}:
@@ -96,9 +96,9 @@ def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived
                 ended["open"] = record.computation_id
     last = ended.pop("open")
     for run, at_ms in ended.items():
-        assert run in compaction.runs_needed(str(tmp_path), at_ms)
-        assert run not in compaction.runs_needed(str(tmp_path), at_ms + 1)
-    assert last in compaction.runs_needed(str(tmp_path), 2**60)
+        assert run in compaction.find_runs_needed(str(tmp_path), at_ms)
+        assert run not in compaction.find_runs_needed(str(tmp_path), at_ms + 1)
+    assert last in compaction.find_runs_needed(str(tmp_path), 2**60)
 
 
 def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
@@ -107,7 +107,7 @@ def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
         for member in list(lived.epochs):
             lived.leave(member)
         assert coordinator.delete_groups("g")[0]["error_code"] == 0
-    assert compaction.runs_needed(str(tmp_path), 2**60) == set()
+    assert compaction.find_runs_needed(str(tmp_path), 2**60) == set()
 
 
 def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
@@ -121,22 +121,26 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
         assert coordinator._runner.log.epoch == epoch
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
-        assert len(data_files(tmp_path)) == done.log_files_after
-    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == []
+        assert len(list_data_files(tmp_path)) == done.log_files_after
+    assert admin_requests.list_requests(tmp_path, admin_requests.COMPACT) == []
 
 
 def test_a_request_that_is_being_written_is_none_yet(tmp_path):
     """Whoever took it away would leave its writer with nothing to rename."""
-    name = admin_requests.put(tmp_path, admin_requests.COMPACT)
+    name = admin_requests.put_request(tmp_path, admin_requests.COMPACT)
     folder = tmp_path / "requests"
     (folder / f"{name}.request.123").touch()
-    assert admin_requests.waiting(tmp_path, admin_requests.COMPACT) == [name]
+    assert admin_requests.list_requests(tmp_path, admin_requests.COMPACT) == [name]
 
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
     with opened(tmp_path, engine) as coordinator:
-        monkeypatch.setattr("coordinator.storage.admin_requests.waiting", lambda *_: ["compact-x"])
-        monkeypatch.setattr("coordinator.storage.admin_requests.put", lambda *_: "compact-x")
+        monkeypatch.setattr(
+            "coordinator.storage.admin_requests.list_requests", lambda *_: ["compact-x"]
+        )
+        monkeypatch.setattr(
+            "coordinator.storage.admin_requests.put_request", lambda *_: "compact-x"
+        )
         monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
         with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: look at it"):
             compaction.compact(tmp_path, CONFIG, now(), patience_s=0.2)

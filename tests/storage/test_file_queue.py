@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import stat
 
-from coordinator.storage.file_queue import Mailbox
+from coordinator.storage.file_queue import FileQueue
 
 
 def test_what_has_another_ending_is_no_message(tmp_path):
-    mailbox = Mailbox(tmp_path, "letters", ".txt")
-    assert mailbox.waiting() == []
-    mailbox.put("b", b"2")
-    mailbox.put("a", b"1")
+    queue = FileQueue(tmp_path, "letters", ".txt")
+    assert queue.waiting() == []
+    queue.put("b", b"2")
+    queue.put("a", b"1")
     (tmp_path / "letters" / "c.txt.123").write_bytes(b"half")
-    assert mailbox.waiting() == ["a", "b"]
-    assert mailbox.read("b") == b"2"
-    mailbox.take_away("a")
-    mailbox.take_away("a")
-    assert mailbox.waiting() == ["b"]
+    assert queue.waiting() == ["a", "b"]
+    assert queue.read("b") == b"2"
+    queue.take_away("a")
+    queue.take_away("a")
+    assert queue.waiting() == ["b"]
 
 
 def test_a_message_has_its_content_before_its_name(tmp_path, monkeypatch):
@@ -36,5 +36,5 @@ def test_a_message_has_its_content_before_its_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
-    Mailbox(tmp_path, "letters", ".txt").put("a", b"1")
+    FileQueue(tmp_path, "letters", ".txt").put("a", b"1")
     assert done == ["content", "name", "folder"]

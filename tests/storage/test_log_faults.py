@@ -14,10 +14,10 @@ from deltalake.exceptions import DeltaError
 from coordinator.config import LogConfig
 from coordinator.storage import fenced_table, maintenance
 from coordinator.storage.data_files import write_part
-from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.fenced_table import transact
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.record_encoder import encode
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
 from coordinator.storage.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
@@ -81,7 +81,7 @@ def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeyp
         raise CorruptLog("the disk is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fenced_table, "load", unreadable)
+        patch.setattr(fenced_table, "open_newest", unreadable)
         with pytest.raises(
             CommitFailed, match="whether it landed cannot be seen: the disk is away"
         ):
@@ -132,7 +132,7 @@ def test_a_claim_right_after_our_commit_ends_it(tmp_path):
         with pytest.raises(Fenced, match="with epoch 2"):
             old.append(life(epoch), 2)
     assert replayed(new) == life(1)
-    assert [batch.epoch for batch in read(tmp_path)] == [1, 1, 2]
+    assert [batch.epoch for batch in read_log(tmp_path)] == [1, 1, 2]
 
 
 def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
@@ -153,12 +153,14 @@ def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
 def test_a_commit_takes_the_next_version_or_none(tmp_path):
     """A rebased one could lie behind a claim that it never saw."""
     claimed(tmp_path)
-    stale = table(tmp_path)
+    stale = open_log_table(tmp_path)
     ours, theirs = (
-        write_part(Disk(), f"{tmp_path}/log", encode(life(epoch), 2, 1, 1), sync=False)
+        write_part(
+            Filesystem(), f"{tmp_path}/log", encode_records(life(epoch), 2, 1, 1), sync=False
+        )
         for epoch in (1, 2)
     )
-    newer = table(tmp_path)
+    newer = open_log_table(tmp_path)
     newer.create_write_transaction([theirs], "append", newer.schema())
     with pytest.raises(DeltaError):
         transact(stale, [ours], 1, "id")
@@ -175,8 +177,8 @@ def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, monkeypa
     successor = claimed(tmp_path, config=config)
     for epoch in range(2, 20):
         successor.append(life(epoch), epoch)
-        if successor.housekeeping_due():
-            successor.housekeep()
+        if successor.is_maintenance_due():
+            successor.maintain()
     for version in (1, 2, 3):
         assert not os.path.exists(commit_file(str(tmp_path / "log"), version))
     with pytest.raises(Fenced, match="with epoch 2"):
@@ -189,7 +191,7 @@ def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, monkeypa
 # Disks --------------------------------------------------------------------------------------------
 
 
-class BrokenDisk(Disk):
+class BrokenDisk(Filesystem):
     """Fails as told: `fail` gets the name of the call and the path, and may raise."""
 
     def __init__(self):
@@ -281,7 +283,7 @@ def test_a_checkpoint_holds_nothing_that_a_power_cut_undoes(tmp_path, disk):
     with pytest.raises(CommitFailed, match="did not confirm"):
         log.append(life(2), 3)
     with pytest.raises(CommitFailed, match="did not confirm"):
-        log.housekeep()  # but the checkpoint is made
+        log.maintain()  # but the checkpoint is made
     os.unlink(commit_file(log.store + "/log", 3))  # the power is cut
     again = claimed(tmp_path)
     again.append(life(3), 4)

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from coordinator.storage.delta_log import DeltaLog, read, table
+from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_log import CLAIM
 from coordinator.storage.table_io import read_delta
 from tests.conftest import ROOT
@@ -21,8 +21,8 @@ from tests.support.lives import claimed, life
 
 AT_THE_END = """
 import atexit, sys
-from coordinator.storage.delta_log import read
-atexit.register(lambda: print(sum(len(batch.records) for batch in read(sys.argv[1]))))
+from coordinator.storage.delta_log import read_log
+atexit.register(lambda: print(sum(len(batch.records) for batch in read_log(sys.argv[1]))))
 """
 
 
@@ -84,7 +84,7 @@ def start(tmp_path):
 
 def check_order(store):
     """Every claim has an epoch of its own, and nobody writes after a higher claim."""
-    rows = read_delta(table(store)).sort_by("position")
+    rows = read_delta(open_log_table(store)).sort_by("position")
     positions, epochs = rows["position"].to_numpy(), rows["coordinator_epoch"].to_numpy()
     assert np.array_equal(positions, np.arange(1, len(positions) + 1))
     assert (np.diff(epochs) >= 0).all()
@@ -97,7 +97,7 @@ def test_six_that_claim_at_once(tmp_path, start):
     assert sorted(outcome["epoch"] for outcome in outcomes) == [1, 2, 3, 4, 5, 6]
     kept = {outcome["epoch"] for outcome in outcomes if "position" in outcome}
     assert 6 in kept
-    batches = [batch for batch in read(tmp_path) if batch.records]
+    batches = [batch for batch in read_log(tmp_path) if batch.records]
     assert {batch.epoch for batch in batches} == kept
     assert all(batch.records == life(batch.epoch) for batch in batches)
     check_order(tmp_path)

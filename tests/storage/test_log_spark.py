@@ -18,8 +18,8 @@ def test_spark_reads_the_log_and_the_snapshots(tmp_path, monkeypatch, spark):
     log.claim("me", "here:1", 1)
     for epoch in range(1, 11):
         log.append(life(epoch, members=2), epoch + 1)
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
     log.snapshot(life(10), log.position, 99)
     rows = spark.read.format("delta").load(str(tmp_path / "log")).orderBy("position")
     rows.createOrReplaceTempView("log_in_test")

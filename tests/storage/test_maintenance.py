@@ -17,10 +17,10 @@ from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
 from coordinator.storage import delta_log, maintenance, snapshot_table
-from coordinator.storage.data_files import Part, parts_of
-from coordinator.storage.delta_log import DeltaLog, read, table
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.maintenance import PACKED_BYTES_MAX, to_pack
+from coordinator.storage.data_files import Part, list_parts
+from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
 from coordinator.storage.record_log import CommitFailed, Fenced
 from tests.support.lives import FOO, life
 
@@ -41,7 +41,7 @@ def commits(store):
 
 def rows(store, **more):
     """Return what the log says, row by row, whatever file it is in."""
-    return [(b.epoch, b.at_ms, r) for b in read(store, **more) for r in b.records]
+    return [(b.epoch, b.at_ms, r) for b in read_log(store, **more) for r in b.records]
 
 
 def test_packing_keeps_every_row_its_order_and_every_position(tmp_path):
@@ -50,10 +50,10 @@ def test_packing_keeps_every_row_its_order_and_every_position(tmp_path):
     for epoch in range(1, 31):
         position = log.append(life(epoch), epoch + 1)
         at_position[position] = rows(tmp_path)
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
         assert rows(tmp_path) == at_position[position]
-    assert len(parts_of(table(tmp_path))) < 10
+    assert len(list_parts(open_log_table(tmp_path))) < 10
     for position, then in at_position.items():
         assert rows(tmp_path, until=position) == then
     assert rows(tmp_path, after=12) == at_position[position][11:]
@@ -71,7 +71,7 @@ def test_a_table_of_files_stays_short_and_rows_are_not_moved_again_and_again():
             size = chance.choice([5_000, 20_000, 100_000])
             parts.append(Part("", size, 1, len(parts), len(parts)))
             written += size
-        small = to_pack(parts)
+        small = select_small_files(parts)
         total = sum(part.bytes for part in small)
         assert total <= PACKED_BYTES_MAX
         assert parts[len(parts) - len(small) :] == small  # neighbours, so that order is kept
@@ -83,14 +83,14 @@ def test_a_table_of_files_stays_short_and_rows_are_not_moved_again_and_again():
 
 def test_replaced_files_stay_for_readers_that_began_before(tmp_path):
     log = claimed(tmp_path, pack_commits=5)
-    slow = read(tmp_path)
+    slow = read_log(tmp_path)
     for epoch in range(1, 7):
         log.append(life(epoch), epoch + 1)
-    slow = read(tmp_path)
+    slow = read_log(tmp_path)
     first = next(slow)
-    log.housekeep()
-    assert len(parts_of(table(tmp_path))) == 1
-    assert [first, *slow] == list(read(tmp_path))
+    log.maintain()
+    assert len(list_parts(open_log_table(tmp_path))) == 1
+    assert [first, *slow] == list(read_log(tmp_path))
 
 
 def test_replaced_files_and_leftovers_go_in_the_end(tmp_path):
@@ -99,10 +99,10 @@ def test_replaced_files_and_leftovers_go_in_the_end(tmp_path):
     log = claimed(tmp_path, pack_commits=3, files_kept_ms=0)
     for epoch in range(2, 12):
         log.append(life(epoch), epoch + 1)
-        if log.housekeeping_due():
-            log.housekeep()
-    log.housekeep()
-    assert files(tmp_path) == {part.path for part in parts_of(table(tmp_path))}
+        if log.is_maintenance_due():
+            log.maintain()
+    log.maintain()
+    assert files(tmp_path) == {part.path for part in list_parts(open_log_table(tmp_path))}
     assert len(rows(tmp_path)) == 11 * 11
 
 
@@ -110,14 +110,14 @@ def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
     log = claimed(tmp_path, reopen_commits=4, pack_commits=10_000)
     for epoch in range(1, 25):
         log.append(life(epoch, members=1), epoch + 1)
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
     assert len(commits(tmp_path)) == 26  # readers may still be at them
     monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
     for epoch in range(25, 33):
         log.append(life(epoch, members=1), epoch + 1)
-        if log.housekeeping_due():
-            log.housekeep()
+        if log.is_maintenance_due():
+            log.maintain()
     assert len(commits(tmp_path)) < 5
     assert len(rows(tmp_path)) == 32 * 5
     log.look()
@@ -132,8 +132,8 @@ def test_appends_go_on_while_the_log_is_cared_for(tmp_path, monkeypatch):
 
     def care():
         while not done.wait(0.02):
-            if log.housekeeping_due():
-                log.housekeep()
+            if log.is_maintenance_due():
+                log.maintain()
 
     thread = threading.Thread(target=care)  # what it raises fails the test
     thread.start()
@@ -143,7 +143,7 @@ def test_appends_go_on_while_the_log_is_cared_for(tmp_path, monkeypatch):
         took.append(time.perf_counter() - began)
     done.set()
     thread.join()
-    assert [r for b in read(tmp_path) for r in b.records] == [
+    assert [r for b in read_log(tmp_path) for r in b.records] == [
         r for epoch in range(1, 501) for r in life(epoch, members=1)
     ]
     ratio = statistics.median(took[-50:]) / statistics.median(took[:50])
@@ -176,9 +176,9 @@ def lived(tmp_path):
 
 def test_a_snapshot_and_the_rest_are_the_whole_from_any_position(tmp_path, lived):
     whole = fingerprint(replayed(lived.replay()))
-    ends = [batch.position for batch in read(tmp_path)]
+    ends = [batch.position for batch in read_log(tmp_path)]
     for position in ends[1:-1]:
-        state = replayed(read(tmp_path, until=position))
+        state = replayed(read_log(tmp_path, until=position))
         lived.snapshot(records_of(state), position, 99)
         first = next(lived.replay())
         assert (first.position, first.at_ms) == (position, 99)
@@ -191,7 +191,7 @@ def test_a_snapshot_and_the_rest_are_the_whole_from_any_position(tmp_path, lived
 def test_a_damaged_snapshot_is_passed_over(tmp_path, lived, caplog):
     whole = fingerprint(replayed(lived.replay()))
     for position in (13, 24):
-        state = replayed(read(tmp_path, until=position))
+        state = replayed(read_log(tmp_path, until=position))
         lived.snapshot(records_of(state), position, 99)
         (new,) = files(tmp_path, "snapshots") - {"left"}
         (tmp_path / "snapshots" / new).rename(tmp_path / "left")
@@ -227,7 +227,7 @@ def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
     log = claimed(tmp_path, pack_commits=2, reopen_commits=2)
     for position in (13, 24, 35, 46):
         log.snapshot(life(1), position, 99)
-        log.housekeep()
+        log.maintain()
     assert len(files(tmp_path, "snapshots")) == 2
     assert next(log.replay()).position == 46
 
@@ -240,7 +240,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monke
         rows.append(path)
         if len(rows) == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return Disk.write_rows(disk, path, table)
+        return Filesystem.write_rows(disk, path, table)
 
     monkeypatch.setattr(disk, "write_rows", fail)
     with pytest.raises(CommitFailed, match="No space left"):

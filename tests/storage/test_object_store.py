@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from assignors import SpecError
-from coordinator.storage.object_store import reason
+from coordinator.storage.object_store import short_reason
 from coordinator.storage.table_io import TableRef
 from tests.conftest import ROOT
 from tests.support.object_store import KEY
@@ -137,10 +137,10 @@ def test_a_file_url_is_its_path(tmp_path):
 
 def test_a_reason_is_the_innermost_error():
     chain = "Generic S3 error\n  ↳ Error performing GET http://h/b?X-Amz=1 in 3ms - HTTP error\n"
-    assert reason(OSError(chain + "  ↳ tcp connect error\n  ↳ refused\n")) == (
+    assert short_reason(OSError(chain + "  ↳ tcp connect error\n  ↳ refused\n")) == (
         "tcp connect error: refused"
     )
-    assert reason(OSError(chain)) == "Generic S3 error: HTTP error"
+    assert short_reason(OSError(chain)) == "Generic S3 error: HTTP error"
 
 
 def test_the_command_says_one_line_where_delta_rs_would_warn(bucket, muster, tmp_path, monkeypatch):

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 
 from coordinator.config import LogConfig
 from coordinator.core.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
-from coordinator.storage.delta_log import DeltaLog, read, table
-from coordinator.storage.record_decoder import Seen, batches, decode
-from coordinator.storage.record_encoder import SCHEMA, encode
+from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
+from coordinator.storage.record_decoder import ValueCache, decode_batches, decode_rows
+from coordinator.storage.record_encoder import SCHEMA, encode_records
 from coordinator.storage.record_log import (
     Batch,
     Fenced,
     MemoryLog,
+    MemoryRecords,
     NewerLog,
     NoLog,
-    Storage,
-    merged,
+    merge_advances,
 )
 from coordinator.storage.table_io import read_delta
 from tests.support.lives import life, replayed
@@ -32,12 +32,12 @@ def opened(request, tmp_path):
     """Return a function that opens one more coordinator's log of the same store."""
     if request.param == "delta":
         return lambda: DeltaLog.open(tmp_path / "store")
-    storage = Storage()
+    storage = MemoryRecords()
     return lambda: MemoryLog(storage)
 
 
 def test_of_two_claims_at_the_same_moment_in_memory_one_is_fenced():
-    storage = Storage()
+    storage = MemoryRecords()
     faster = MemoryLog(storage)
     moments = [lambda: faster.claim("faster", "", 1)]
     slower = MemoryLog(storage, lambda when: moments.pop()() if when == "before" else None)
@@ -53,8 +53,8 @@ def test_every_kind_has_a_strategy():
 @given(anything)
 @settings(max_examples=200)
 def test_rows_say_all_that_records_say(records):
-    rows = encode(records, 5, 77, 3)
-    assert decode(rows, Seen()) == records
+    rows = encode_records(records, 5, 77, 3)
+    assert decode_rows(rows, ValueCache()) == records
     for field in rows.schema:
         kept = SCHEMA.field(field.name).type
         assert field.type == kept or (pa.types.is_dictionary(field.type) and kept == pa.string())
@@ -110,7 +110,7 @@ def test_advances_side_by_side_are_one_row(opened):
     ]
     kept = [MembersAdvanced("g", 4, ("a", "b", "c")), *told[2:]]
     assert log.append(told, 2) == 5
-    assert merged(told) == replayed(log) == kept
+    assert merge_advances(told) == replayed(log) == kept
 
 
 def test_members_share_their_names_and_topics(tmp_path):
@@ -126,18 +126,18 @@ def test_members_share_their_names_and_topics(tmp_path):
 
 def test_a_reader_needs_no_claim(tmp_path):
     with pytest.raises(NoLog, match=r"no table of a coordinator in .*/nowhere/log"):
-        table(tmp_path / "nowhere")
+        open_log_table(tmp_path / "nowhere")
     log = DeltaLog.open(tmp_path)
     log.claim("me", "", 1)
     for epoch in (1, 2, 3):
         log.append(life(epoch), epoch + 1)
-    whole = list(read(tmp_path))
+    whole = list(read_log(tmp_path))
     assert [batch.position for batch in whole] == [1, 12, 23, 34]
-    assert list(read(tmp_path, after=12)) == whole[2:]
-    assert list(read(tmp_path, after=12, until=23)) == whole[2:3]
-    (part,) = read(tmp_path, after=14, until=16)
+    assert list(read_log(tmp_path, after=12)) == whole[2:]
+    assert list(read_log(tmp_path, after=12, until=23)) == whole[2:3]
+    (part,) = read_log(tmp_path, after=14, until=16)
     assert part == Batch(16, 3, 1, life(2)[2:4])
-    assert list(read(tmp_path, after=34)) == []
+    assert list(read_log(tmp_path, after=34)) == []
     log.look()  # reading took nothing from the writer
 
 
@@ -145,7 +145,7 @@ def test_the_table_reads_well(tmp_path):
     log = DeltaLog.open(tmp_path)
     log.claim("me", "here:1", 1_700_000_000_123)
     log.append(life(3, members=1), 1_700_000_000_456)
-    opened = table(tmp_path)
+    opened = open_log_table(tmp_path)
     assert (opened.protocol().min_reader_version, opened.protocol().min_writer_version) == (1, 2)
     rows = read_delta(opened).sort_by("position").to_pylist()
     claim, group, member, target, current, done = rows
@@ -163,12 +163,12 @@ def test_the_table_reads_well(tmp_path):
 
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path):
-    rows = encode(life(1), 5, 1, 1)
+    rows = encode_records(life(1), 5, 1, 1)
     kinds = rows["kind"].to_pylist()
     kinds[2] = "share_group"
     rows = rows.set_column(rows.column_names.index("kind"), "kind", pa.array(kinds))
     with pytest.raises(NewerLog, match="position 7 of the log is a record of kind 'share_group'"):
-        list(batches(rows, Seen()))
+        list(decode_batches(rows, ValueCache()))
 
 
 def test_readers_skip_files_by_group_and_kind(tmp_path):
@@ -177,7 +177,7 @@ def test_readers_skip_files_by_group_and_kind(tmp_path):
     log.claim("me", "", 1)
     log.append([GroupMetadata("b", 1, 0), GroupMetadata("ä", 1, 0), TopicChanged("t", "i", 1)], 2)
     log.append([GroupMetadata("long" * 100, 1, 0)], 3)
-    said = pa.table(table(tmp_path).get_add_actions(flatten=True)).to_pylist()
+    said = pa.table(open_log_table(tmp_path).get_add_actions(flatten=True)).to_pylist()
     found = sorted(
         (one["min.position"], one["min.kind"], one["min.group_id"], one["max.group_id"])
         for one in said

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator.config import LogConfig
-from coordinator.storage.delta_log import read
+from coordinator.storage.delta_log import read_log
 from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog
 from coordinator.storage.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
@@ -55,7 +55,7 @@ def test_a_torn_newest_commit_is_set_aside(tmp_path, caplog, tear):
     assert replayed(log) == life(1) + life(2)
     log.append(life(4), 9)
     assert replayed(log) == life(1) + life(2) + life(4)
-    assert [batch.position for batch in read(tmp_path)] == [1, 12, 23, 24, 35]
+    assert [batch.position for batch in read_log(tmp_path)] == [1, 12, 23, 24, 35]
 
 
 @pytest.mark.parametrize("tear", TEARS)
@@ -78,7 +78,7 @@ def test_an_older_torn_commit_is_refused_by_name(tmp_path, tear):
         claimed(tmp_path)
     if tear != "two lines":  # the rows are in the second one
         with pytest.raises(CorruptLog, match=f"{older} is damaged"):
-            list(read(tmp_path))
+            list(read_log(tmp_path))
 
 
 def test_a_missing_commit_is_refused_by_name(tmp_path):
@@ -93,7 +93,7 @@ def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_
     """Whoever reads does without it."""
     written(tmp_path)
     log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
-    log.housekeep()
+    log.maintain()
     newest = commit_file(log.store + "/log", log._table.version)
     os.unlink(newest)
     with pytest.raises(CorruptLog, match=f"{newest} is missing: restore it"):
@@ -108,7 +108,7 @@ def test_care_names_the_commit_that_it_cannot_read(tmp_path):
     older = commit_file(log.store + "/log", 3)
     cut(older, 0.5)
     with pytest.raises(LogError, match=f"maintenance of .* failed: {older} is damaged: restore it"):
-        log.housekeep()
+        log.maintain()
 
 
 def newest_part(store):
@@ -146,7 +146,7 @@ def test_a_damaged_name_of_a_column_is_refused_by_name(tmp_path):
     names = {"rebalance_timeout_ms": "rebalance_timeout_mr"}
     pq.write_table(pq.read_table(part).rename_columns(names), part)
     with pytest.raises(CorruptLog, match=f"{part} has a column 'rebalance_timeout_mr' that no"):
-        list(read(tmp_path))
+        list(read_log(tmp_path))
 
 
 @pytest.mark.parametrize("harm", [lambda path: cut(path, 0.5), blot, os.unlink])
@@ -154,7 +154,7 @@ def test_a_damaged_checkpoint_costs_nothing(tmp_path, caplog, harm):
     config = LogConfig(reopen_commits=3)
     written(tmp_path)
     log = claimed(tmp_path, config=config)
-    log.housekeep()
+    log.maintain()
     (checkpoint,) = (tmp_path / "log" / "_delta_log").glob("*.checkpoint.parquet")
     harm(checkpoint)
     log = claimed(tmp_path)
@@ -168,7 +168,7 @@ def test_a_log_of_a_newer_version_is_refused(tmp_path):
     DeltaTable(tmp_path / "log").alter.set_table_properties(
         {"muster.format": "2"}, raise_if_not_exists=False
     )
-    for opened in (claimed, lambda store: list(read(store))):
+    for opened in (claimed, lambda store: list(read_log(store))):
         with pytest.raises(
             NewerLog, match=r"has format 2, this version of Muster knows .* up to 1"
         ):

@@ -17,7 +17,7 @@ from coordinator.config import Config, ConfigError, LogConfig, folder_mode, pars
 from coordinator.history.frames import frame
 from coordinator.storage import admin_requests, compaction
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.filesystem import Disk
+from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.verify import verify
 from tests.support.lives import life
@@ -65,11 +65,11 @@ def lived(store, settings):
         members = Members(coordinator)
         members.join("m1")
         members.settle()
-        request = admin_requests.put(store, admin_requests.COMPACT)
-        wait_for(lambda: request not in admin_requests.waiting(store, admin_requests.COMPACT))
+        request = admin_requests.put_request(store, admin_requests.COMPACT)
+        wait_for(lambda: request not in admin_requests.list_requests(store, admin_requests.COMPACT))
         (store / "requests" / "x.request").mkdir()
         wait_for(lambda: list(store.glob("_set_aside/*.reason")))
-        admin_requests.put(store, "other")
+        admin_requests.put_request(store, "other")
         yield coordinator
 
 
@@ -98,8 +98,8 @@ def test_packed_files_and_targets_have_it_too(tmp_path):
         log.claim("me", "", 1)
         for epoch in range(1, 9):
             log.append(life(epoch), epoch)
-            if log.housekeeping_due():
-                log.housekeep()
+            if log.is_maintenance_due():
+                log.maintain()
         write_snapshot(log, 9)
         names = [path.name for path in store.rglob("*")]
         assert any("checkpoint.parquet" in name for name in names)
@@ -192,7 +192,7 @@ def test_a_link_is_not_followed(tmp_path):
     secret.write_text("")
     secret.chmod(0o600)
     (tmp_path / "link").symlink_to(secret)
-    Disk(0o770).permit(str(tmp_path / "link"))
+    Filesystem(0o770).permit(str(tmp_path / "link"))
     assert mode(secret) == 0o600
 
 

@@ -7,7 +7,7 @@ from coordinator.core.events import Heartbeat
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.event_history import EventHistory
 from tests.support.watched_runner import WatchedRunner
 
@@ -17,7 +17,7 @@ class Shell:
 
     def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
         self.now = 1_000_000
-        self.storage = Storage()
+        self.storage = MemoryRecords()
         self.catalog = DictCatalog(topics)
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
         self.config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))

@@ -11,7 +11,7 @@ from coordinator.core.records import (
     TargetMember,
     TargetMetadata,
 )
-from coordinator.storage.delta_log import DeltaLog, read
+from coordinator.storage.delta_log import DeltaLog, read_log
 
 FOO = TopicKey("foo", "id-foo")
 
@@ -44,4 +44,4 @@ def replayed(log):
 
 def rows_of(store):
     """Return the records that anybody reads."""
-    return [record for batch in read(store) for record in batch.records]
+    return [record for batch in read_log(store) for record in batch.records]

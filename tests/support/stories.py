@@ -16,9 +16,9 @@ import pyarrow as pa
 from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record
 from coordinator.core.events import Caller, ConfigureGroup, OffsetCommit, OffsetDelete, RecordAudit
 from coordinator.storage.data_files import write_part
-from coordinator.storage.fenced_table import Table, transact
-from coordinator.storage.filesystem import Disk
-from coordinator.storage.record_encoder import SCHEMA, encode, encode_claim
+from coordinator.storage.fenced_table import FencedTable, transact
+from coordinator.storage.filesystem import Filesystem
+from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog
 from coordinator.trace.player import Trace
 from tests.conftest import GOLDEN
@@ -166,7 +166,7 @@ def stored(batches, store):
             if record is not None:
                 records.append(record)
                 places.append((position, batch.at_ms, batch.epoch))
-    rows = encode(records, 1, 0, 0)
+    rows = encode_records(records, 1, 0, 0)
     positions, at_ms, epochs = (
         pa.array(column, pa.int64()) for column in zip(*places, strict=True)
     )
@@ -175,10 +175,10 @@ def stored(batches, store):
     for name, column in columns.items():
         rows = rows.set_column(rows.column_names.index(name), name, column)
     rows = pa.concat_tables([rows, *claims], promote_options="default").sort_by("position")
-    table = Table(str(store / "log"), Disk(), transact, sync=False)
+    table = FencedTable(str(store / "log"), Filesystem(), transact, sync=False)
     os.makedirs(table.path)
     table.open(SCHEMA)
-    table.commit([write_part(Disk(), table.path, rows.combine_chunks(), sync=False)], 1)
+    table.commit([write_part(Filesystem(), table.path, rows.combine_chunks(), sync=False)], 1)
     return store
 
 

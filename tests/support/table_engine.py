@@ -15,8 +15,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from coordinator.compute.proposal import Proposal, written
 from coordinator.core import target_builder
 from coordinator.core.events import TargetComputed
-from coordinator.storage.target_digest import digest
-from coordinator.storage.target_table import path_of
+from coordinator.storage.target_digest import digest_rows
+from coordinator.storage.target_table import targets_path
 
 
 def write_rows(store, group_id, epoch, run_id, rows):
@@ -25,7 +25,7 @@ def write_rows(store, group_id, epoch, run_id, rows):
     table = table.append_column("assignment_epoch", pa.array([epoch] * len(rows), pa.int32()))
     table = table.append_column("run_id", pa.array([run_id] * len(rows), pa.string()))
     write_deltalake(
-        path_of(store),
+        targets_path(store),
         table,
         mode="append",
         partition_by=["group_id", "assignment_epoch"],
@@ -33,7 +33,7 @@ def write_rows(store, group_id, epoch, run_id, rows):
     )
     from deltalake import DeltaTable
 
-    return DeltaTable(path_of(store)).version()
+    return DeltaTable(targets_path(store)).version()
 
 
 def rows_of(ranges, topics):
@@ -73,7 +73,7 @@ class TableEngine:
         self.wrote.set()
         self.deliver.wait()
         proposal = Proposal(
-            task.group_id, task.group_epoch, 0, run_id, job.assignor, version, digest(rows),
+            task.group_id, task.group_epoch, 0, run_id, job.assignor, version, digest_rows(rows),
             spec.member_count, len(rows),
         )  # fmt: skip
         found = written(job.store, proposal, spec, roster.topics)

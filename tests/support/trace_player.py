@@ -46,7 +46,7 @@ from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support import invariants
 from tests.support.event_history import AT_ONCE, CHECK, ENGINE
 from tests.support.trace_answers import described, offsets, prepared
@@ -102,7 +102,7 @@ class Player:
         self._settings = Config(kafka=kafka_config(AT_ONCE | settings), lease=lease, engine=engine)
         self._now = BEGIN_MS
         self._catalog = DictCatalog()
-        self._storage = Storage()
+        self._storage = MemoryRecords()
         self._clients: dict[tuple[str, str], Client] = {}
         self._tasks_wait = False
         self._lines: list[str] = []

@@ -10,7 +10,7 @@ from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import Runner
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
-from coordinator.storage.record_log import MemoryLog, Storage
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.call import Cluster, uuid_of
@@ -31,7 +31,7 @@ class Side:
         self.now_ms = 1_000_000
         self.acls = None
         self.catalog = DictCatalog(topics)
-        self.storage = Storage()
+        self.storage = MemoryRecords()
         log = MemoryLog(self.storage)
         log.claim("test", "", self.now_ms)
         config = Config(kafka=kafka_config(NO_INTERVAL))

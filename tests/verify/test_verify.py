@@ -24,10 +24,10 @@ from coordinator.core.records import (
 )
 from coordinator.core.state_records import records_of
 from coordinator.storage.commit_reader import TableFiles, read_table_files
-from coordinator.storage.record_encoder import encode
+from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.recovery import commit_file
-from coordinator.storage.state_loader import replayed as loaded
+from coordinator.storage.state_loader import load_state as loaded
 from coordinator.verify import verify
 from tests.faults.damage import live
 from tests.support.lives import FOO, claimed, life
@@ -253,7 +253,7 @@ def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):
     log = claimed(tmp_path)
     log.append(life(1), 5)
     assert verify(tmp_path).coordinator_epoch == 2
-    log._write(encode(life(1), log.position + 1, 6, 1), 2)
+    log._write(encode_records(life(1), log.position + 1, 6, 1), 2)
     with pytest.raises(CorruptLog, match=r"position 14 is written with .* epoch 1, after epoch 2"):
         verify(tmp_path)
 
