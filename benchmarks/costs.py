@@ -18,13 +18,13 @@ from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
-from coordinator.compute.engine import Job, compute
-from coordinator.compute.proposal import written
+from coordinator.compute.engine import TargetRequest, compute_target
+from coordinator.compute.proposal import read_written_target
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import ComputeTarget
 from coordinator.core.target_builder import AssignorInput
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.state_loader import load_state
@@ -139,16 +139,16 @@ def _local(shape: Shape) -> tuple[float, float]:
     roster = target_builder.build_input(
         state, state.groups[GROUP], target_builder.MemberChange(removed=gone)
     )
-    compute(_job(roster, shape))
+    compute_target(_job(roster, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()
-    compute(_job(roster, shape))
+    compute_target(_job(roster, shape))
     return time.perf_counter() - began, resident_mib() - before
 
 
-def _job(roster: AssignorInput, shape: Shape) -> Job:
+def _job(roster: AssignorInput, shape: Shape) -> TargetRequest:
     task = ComputeTarget(GROUP, "benchmark", EPOCH + 1, "uniform")
-    return Job(task, roster, "uniform", {}, shape.classes)
+    return TargetRequest(task, roster, "uniform", {}, shape.classes)
 
 
 def _spark(shape: Shape) -> float:
@@ -161,9 +161,11 @@ def _spark(shape: Shape) -> float:
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
     with temporary_store() as store:
         write_group(store, shape, snapshot=True)
-        pinned = Pinned(LogScan.of(store), GROUP)
+        snapshot = GroupSnapshot(LogScan.of(store), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
-            work = Work(str(store), pinned, run_id, Options("uniform"), Config(), 60.0)
-            written(str(store), delegated(spark, work), pinned.spec(), pinned.topics)
+            work = Work(str(store), snapshot, run_id, Options("uniform"), Config(), 60.0)
+            read_written_target(
+                str(store), delegated(spark, work), snapshot.spec(), snapshot.topics
+            )
         return time.perf_counter() - began

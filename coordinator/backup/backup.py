@@ -12,7 +12,7 @@ from coordinator.backup.copying import Copy
 from coordinator.backup.destination import new_store
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
-from coordinator.history.log_reader import shown_time
+from coordinator.history.log_reader import format_time
 from coordinator.progress import task
 from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.store_marks import (
@@ -76,7 +76,7 @@ def backup(
             raise ConfigError(f"the log of {store} is empty: no coordinator has claimed it yet")
         if check:
             verify_tables(root)
-        at = shown_time(copy.at_ms)
+        at = format_time(copy.at_ms)
         said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sums(root))
         content = msgspec.json.format(msgspec.json.encode(said)) + b"\n"
         Filesystem().replace(os.path.join(root, BACKUP), content, sync=True)

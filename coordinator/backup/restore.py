@@ -11,7 +11,7 @@ from coordinator.backup.copying import Copy
 from coordinator.backup.destination import new_store
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
-from coordinator.history.log_reader import AsOf, Reading, parse_as_of, shown_time
+from coordinator.history.log_reader import AsOf, LogReader, format_time, parse_as_of
 from coordinator.storage.commit_reader import read_table_files
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog
@@ -76,7 +76,7 @@ def restore(
     root = open_store(source)
     backup = read_backup(root)
     check_sums(root, "/_delta_log/")  # data files are compared as they are copied
-    reading = Reading(root, to)
+    reading = LogReader(root, to)
     if isinstance(to, int):
         _refuse_half_batch(root, reading.position)
     until = None if to is None else reading.position
@@ -87,7 +87,7 @@ def restore(
         log = DeltaLog(made)
         epoch = log.claim("restore", "", wall_ms())
         log.close()
-        at = shown_time(copy.at_ms)
+        at = format_time(copy.at_ms)
         if check:
             verify_tables(made)
     return Restored(made, copy.position, at, epoch, copy.files, copy.bytes, check)

@@ -18,8 +18,8 @@ from coordinator import progress
 from coordinator.cli import render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
-from coordinator.history.log_reader import Reading, shown_time
-from coordinator.history.view_rows import description, explained, rows_of
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
 from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import camel
@@ -36,7 +36,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
     with progress.shown("reading the groups"):
-        rows = rows_of(Reading(store, as_of), "groups")
+        rows = list_rows(LogReader(store, as_of), "groups")
     if _for_machines(json_):
         _print_json(rows)
     else:
@@ -51,7 +51,7 @@ def describe(
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Describe a group: its members, what they own and are to own, its offsets."""
-    reading = Reading(store, as_of)
+    reading = LogReader(store, as_of)
     with progress.shown("reading the group"):
         state = reading.state()
         if group in state.groups:
@@ -59,10 +59,10 @@ def describe(
                 reading.read_target(state.groups[group])
             except LostTarget as error:  # members go on with what they have, and so do we
                 typer.echo(f"muster: no targets are shown: {visible(str(error))}", err=True)
-        found = description(state, load_config(config), group)
+        found = describe_with_offsets(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)
-    found |= {"position": reading.position, "at": shown_time(reading.at_ms)}
+    found |= {"position": reading.position, "at": format_time(reading.at_ms)}
     if _for_machines(json_):
         _print_json([camel(found)])
     else:
@@ -81,7 +81,7 @@ def history(
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.shown("reading the history"):
-        rows = rows_of(Reading(store, as_of), "assignment_history", group)
+        rows = list_rows(LogReader(store, as_of), "assignment_history", group)
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
         if topic not in topics:
@@ -111,7 +111,7 @@ def explain(
 ) -> None:
     """Explain each group epoch: what began it, its target, and who got and lost what by it."""
     with progress.shown("reading the history"):
-        epochs = explained(Reading(store, as_of), group)
+        epochs = explain_epochs(LogReader(store, as_of), group)
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]
         if epoch not in known:

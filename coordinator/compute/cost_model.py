@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class GroupSize:
     """How large a group is: members, distinct subscriptions, ranges of the previous target."""
 
     members: int
@@ -22,7 +22,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CostEstimate:
     """What a computation is likely to take: seconds on each engine, memory in this process."""
 
     local_s: float
@@ -30,7 +30,7 @@ class Cost:
     spark_s: float
 
 
-def estimate(cost: CostConfig, size: Size) -> Cost:
+def estimate_cost(cost: CostConfig, size: GroupSize) -> CostEstimate:
     """Return the likely cost of a computation."""
     members, classes, ranges = size.members, size.classes, size.ranges
     local_us = (
@@ -44,17 +44,17 @@ def estimate(cost: CostConfig, size: Size) -> Cost:
         + cost.spark_ns_range * ranges / 1e3
     )
     memory = cost.local_bytes_member * members + cost.local_bytes_range * ranges
-    return Cost(
+    return CostEstimate(
         cost.local_ms / 1e3 + local_us / 1e6, memory / MIB, cost.spark_ms / 1e3 + spark_us / 1e6
     )
 
 
-def fits(config: Config, size: Size) -> bool:
+def fits_memory(config: Config, size: GroupSize) -> bool:
     """Whether a computation fits the memory that this process may use for it."""
-    return estimate(config.cost, size).local_mib <= config.engine.local_mib_max
+    return estimate_cost(config.cost, size).local_mib <= config.engine.local_mib_max
 
 
-def choose(config: Config, wanted: str, size: Size) -> str:
+def choose_engine(config: Config, wanted: str, size: GroupSize) -> str:
     """Return "local" or "spark": what is wanted, else the faster one that fits.
 
     Parameters
@@ -64,6 +64,6 @@ def choose(config: Config, wanted: str, size: Size) -> str:
     """
     if wanted != "auto":
         return wanted
-    cost = estimate(config.cost, size)
-    local = fits(config, size) and cost.local_s <= cost.spark_s
+    cost = estimate_cost(config.cost, size)
+    local = fits_memory(config, size) and cost.local_s <= cost.spark_s
     return "local" if local else "spark"

@@ -23,7 +23,7 @@ GROUPS_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TargetRequest:
     """A target to compute.
 
     Attributes
@@ -49,7 +49,7 @@ class Job:
 class Engine(Protocol):
     """Computes targets; one at a time a group, several groups at once if it can."""
 
-    def submit(self, job: Job) -> Future[TargetComputed]:
+    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
         """Begin a computation; its future fails when the computation does.
 
         With LostTarget when the group's last target is gone from the table of targets.
@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Give up everything."""
 
 
-class Where(Protocol):
+class ComputationProgress(Protocol):
     """Where the computation of a group's target is; as text, it says so to people."""
 
     @property
@@ -71,10 +71,10 @@ class Where(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class ReportsProgress(Protocol):
     """An engine that can tell where its computations are."""
 
-    def progress(self) -> Sequence[Where]:
+    def progress(self) -> Sequence[ComputationProgress]:
         """Return where each computation is now."""
 
 
@@ -86,18 +86,18 @@ class LocalEngine:
         self._before: dict[str, Targets] = {}
         """The targets that the last computations began with: the next ones are mostly the same."""
 
-    def submit(self, job: Job) -> Future[TargetComputed]:
+    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
         """Begin a computation."""
         return self._pool.submit(self._compute, job)
 
-    def _compute(self, job: Job) -> TargetComputed:
+    def _compute(self, job: TargetRequest) -> TargetComputed:
         before = self._before.pop(job.task.group_id, None)
         if before is not None:
             job.roster.targets.ranges_from(before)
         self._before[job.task.group_id] = job.roster.targets
         if len(self._before) > GROUPS_KEPT:
             del self._before[next(iter(self._before))]
-        return compute(job)
+        return compute_target(job)
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""
@@ -107,7 +107,7 @@ class LocalEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def compute(job: Job) -> TargetComputed:
+def compute_target(job: TargetRequest) -> TargetComputed:
     """Run the assignor in this process, and check what it made.
 
     Raises

@@ -53,7 +53,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partial: bool = False
 
 
-def written(
+def read_written_target(
     store: str | os.PathLike[str], proposal: Proposal, spec: GroupSpec, topics: Iterable[Topic]
 ) -> WrittenTarget:
     """Return the target that a proposal names, read and checked against its input.

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow.compute as pc
 
-from coordinator.compute.proposal import Proposal, written
+from coordinator.compute.proposal import Proposal, read_written_target
 from coordinator.core.events import ProposeTarget
 from coordinator.core.records import MemberMetadata, ProposalJudged
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.file_queue import FileQueue, MessageError
 from coordinator.storage.log_scan import LogScan
@@ -27,33 +27,33 @@ from coordinator.storage.record_log import LogError
 FOLDER = "proposals"
 
 
-def put(store: str | os.PathLike[str], proposal: Proposal) -> None:
+def put_proposal(store: str | os.PathLike[str], proposal: Proposal) -> None:
     """Propose a target to whoever coordinates the store."""
     words = msgspec.json.format(msgspec.json.encode(proposal)) + b"\n"
-    _mailbox(store).put(proposal.run_id, words)
+    _open_queue(store).put(proposal.run_id, words)
 
 
-def waiting(store: str | os.PathLike[str]) -> list[str]:
+def list_proposals(store: str | os.PathLike[str]) -> list[str]:
     """Return the run ids of the proposals that wait, in order."""
-    return _mailbox(store).waiting()
+    return _open_queue(store).waiting()
 
 
-def take_away(store: str | os.PathLike[str], run_id: str) -> None:
+def remove_proposal(store: str | os.PathLike[str], run_id: str) -> None:
     """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
-    _mailbox(store).take_away(run_id)
+    _open_queue(store).take_away(run_id)
 
 
-def set_aside(store: str | os.PathLike[str], run_id: str, reason: str) -> None:
+def set_proposal_aside(store: str | os.PathLike[str], run_id: str, reason: str) -> None:
     """Keep a proposal that cannot be dealt with where it is in nobody's way."""
-    _mailbox(store).set_aside(run_id, reason)
+    _open_queue(store).set_aside(run_id, reason)
 
 
-def set_strangers_aside(store: str | os.PathLike[str]) -> None:
+def set_unknown_aside(store: str | os.PathLike[str]) -> None:
     """Do so with whatever is no file."""
-    _mailbox(store).set_strangers_aside()
+    _open_queue(store).set_strangers_aside()
 
 
-def judged(store: str | os.PathLike[str], run_id: str) -> ProposeTarget:
+def validate_proposal(store: str | os.PathLike[str], run_id: str) -> ProposeTarget:
     """Read what a proposal names, and check it against the group that it was computed for.
 
     Raises
@@ -63,14 +63,14 @@ def judged(store: str | os.PathLike[str], run_id: str) -> ProposeTarget:
     """
     proposal = None
     try:
-        proposal = _proposal(store, run_id)
-        return _checked(store, proposal)
+        proposal = _read_proposal(store, run_id)
+        return _check_proposal(store, proposal)
     except GroupError as error:
         group_id, epoch = (proposal.group_id, proposal.group_epoch) if proposal else ("", 0)
         return ProposeTarget(group_id, epoch, run_id, refusal=error)
 
 
-def verdict(
+def find_verdict(
     store: str | os.PathLike[str], run_id: str, after: int
 ) -> tuple[ProposalJudged | None, int]:
     """Return what a job was answered, if it was, and the position up to which this was seen."""
@@ -82,9 +82,9 @@ def verdict(
     return None, after
 
 
-def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
+def _read_proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     try:
-        found = msgspec.json.decode(_mailbox(store).read(run_id), type=Proposal)
+        found = msgspec.json.decode(_open_queue(store).read(run_id), type=Proposal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MessageError) as error:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"Proposal {run_id} cannot be read: {error}."
@@ -97,15 +97,15 @@ def _proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     return found
 
 
-def _checked(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget:
+def _check_proposal(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget:
     newest = LogScan.of(store)
     if proposal.position > newest.position:
         raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
-    pinned = Pinned(LogScan.of(store, proposal.position), proposal.group_id)
-    if proposal.group_epoch != pinned.group_epoch:
-        raise _invalid(proposal, f"the group epoch was {pinned.group_epoch} at its position")
+    snapshot = GroupSnapshot(LogScan.of(store, proposal.position), proposal.group_id)
+    if proposal.group_epoch != snapshot.group_epoch:
+        raise _invalid(proposal, f"the group epoch was {snapshot.group_epoch} at its position")
     try:
-        found = written(store, proposal, pinned.spec(), pinned.topics)
+        found = read_written_target(store, proposal, snapshot.spec(), snapshot.topics)
     except LogError as error:  # the rows are missing or differ
         raise _invalid(proposal, str(error)) from None
     if found.members != proposal.members:
@@ -118,17 +118,17 @@ def _checked(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget
         proposal.moved,
         proposal.partial,
         found,
-        dict(_members(pinned)),
+        dict(_list_members(snapshot)),
     )
 
 
-def _members(pinned: Pinned) -> Iterator[tuple[str, MemberMetadata]]:
-    rows = pinned.members
+def _list_members(snapshot: GroupSnapshot) -> Iterator[tuple[str, MemberMetadata]]:
+    rows = snapshot.members
     instances = pc.fill_null(rows["instance_id"], "").to_pylist()
     for member_id, instance_id in zip(rows["member_id"].to_pylist(), instances, strict=True):
         yield (
             member_id,
-            MemberMetadata(pinned.group_id, member_id, instance_id=instance_id or None),
+            MemberMetadata(snapshot.group_id, member_id, instance_id=instance_id or None),
         )
 
 
@@ -140,5 +140,5 @@ def _invalid(proposal: Proposal, why: str) -> GroupError:
     )
 
 
-def _mailbox(store: str | os.PathLike[str]) -> FileQueue:
+def _open_queue(store: str | os.PathLike[str]) -> FileQueue:
     return FileQueue(store, FOLDER, ".json")

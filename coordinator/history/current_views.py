@@ -27,16 +27,16 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import (
-    codes,
-    flattened,
+    combine_chunks,
+    encode_keys,
+    find_last,
+    flatten,
     is_kind,
-    joined,
-    last_of,
-    mask,
-    numbers,
+    join_keys,
     pick,
     pick_lists,
-    whole,
+    to_mask,
+    to_numbers,
 )
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.target_table import read_checked_rows
@@ -48,28 +48,30 @@ WANTED = ("subscribed_topic_regex", "rebalance_timeout_ms", "server_assignor")
 RANGE = ("topic_id", "topic", "first_partition", "partition_count")
 
 
-def topics(log: LogRows) -> pa.Table:
+def read_topics(log: LogRows) -> pa.Table:
     """Return the topics that exist: one row a topic."""
     columns = ["tombstone", "topic", "topic_id", "partitions"]
     rows = log.present([TopicChanged.kind], columns)
-    return _lasting(rows, codes(whole(rows["topic"]))).select(["topic", "topic_id", "partitions"])
+    return _take_last(rows, encode_keys(combine_chunks(rows["topic"]))).select(
+        ["topic", "topic_id", "partitions"]
+    )
 
 
-def offsets(log: LogRows) -> pa.Table:
+def read_offsets(log: LogRows) -> pa.Table:
     """Return the committed offsets: one row a partition."""
     key = ["group_id", "topic", "partition"]
     columns = ["tombstone", *key, "topic_id", "offset", "leader_epoch", "metadata"]
     rows = log.present([OffsetCommitted.kind], [*columns, "commit_timestamp"])
-    kept = _lasting(rows, codes(*(whole(rows[name]) for name in key)))
+    kept = _take_last(rows, encode_keys(*(combine_chunks(rows[name]) for name in key)))
     at = kept["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
     kept = kept.append_column("committed_at", at.cast(pa.timestamp("us", tz="UTC")))
     told = ["offset", "leader_epoch", "metadata", "committed_at"]
     return kept.select(["group_id", "topic", "topic_id", "partition", *told])
 
 
-def _lasting(rows: pa.Table, keys: Longs) -> pa.Table:
+def _take_last(rows: pa.Table, keys: Longs) -> pa.Table:
     """Return the last row of each key, but for those that ended it."""
-    last = last_of(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
+    last = find_last(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
     kept = rows.take(pa.array(last))
     return kept.filter(pc.invert(kept["tombstone"]))
 
@@ -78,7 +80,7 @@ def _lasting(rows: pa.Table, keys: Longs) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class MemberRows:
     """The members that are in a group, each by its rows in a table.
 
     Attributes
@@ -121,56 +123,56 @@ class Members:
         return pick_lists(self.rows["pending"], np.where(self.step < 0, self.current, -1))
 
 
-def read_members(log: LogRows, *more: str) -> Members:
+def read_member_rows(log: LogRows, *more: str) -> MemberRows:
     """Read the members, with more columns of who they are."""
     kinds = [MemberMetadata.kind, CurrentMember.kind, MembersAdvanced.kind]
     owned = ["state", "member_epoch", "assigned", "pending", "member_ids"]
     rows = log.present(kinds, [*KEY, *owned, *more])
     who, advanced = is_kind(rows, MemberMetadata.kind), is_kind(rows, MembersAdvanced.kind)
-    row, member_ids = flattened(whole(rows["member_ids"]))
+    row, member_ids = flatten(combine_chunks(rows["member_ids"]))
     # Members that reach an epoch which changes nothing for them share one row of the log.
-    ids = pa.concat_arrays([whole(rows["member_id"]), member_ids.cast(pa.string())])
-    groups = codes(whole(rows["group_id"]))
-    keys = joined(np.concatenate([groups, groups[row]]), codes(ids))
+    ids = pa.concat_arrays([combine_chunks(rows["member_id"]), member_ids.cast(pa.string())])
+    groups = encode_keys(combine_chunks(rows["group_id"]))
+    keys = join_keys(np.concatenate([groups, groups[row]]), encode_keys(ids))
     size = int(keys.max(initial=-1)) + 1
-    metadata = last_of(keys, np.flatnonzero(who), size)
-    current = last_of(keys, np.flatnonzero(~who & ~advanced), size)
-    step = last_of(keys, np.arange(len(rows), len(keys)), size)
+    metadata = find_last(keys, np.flatnonzero(who), size)
+    current = find_last(keys, np.flatnonzero(~who & ~advanced), size)
+    step = find_last(keys, np.arange(len(rows), len(keys)), size)
     step = np.append(row, -1)[np.where(step < 0, -1, step - len(rows))]
     alive = metadata >= 0
-    alive[alive] = ~mask(rows["tombstone"])[metadata[alive]]
+    alive[alive] = ~to_mask(rows["tombstone"])[metadata[alive]]
     found = [one[alive] for one in (metadata, current, np.where(step > current, step, -1))]
-    return Members(rows, *found)
+    return MemberRows(rows, *found)
 
 
-def members(log: LogRows) -> pa.Table:
+def read_members(log: LogRows) -> pa.Table:
     """Return the members of all groups: one row a member."""
-    found = read_members(log, *TOLD, NAMES, *WANTED)
+    found = read_member_rows(log, *TOLD, NAMES, *WANTED)
     columns = {name: found.ids[name] for name in found.ids.column_names}
     columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
-    columns[NAMES] = _name_lists(pick(found.rows[NAMES], found.metadata))
+    columns[NAMES] = _parse_name_lists(pick(found.rows[NAMES], found.metadata))
     columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
     columns |= {"state": found.state, "member_epoch": found.member_epoch}
     return pa.table(columns | {"assigned": found.assigned, "pending": found.pending})
 
 
-def _name_lists(texts: pa.Array) -> pa.Array:
+def _parse_name_lists(texts: pa.Array) -> pa.Array:
     """Return lists of names from their JSON; each distinct text is read once."""
     coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     lists = [msgspec.json.decode(text, type=list[str]) for text in coded.dictionary.to_pylist()]
     return pa.array(lists, pa.list_(pa.string())).take(coded.indices)
 
 
-def current_assignments(log: LogRows) -> pa.Table:
+def read_current_assignments(log: LogRows) -> pa.Table:
     """Return what each member may own now, and what it must give up: one row a range."""
-    found = read_members(log, "instance_id", "client_id", "client_host")
+    found = read_member_rows(log, "instance_id", "client_id", "client_host")
     who = ["instance_id", "client_id", "client_host"]
     columns = {name: found.ids[name] for name in found.ids.column_names}
     columns |= {name: pick(found.rows[name], found.metadata) for name in who}
     about = pa.table(columns | {"member_epoch": found.member_epoch, "state": found.state})
     pieces = []
     for lists, pending in ((found.assigned, False), (found.pending, True)):
-        member, ranges = flattened(lists)
+        member, ranges = flatten(lists)
         piece = about.take(pa.array(member))
         for name in (*RANGE, "assignment_epoch"):
             piece = piece.append_column(name, ranges.field(name))
@@ -180,12 +182,12 @@ def current_assignments(log: LogRows) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def partition_owners(log: LogRows) -> pa.Table:
+def read_partition_owners(log: LogRows) -> pa.Table:
     """Return who owns what: one row a range, of topics that exist."""
-    owned, there = current_assignments(log), topics(log)
-    names = pa.concat_arrays([whole(owned["topic"]), whole(there["topic"])])
-    ids = pa.concat_arrays([whole(owned["topic_id"]), whole(there["topic_id"])])
-    keys = codes(names, ids)
+    owned, there = read_current_assignments(log), read_topics(log)
+    names = pa.concat_arrays([combine_chunks(owned["topic"]), combine_chunks(there["topic"])])
+    ids = pa.concat_arrays([combine_chunks(owned["topic_id"]), combine_chunks(there["topic_id"])])
+    keys = encode_keys(names, ids)
     owned = owned.filter(pa.array(np.isin(keys[: len(owned)], keys[len(owned) :])))
     last = pc.subtract(pc.add(owned["first_partition"], owned["partition_count"]), 1)
     owned = owned.append_column("last_partition", last.cast(pa.int32()))
@@ -197,7 +199,7 @@ def partition_owners(log: LogRows) -> pa.Table:
 # Targets -----------------------------------------------------------------------------------------
 
 
-def target_assignments(log: LogRows) -> pa.Table:
+def read_target_assignments(log: LogRows) -> pa.Table:
     """Return what each member is to own in the end: one row a range.
 
     Raises
@@ -205,20 +207,22 @@ def target_assignments(log: LogRows) -> pa.Table:
     LostTarget
         The rows of a whole target are not in the table of targets any more.
     """
-    alone, gone, whole_targets = _small_targets(log)
+    alone, gone, whole_targets = _read_small_targets(log)
     pieces = [alone]
     if whole_targets:
-        there = read_members(log).ids
-        pieces += [_rows_of(log, record, there, gone) for record in whole_targets]
+        there = read_member_rows(log).ids
+        pieces += [_read_whole_target(log, record, there, gone) for record in whole_targets]
     found = pa.concat_tables(pieces)
-    known = groups(log).select(["group_id", "assignment_epoch"])
-    place = pc.index_in(found["group_id"], value_set=whole(known["group_id"]))
-    found = found.append_column("assignment_epoch", known["assignment_epoch"].take(whole(place)))
+    known = read_groups(log).select(["group_id", "assignment_epoch"])
+    place = pc.index_in(found["group_id"], value_set=combine_chunks(known["group_id"]))
+    found = found.append_column(
+        "assignment_epoch", known["assignment_epoch"].take(combine_chunks(place))
+    )
     found = found.filter(pc.is_valid(place))
     return found.select(["group_id", "assignment_epoch", "member_id", *RANGE])
 
 
-def _small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadata]]:
+def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadata]]:
     """Return targets that are records of the log, whose members they are, and the whole ones.
 
     Records of members before a whole target mean nothing any more; those after it win over it.
@@ -226,18 +230,18 @@ def _small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadat
     named = ["assignment_epoch", "computation_id", "targets_version", "digest", "members", "ranges"]
     kinds = [TargetMember.kind, TargetMetadata.kind]
     rows = log.present(kinds, [*KEY, "target", *named])
-    keys, number = codes(whole(rows["group_id"])), np.arange(len(rows))
+    keys, number = encode_keys(combine_chunks(rows["group_id"])), np.arange(len(rows))
     size = int(keys.max(initial=-1)) + 1
-    marks, ended = is_kind(rows, TargetMetadata.kind), mask(rows["tombstone"])
-    installs = marks & mask(pc.is_valid(rows["targets_version"]))
-    install = last_of(keys, number[installs], size)
-    install = np.where(install > last_of(keys, number[marks & ended], size), install, -1)
-    own = joined(keys, codes(whole(rows["member_id"])))
-    last = last_of(own, number[~marks], int(own.max(initial=-1)) + 1)
+    marks, ended = is_kind(rows, TargetMetadata.kind), to_mask(rows["tombstone"])
+    installs = marks & to_mask(pc.is_valid(rows["targets_version"]))
+    install = find_last(keys, number[installs], size)
+    install = np.where(install > find_last(keys, number[marks & ended], size), install, -1)
+    own = join_keys(keys, encode_keys(combine_chunks(rows["member_id"])))
+    last = find_last(own, number[~marks], int(own.max(initial=-1)) + 1)
     last = last[last >= 0]
     last = last[last > install[keys[last]]]
     ids = rows.select(["group_id", "member_id"]).take(pa.array(last))
-    at, ranges = flattened(pick_lists(rows["target"], last))
+    at, ranges = flatten(pick_lists(rows["target"], last))
     small = ids.take(pa.array(at))
     for name in RANGE:
         small = small.append_column(name, ranges.field(name))
@@ -245,11 +249,13 @@ def _small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadat
     return small, ids, [TargetMetadata(**record) for record in records]
 
 
-def _rows_of(log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Table) -> pa.Table:
+def _read_whole_target(
+    log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Table
+) -> pa.Table:
     """Return a whole target, but for members that left or have a target of their own since."""
     rows = read_checked_rows(log.store, record)
     ours, others = (
-        whole(table.filter(pc.equal(table["group_id"], record.group_id))["member_id"])
+        combine_chunks(table.filter(pc.equal(table["group_id"], record.group_id))["member_id"])
         for table in (there, gone)
     )
     stays = pc.is_in(rows["member_id"], value_set=ours)
@@ -264,54 +270,54 @@ def _rows_of(log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Tab
 GROUP_KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved)
 
 
-def groups(log: LogRows) -> pa.Table:
+def read_groups(log: LogRows) -> pa.Table:
     """Return all groups, and the ids that have offsets only: one row a group."""
     told = ["epoch", "assignment_epoch", "assignor", "partial"]
     rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *told])
-    keys, number = codes(whole(rows["group_id"])), np.arange(len(rows))
+    keys, number = encode_keys(combine_chunks(rows["group_id"])), np.arange(len(rows))
     size = int(keys.max(initial=-1)) + 1
-    ended = mask(rows["tombstone"])
+    ended = to_mask(rows["tombstone"])
     marks, targets = is_kind(rows, GroupMetadata.kind), is_kind(rows, TargetMetadata.kind)
-    any_row, newest = last_of(keys, number[~ended], size), last_of(keys, number[marks], size)
-    target = last_of(keys, number[targets], size)
+    any_row, newest = find_last(keys, number[~ended], size), find_last(keys, number[marks], size)
+    target = find_last(keys, number[targets], size)
     alive = (newest < 0) | ~np.append(ended, False)[newest] | (any_row > newest)
-    named = pick(rows["group_id"], last_of(keys, number, size)[alive])
+    named = pick(rows["group_id"], find_last(keys, number, size)[alive])
     newest, target = newest[alive], target[alive]
-    group_epoch = numbers(pick(rows["epoch"], newest), 1)
-    assignment_epoch = numbers(pick(rows["assignment_epoch"], target))
+    group_epoch = to_numbers(pick(rows["epoch"], newest), 1)
+    assignment_epoch = to_numbers(pick(rows["assignment_epoch"], target))
     assignor = pick(rows["assignor"], target)
-    count, arrived = _counted(log, named, assignment_epoch)
+    count, arrived = _count_members(log, named, assignment_epoch)
     found = pa.table(
         {
             "group_id": named,
-            "group_type": _always("consumer", len(named)),
-            "state": _states(count, arrived, group_epoch > assignment_epoch),
+            "group_type": _repeat("consumer", len(named)),
+            "state": _compute_states(count, arrived, group_epoch > assignment_epoch),
             "group_epoch": pa.array(group_epoch, pa.int32()),
-            "assignment_epoch": _known(assignment_epoch),
+            "assignment_epoch": _null_unknown(assignment_epoch),
             "assignor": pc.if_else(pc.equal(assignor, ""), pa.scalar(None, pa.string()), assignor),
             "partial": pc.fill_null(pick(rows["partial"], target), fill_value=False),
             "members": pa.array(count, pa.int64()),
         }
     )
-    return pa.concat_tables([found, _offsets_only(log, found)])
+    return pa.concat_tables([found, _find_offsets_only(log, found)])
 
 
-def _known(epochs: Longs) -> pa.Array:
+def _null_unknown(epochs: Longs) -> pa.Array:
     return pa.array(epochs, pa.int32(), mask=epochs < 0)
 
 
-def _counted(log: LogRows, named: pa.Array, assignment_epoch: Longs) -> tuple[Longs, Longs]:
+def _count_members(log: LogRows, named: pa.Array, assignment_epoch: Longs) -> tuple[Longs, Longs]:
     """Return how many members each group has, and how many of them have reached the target."""
-    found = read_members(log)
-    place = numbers(pc.index_in(found.ids["group_id"], value_set=named))
-    stable = mask(pc.equal(found.state, MemberState.STABLE.name))
-    reached = stable & (numbers(found.member_epoch) == np.append(assignment_epoch, -1)[place])
+    found = read_member_rows(log)
+    place = to_numbers(pc.index_in(found.ids["group_id"], value_set=named))
+    stable = to_mask(pc.equal(found.state, MemberState.STABLE.name))
+    reached = stable & (to_numbers(found.member_epoch) == np.append(assignment_epoch, -1)[place])
     here = place >= 0
     count = np.bincount(place[here], minlength=len(named))
     return count, np.bincount(place[here & reached], minlength=len(named))
 
 
-def _states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
+def _compute_states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
     """Return the state of each group as Kafka computes it (G-2)."""
     cases = [members == 0, waiting, arrived < members]
     words = [GroupState.EMPTY, GroupState.ASSIGNING, GroupState.RECONCILING]
@@ -319,21 +325,21 @@ def _states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
     return pa.array(states, pa.string())
 
 
-def _offsets_only(log: LogRows, found: pa.Table) -> pa.Table:
+def _find_offsets_only(log: LogRows, found: pa.Table) -> pa.Table:
     """Return ids that have nothing but offsets: what Kafka calls a simple group."""
-    ids = pc.unique(offsets(log)["group_id"])
-    ids = ids.filter(pc.invert(pc.is_in(ids, value_set=whole(found["group_id"]))))
+    ids = pc.unique(read_offsets(log)["group_id"])
+    ids = ids.filter(pc.invert(pc.is_in(ids, value_set=combine_chunks(found["group_id"]))))
     columns = {
         name: pa.nulls(len(ids), found.schema.field(name).type) for name in found.schema.names
     }
     columns |= {
         "group_id": ids,
-        "group_type": _always("classic", len(ids)),
-        "state": _always(GroupState.EMPTY.value, len(ids)),
+        "group_type": _repeat("classic", len(ids)),
+        "state": _repeat(GroupState.EMPTY.value, len(ids)),
         "members": pa.array(np.zeros(len(ids), np.int64)),
     }
     return pa.table(columns, schema=found.schema)
 
 
-def _always(text: str, rows: int) -> pa.Array:
+def _repeat(text: str, rows: int) -> pa.Array:
     return pa.array([text], pa.string()).take(pa.array(np.zeros(rows, np.int64)))

@@ -22,16 +22,16 @@ from coordinator.core.records import (
 )
 from coordinator.history.keyed_rows import (
     Timeline,
-    changes,
-    codes,
-    expanded,
-    flattened,
+    combine_chunks,
+    encode_keys,
+    expand_runs,
+    find_changes,
+    flatten,
     is_kind,
-    joined,
-    mask,
-    numbers,
+    join_keys,
     pick,
-    whole,
+    to_mask,
+    to_numbers,
 )
 from coordinator.history.log_rows import LogRows
 
@@ -53,23 +53,23 @@ COLUMNS = (
 )
 
 
-def epochs(log: LogRows) -> pa.Table:
+def read_epochs(log: LogRows) -> pa.Table:
     """Return the group epochs of all groups: one row each, those of deleted groups too."""
-    return told(log.past([one.kind for one in KINDS], COLUMNS))
+    return derive_epochs(log.past([one.kind for one in KINDS], COLUMNS))
 
 
-def told(rows: pa.Table) -> pa.Table:
+def derive_epochs(rows: pa.Table) -> pa.Table:
     """Return the group epochs that rows of the log tell."""
-    groups, ended = codes(whole(rows["group_id"])), mask(rows["tombstone"])
+    groups, ended = encode_keys(combine_chunks(rows["group_id"])), to_mask(rows["tombstone"])
     marks, number = is_kind(rows, GroupMetadata.kind), np.arange(len(rows))
     begun = np.flatnonzero(marks & ~ended)
-    target = _targets(rows, groups, begun)
-    member = joined(groups, codes(whole(rows["member_id"])))
-    behind = is_kind(rows, MemberMetadata.kind) & ~ended & mask(pc.is_valid(rows["member_id"]))
+    target = _find_targets(rows, groups, begun)
+    member = join_keys(groups, encode_keys(combine_chunks(rows["member_id"])))
+    behind = is_kind(rows, MemberMetadata.kind) & ~ended & to_mask(pc.is_valid(rows["member_id"]))
     who = Timeline(member, number[behind]).newest(begun)
-    who = np.where(mask(pc.is_valid(rows["member_id"]))[begun], who, -1)
-    epoch = numbers(rows["epoch"])[begun]
-    of_target = np.append(numbers(rows["assignment_epoch"]), -1)[target]
+    who = np.where(to_mask(pc.is_valid(rows["member_id"]))[begun], who, -1)
+    epoch = to_numbers(rows["epoch"])[begun]
+    of_target = np.append(to_numbers(rows["assignment_epoch"]), -1)[target]
     exact = np.where(epoch == of_target, target, -1)
     assignor = pick(rows["assignor"], exact)
     columns = {"group_id": pick(rows["group_id"], begun), "group_epoch": pick(rows["epoch"], begun)}
@@ -77,7 +77,7 @@ def told(rows: pa.Table) -> pa.Table:
     columns |= {name: pick(rows[name], begun) for name in ("reason", "member_id")}
     columns |= {name: pick(rows[name], who) for name in CLIENT}
     columns |= {
-        "topics_changed": _topics_changed(rows, groups, begun),
+        "topics_changed": _describe_topic_changes(rows, groups, begun),
         "assignment_epoch": pick(rows["assignment_epoch"], target),
         "target_position": pick(rows["position"], target),
         # Of a target that took in several epochs the rest stands with the one it was computed for.
@@ -87,19 +87,19 @@ def told(rows: pa.Table) -> pa.Table:
     return pa.table(columns | {name: pick(rows[name], exact) for name in ("moved", "partial")})
 
 
-def _targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
+def _find_targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
     """Return for each epoch the row of the target that took it in; -1 is none yet.
 
     It is the first one computed for the epoch or a later one, before the group was deleted.
     """
-    ended = mask(rows["tombstone"])
+    ended = to_mask(rows["tombstone"])
     deleted = np.flatnonzero(is_kind(rows, GroupMetadata.kind) & ended)
-    life = joined(groups, Timeline(groups, deleted).newest(np.arange(len(rows))) + 1)
+    life = join_keys(groups, Timeline(groups, deleted).newest(np.arange(len(rows))) + 1)
     target = np.flatnonzero(is_kind(rows, TargetMetadata.kind) & ~ended)
     span = 1 << 32
-    line = life[target] * span + numbers(rows["assignment_epoch"])[target]
+    line = life[target] * span + to_numbers(rows["assignment_epoch"])[target]
     order = np.argsort(line, kind="stable")
-    found = np.searchsorted(line[order], life[begun] * span + numbers(rows["epoch"])[begun])
+    found = np.searchsorted(line[order], life[begun] * span + to_numbers(rows["epoch"])[begun])
     found = np.append(target[order], -1)[found]
     same = (found >= 0) & (life[found] == life[begun]) if len(life) else found >= 0
     return np.where(same, found, -1)
@@ -108,12 +108,12 @@ def _targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
 # What happened to topics -------------------------------------------------------------------------
 
 
-def _topics_changed(rows: pa.Table, groups: Longs, begun: Longs) -> pa.Array:
+def _describe_topic_changes(rows: pa.Table, groups: Longs, begun: Longs) -> pa.Array:
     """Return what happened to the topics of the group since the epoch before, where that is why."""
-    asked = mask(pc.equal(pick(rows["reason"], begun), TOPICS_CHANGED))
-    epoch, change = _changes_of(rows, groups, begun[asked]) if asked.any() else _NONE
+    asked = to_mask(pc.equal(pick(rows["reason"], begun), TOPICS_CHANGED))
+    epoch, change = _match_changes(rows, groups, begun[asked]) if asked.any() else _NONE
     place = np.searchsorted(begun, epoch)  # sorted: what is in one epoch is in the log's order
-    texts = _change_texts(rows, change)
+    texts = _describe_changes(rows, change)
     ends = offsets_of(np.bincount(place, minlength=len(begun)))
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32(), mask=np.append(~asked, False)), texts
@@ -123,18 +123,18 @@ def _topics_changed(rows: pa.Table, groups: Longs, begun: Longs) -> pa.Array:
 _NONE = (np.array([], np.int64), np.array([], np.int64))
 
 
-def _changes_of(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, Longs]:
+def _match_changes(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, Longs]:
     """Return the rows of epochs, and with each the row of a change that it is about."""
-    group, topic, since = _subscriptions(rows, groups, np.unique(groups[asked]))
+    group, topic, since = _find_subscriptions(rows, groups, np.unique(groups[asked]))
     steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
     step_topics = pick(rows["topic"], steps)
     names = pa.concat_arrays([step_topics, topic])
-    coded = codes(names)
+    coded = encode_keys(names)
     of_step, of_subscription = coded[: len(steps)], coded[len(steps) :]
     order = np.argsort(of_step, kind="stable")
     first = np.searchsorted(of_step[order], of_subscription, side="left")
     count = np.searchsorted(of_step[order], of_subscription, side="right") - first
-    pair, place = expanded(first, count)
+    pair, place = expand_runs(first, count)
     step = steps[order][place]
     # The epoch of a change is the first of its group after it, whatever ended it before.
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
@@ -145,42 +145,44 @@ def _changes_of(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, Lon
     return epoch[order], step[order]
 
 
-def _subscriptions(rows: pa.Table, groups: Longs, wanted: Longs) -> tuple[Longs, pa.Array, Longs]:
+def _find_subscriptions(
+    rows: pa.Table, groups: Longs, wanted: Longs
+) -> tuple[Longs, pa.Array, Longs]:
     """Return group, topic, and the first row that subscribes the one to the other.
 
     However many members subscribe alike, their names are read once.
     """
-    says = is_kind(rows, MemberMetadata.kind, RegexResolved.kind) & ~mask(rows["tombstone"])
+    says = is_kind(rows, MemberMetadata.kind, RegexResolved.kind) & ~to_mask(rows["tombstone"])
     says &= np.isin(groups, wanted)
-    named = np.flatnonzero(says & mask(pc.is_valid(rows[NAMES])))
-    texts = whole(rows[NAMES])
-    alike = joined(groups[named], texts.indices.take(pa.array(named)).to_numpy())
+    named = np.flatnonzero(says & to_mask(pc.is_valid(rows[NAMES])))
+    texts = combine_chunks(rows[NAMES])
+    alike = join_keys(groups[named], texts.indices.take(pa.array(named)).to_numpy())
     named = named[np.unique(alike, return_index=True)[1]]
     words = pick(texts, named).cast(pa.string()).to_pylist()
     lists = pa.array([msgspec.json.decode(t, type=list[str]) for t in words], _TEXTS)
-    found = np.flatnonzero(says & mask(pc.is_valid(rows["topics"])))
+    found = np.flatnonzero(says & to_mask(pc.is_valid(rows["topics"])))
     lists = pa.concat_arrays([lists, pick(rows["topics"], found)])
-    at, topic = flattened(lists)
+    at, topic = flatten(lists)
     row = np.concatenate([named, found])[at]
     order = np.argsort(row, kind="stable")
     row, topic = row[order], topic.take(pa.array(order))
-    first = np.unique(joined(groups[row], codes(topic)), return_index=True)[1]
+    first = np.unique(join_keys(groups[row], encode_keys(topic)), return_index=True)[1]
     return groups[row][first], topic.take(pa.array(first)), row[first]
 
 
 _TEXTS = pa.list_(pa.string())
 
 
-def _change_texts(rows: pa.Table, change: Longs) -> pa.Array:
+def _describe_changes(rows: pa.Table, change: Longs) -> pa.Array:
     """Say what happened to a topic at some rows."""
     steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
-    topics = codes(whole(rows["topic"]))
+    topics = encode_keys(combine_chunks(rows["topic"]))
     order = steps[np.argsort(topics[steps], kind="stable")]
     before = np.full(len(rows), -1, dtype=np.int64)
-    same = ~changes(topics[order])
+    same = ~find_changes(topics[order])
     before[order[same]] = order[np.flatnonzero(same) - 1]
-    old, deleted = before[change], mask(rows["tombstone"])
-    ids, partitions = codes(whole(rows["topic_id"])), numbers(rows["partitions"])
+    old, deleted = before[change], to_mask(rows["tombstone"])
+    ids, partitions = encode_keys(combine_chunks(rows["topic_id"])), to_numbers(rows["partitions"])
     was, now = partitions[old], partitions[change]
     counts = [pa.array(one).cast(pa.string()) for one in (was, now)]
     grew = pc.binary_join_element_wise(
@@ -228,32 +230,32 @@ class Causes:
         return np.where(there, found, -1)
 
 
-def causes(epochs: pa.Table) -> Causes:
+def find_causes(epochs: pa.Table) -> Causes:
     """Return why targets give and take, from the epochs that they took in."""
     taken = epochs.filter(pc.is_valid(epochs["target_position"])).sort_by("position")
-    target = numbers(taken["target_position"])
+    target = to_numbers(taken["target_position"])
     positions, place = np.unique(target, return_inverse=True)
-    reason = _with_topics(taken)
-    word = codes(reason)
-    first = np.sort(np.unique(joined(place, word), return_index=True)[1])
+    reason = _add_topic_changes(taken)
+    word = encode_keys(reason)
+    first = np.sort(np.unique(join_keys(place, word), return_index=True)[1])
     order = first[np.argsort(place[first], kind="stable")]
     ends = offsets_of(np.bincount(place[order], minlength=len(positions)))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), reason.take(pa.array(order)))
     noticed = pc.is_in(taken["reason"], value_set=pa.array(sorted(NOTICED), pa.string()))
     nobody = pa.scalar(None, pa.string())
-    member = whole(pc.if_else(noticed, nobody, taken["member_id"]))
-    number = codes(member)
-    distinct = np.unique(joined(place, number), return_index=True)[1]
+    member = combine_chunks(pc.if_else(noticed, nobody, taken["member_id"]))
+    number = encode_keys(member)
+    distinct = np.unique(join_keys(place, number), return_index=True)[1]
     alone = np.bincount(place[distinct], minlength=len(positions)) == 1
     one = np.full(len(positions), -1, dtype=np.int64)
     one[place[distinct]] = distinct
     return Causes(positions, pc.binary_join(lists, ", "), pick(member, np.where(alone, one, -1)))
 
 
-def _with_topics(epochs: pa.Table) -> pa.Array:
+def _add_topic_changes(epochs: pa.Table) -> pa.Array:
     """Return the reason of each epoch, with the first of what happened to topics."""
-    lists, reason = whole(epochs["topics_changed"]), whole(epochs["reason"])
-    count = numbers(pc.list_value_length(lists), 0)
+    lists, reason = combine_chunks(epochs["topics_changed"]), combine_chunks(epochs["reason"])
+    count = to_numbers(pc.list_value_length(lists), 0)
     some = pc.binary_join(pc.list_slice(lists, 0, TOPICS_TOLD), "; ")
     more = pa.array(count - TOPICS_TOLD).cast(pa.string())
     more = pc.binary_join_element_wise(" and ", more, " more)", "")

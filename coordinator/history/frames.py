@@ -19,8 +19,8 @@ from assignors import SpecError
 from coordinator.core.records import KINDS, PARTITION_METADATA, Audited
 from coordinator.error_text import one_line
 from coordinator.history import current_views, epoch_views, ownership_view
-from coordinator.history.keyed_rows import whole
-from coordinator.history.log_reader import AsOf, Reading
+from coordinator.history.keyed_rows import combine_chunks
+from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CLAIM, LogError
@@ -66,27 +66,29 @@ def frame(
         raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
     if group_id is not None and view in WITHOUT_GROUPS:
         raise SpecError(f"view {view!r} has no group_id: leave group_id={group_id!r} out")
-    return read(Reading(store, as_of), view, group_id)
+    return read_view(LogReader(store, as_of), view, group_id)
 
 
-def read(reading: Reading, view: str, group_id: str | None = None) -> pa.Table:
+def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:
     """Return a view of a log that is open."""
     rows, order = VIEWS[view]
     found = rows(LogRows(reading, group_id))
     return found.sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
-def _log(log: LogRows) -> pa.Table:
+def _read_log(log: LogRows) -> pa.Table:
     """Return the rows of the log, of all kinds."""
     rows = log.past([*KINDS, CLAIM, PARTITION_METADATA], SCHEMA.names)
     if log.group_id is not None:
         rows = rows.filter(pc.equal(rows["group_id"], log.group_id))
-    columns = {name: whole(rows[name]).cast(SCHEMA.field(name).type) for name in rows.column_names}
+    columns = {
+        name: combine_chunks(rows[name]).cast(SCHEMA.field(name).type) for name in rows.column_names
+    }
     columns["recorded_at"] = columns.pop("at")
     return pa.table(columns)
 
 
-def _targets(log: LogRows) -> pa.Table:
+def _read_targets(log: LogRows) -> pa.Table:
     """Return the whole targets that jobs computed, installed or not."""
     schema = pa.schema([(n, pa.int32() if t == "int" else pa.string()) for n, t in COLUMNS.items()])
     path = targets_path(log.store)
@@ -100,11 +102,11 @@ def _targets(log: LogRows) -> pa.Table:
     return found.cast(schema)
 
 
-def _audit(log: LogRows) -> pa.Table:
+def _read_audit(log: LogRows) -> pa.Table:
     """Return who deleted or altered what, and who was refused: one row a deed, or a count."""
     names = ["position", "at", "reason", "owner", "client_id", "client_host", "group_id"]
     rows = log.past([Audited.kind], [*names, "settings"])
-    found = {name: whole(rows[name]) for name in rows.column_names}
+    found = {name: combine_chunks(rows[name]) for name in rows.column_names}
     for name in ("owner", "client_id", "client_host", "group_id"):
         known = pc.not_equal(found[name], "")
         found[name] = pc.if_else(known, found[name], pa.scalar(None, pa.string()))
@@ -117,7 +119,7 @@ def _audit(log: LogRows) -> pa.Table:
     return pa.table(columns | {"details": details})
 
 
-class View(NamedTuple):
+class ViewDefinition(NamedTuple):
     """How a view is made, and by which columns its rows are sorted."""
 
     rows: Callable[[LogRows], pa.Table]
@@ -126,22 +128,29 @@ class View(NamedTuple):
 
 _SPAN = ("group_id", "topic", "topic_id", "first_partition")
 VIEWS = {
-    "assignment_history": View(
-        ownership_view.assignment_history, (*_SPAN, "since_position", "member_id")
+    "assignment_history": ViewDefinition(
+        ownership_view.read_assignment_history, (*_SPAN, "since_position", "member_id")
     ),
-    "audit": View(_audit, ("position",)),
-    "current_assignments": View(current_views.current_assignments, (*_SPAN, "member_id")),
-    "epochs": View(epoch_views.epochs, ("position",)),
-    "groups": View(current_views.groups, ("group_id",)),
-    "log": View(_log, ("position",)),
-    "members": View(current_views.members, ("group_id", "member_id")),
-    "offsets": View(current_views.offsets, ("group_id", "topic", "topic_id", "partition")),
-    "partition_owners": View(current_views.partition_owners, (*_SPAN, "member_id")),
-    "target_assignments": View(current_views.target_assignments, (*_SPAN, "member_id")),
-    "targets": View(
-        _targets, ("group_id", "assignment_epoch", "run_id", "topic", "topic_id", "first_partition")
+    "audit": ViewDefinition(_read_audit, ("position",)),
+    "current_assignments": ViewDefinition(
+        current_views.read_current_assignments, (*_SPAN, "member_id")
     ),
-    "topics": View(current_views.topics, ("topic",)),
+    "epochs": ViewDefinition(epoch_views.read_epochs, ("position",)),
+    "groups": ViewDefinition(current_views.read_groups, ("group_id",)),
+    "log": ViewDefinition(_read_log, ("position",)),
+    "members": ViewDefinition(current_views.read_members, ("group_id", "member_id")),
+    "offsets": ViewDefinition(
+        current_views.read_offsets, ("group_id", "topic", "topic_id", "partition")
+    ),
+    "partition_owners": ViewDefinition(current_views.read_partition_owners, (*_SPAN, "member_id")),
+    "target_assignments": ViewDefinition(
+        current_views.read_target_assignments, (*_SPAN, "member_id")
+    ),
+    "targets": ViewDefinition(
+        _read_targets,
+        ("group_id", "assignment_epoch", "run_id", "topic", "topic_id", "first_partition"),
+    ),
+    "topics": ViewDefinition(current_views.read_topics, ("topic",)),
 }
 """The views by name. One more needs an entry here and a file of its name in spark_jobs/sql."""
 WITHOUT_GROUPS = {"topics"}

@@ -43,7 +43,7 @@ _COLUMNS = (
 )
 
 
-class Pinned:
+class GroupSnapshot:
     """One group up to a position.
 
     Attributes
@@ -85,12 +85,12 @@ class Pinned:
         """member_id, instance_id and label of each member."""
         columns = ["member_id", "instance_id", NAMES, REGEX]
         rows = self.source.rows(self.group_id, [MemberMetadata.kind], columns)
-        codes = _whole(rows["member_id"]).dictionary_encode().indices.to_numpy()
+        codes = _combine_chunks(rows["member_id"]).dictionary_encode().indices.to_numpy()
         last = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
         last[codes] = np.arange(len(codes))  # the last of a member's rows is what stays
         kept = rows.take(pa.array(last))
         kept = kept.filter(pc.invert(kept["tombstone"]))
-        labels = pa.array(_labels(kept)[0])
+        labels = pa.array(_label_subscriptions(kept)[0])
         return kept.select(["member_id", "instance_id"]).append_column("label", labels)
 
     def spec(self) -> GroupSpec:
@@ -102,8 +102,8 @@ class Pinned:
         lists = [[number[n] for n in names if n in number] for names in self.lists.values()]
         nothing = np.array([], dtype=np.int64)
         return GroupSpec.from_columns(
-            member_id=_whole(self.members["member_id"]),
-            instance_id=_whole(self.members["instance_id"]),
+            member_id=_combine_chunks(self.members["member_id"]),
+            instance_id=_combine_chunks(self.members["instance_id"]),
             rack=pa.nulls(len(self.members), pa.string()),
             subscription=numbers[inverse],
             list_offsets=np.cumsum([0, *map(len, lists)], dtype=np.int64),
@@ -119,12 +119,12 @@ class Pinned:
     def _facts(self) -> tuple[State, int]:
         """Replay what is small: of the group's own epochs and settings the last only."""
         rows = self.source.rows(self.group_id, [*_ALL_TOLD, *_LAST_TOLD], _COLUMNS)
-        kinds = _whole(rows["kind"])
+        kinds = _combine_chunks(rows["kind"])
         targets = pc.equal(kinds, TargetMetadata.kind)
         whole = pc.and_(targets, pc.or_(rows["tombstone"], pc.is_valid(rows["targets_version"])))
-        places = _places(pc.is_in(kinds, value_set=pa.array(_ALL_TOLD)))
-        at_whole = _places(whole)[-1:]
-        for found in (*(_places(pc.equal(kinds, kind)) for kind in _LAST_TOLD), at_whole):
+        places = _find_true(pc.is_in(kinds, value_set=pa.array(_ALL_TOLD)))
+        at_whole = _find_true(whole)[-1:]
+        for found in (*(_find_true(pc.equal(kinds, kind)) for kind in _LAST_TOLD), at_whole):
             places += found[-1:]
         state = State()
         for record in decode_rows(
@@ -141,7 +141,7 @@ class Pinned:
     def _subscriptions(self, regexes: dict[str, tuple[str, ...]]) -> dict[int, list[str]]:
         """Return the topic names behind each label."""
         rows = self.source.rows(self.group_id, [MemberMetadata.kind], [NAMES, REGEX])
-        labels, pairs = _labels(rows.filter(pc.invert(rows["tombstone"])))
+        labels, pairs = _label_subscriptions(rows.filter(pc.invert(rows["tombstone"])))
         found = {}
         for label, (text, regex) in zip(np.unique(labels).tolist(), pairs, strict=True):
             names: list[str] = msgspec.json.decode(text, type=list[str])
@@ -149,12 +149,12 @@ class Pinned:
         return found
 
 
-def _labels(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
+def _label_subscriptions(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
     """Return each row's label, and the subscription behind each distinct label, by label.
 
     The label is Spark's xxhash64(subscribed_topic_names, subscribed_topic_regex).
     """
-    names, regex = _whole(rows[NAMES]), _whole(rows[REGEX]).dictionary_encode()
+    names, regex = _combine_chunks(rows[NAMES]), _combine_chunks(rows[REGEX]).dictionary_encode()
     width = max(len(regex.dictionary), 1)
     pair = names.indices.to_numpy().astype(np.int64) * width + regex.indices.to_numpy()
     distinct, inverse = np.unique(pair, return_inverse=True)
@@ -168,11 +168,11 @@ def _labels(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
     return labels[inverse], [behind[at] for at in order.tolist()]
 
 
-def _places(rows: pa.Array | pa.ChunkedArray) -> list[int]:
+def _find_true(rows: pa.Array | pa.ChunkedArray) -> list[int]:
     """Return which rows are true."""
     found = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows
     return list(np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist())
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()

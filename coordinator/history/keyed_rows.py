@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 from assignors.arrays import Bools, Ints, Longs, offsets_of
 
 
-def codes(*columns: pa.Array) -> Longs:
+def encode_keys(*columns: pa.Array) -> Longs:
     """Return a number for each row, equal where all columns are; null is a value."""
     out = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         coded = column
         if not pa.types.is_dictionary(column.type) or column.null_count:
             coded = column.dictionary_encode(null_encoding="encode")
-        out = joined(out, coded.indices.to_numpy().astype(np.int64))
+        out = join_keys(out, coded.indices.to_numpy().astype(np.int64))
     return out
 
 
-def joined(*keys: Ints) -> Longs:
+def join_keys(*keys: Ints) -> Longs:
     """Return several numbers of each row as one, 0 … distinct − 1, in their lexical order."""
     out = keys[0].astype(np.int64)
     for key in keys[1:]:
@@ -33,59 +33,61 @@ def joined(*keys: Ints) -> Longs:
     return out
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def mask(column: pa.Array | pa.ChunkedArray) -> Bools:
+def to_mask(column: pa.Array | pa.ChunkedArray) -> Bools:
     """Return a column of booleans; null is false."""
-    found: Bools = pc.fill_null(whole(column), fill_value=False).to_numpy(zero_copy_only=False)
+    found: Bools = pc.fill_null(combine_chunks(column), fill_value=False).to_numpy(
+        zero_copy_only=False
+    )
     return found
 
 
-def numbers(column: pa.Array | pa.ChunkedArray, otherwise: int = -1) -> Longs:
+def to_numbers(column: pa.Array | pa.ChunkedArray, otherwise: int = -1) -> Longs:
     """Return a column of whole numbers, with another one in place of null."""
-    filled = pc.fill_null(whole(column).cast(pa.int64()), otherwise)
+    filled = pc.fill_null(combine_chunks(column).cast(pa.int64()), otherwise)
     found: Longs = filled.to_numpy(zero_copy_only=False)
     return found
 
 
 def is_kind(rows: pa.Table, *kinds: str) -> Bools:
     """Return which rows are of some kinds."""
-    return mask(pc.is_in(rows["kind"], value_set=pa.array(kinds, pa.string())))
+    return to_mask(pc.is_in(rows["kind"], value_set=pa.array(kinds, pa.string())))
 
 
 def pick(column: pa.Array | pa.ChunkedArray, rows: Longs) -> pa.Array:
     """Return the values of some rows, null for no row."""
-    return whole(column).take(pa.array(rows, pa.int64(), mask=rows < 0))
+    return combine_chunks(column).take(pa.array(rows, pa.int64(), mask=rows < 0))
 
 
 def pick_lists(column: pa.Array | pa.ChunkedArray, rows: Longs) -> pa.Array:
     """Return the lists of some rows, an empty one for no row or null."""
-    lists = whole(column)
+    lists = combine_chunks(column)
     nothing = pa.array([[]], lists.type)
-    empty = (rows < 0) | ~mask(pc.is_valid(lists))[rows] if len(lists) else rows < 0
+    empty = (rows < 0) | ~to_mask(pc.is_valid(lists))[rows] if len(lists) else rows < 0
     both = pa.concat_arrays([lists, nothing])
     return both.take(pa.array(np.where(empty, len(lists), rows)))
 
 
-def flattened(lists: pa.ListArray) -> tuple[Longs, pa.Array]:
+def flatten(lists: pa.ListArray) -> tuple[Longs, pa.Array]:
     """Return which row each element of a column of lists is of, and the elements."""
-    lengths = numbers(pc.list_value_length(lists), 0)
+    lengths = to_numbers(pc.list_value_length(lists), 0)
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def expanded(first: Longs, count: Longs) -> tuple[Longs, Longs]:
+def expand_runs(first: Longs, count: Longs) -> tuple[Longs, Longs]:
     """Return, for runs first … first + count − 1: which run each element is of, and the element."""
     run = np.repeat(np.arange(len(first)), count)
     start = offsets_of(count)[:-1]
     return run, np.arange(len(run)) - start[run] + first[run]
 
 
-def last_of(keys: Longs, rows: Longs, size: int) -> Longs:
+def find_last(keys: Longs, rows: Longs, size: int) -> Longs:
     """Return the last of some rows for each key 0 … size − 1; the rows are in order."""
     last = np.full(size, -1, dtype=np.int64)
     last[keys[rows]] = rows  # of a key that comes again the last stays
@@ -125,7 +127,7 @@ class Timeline:
         return np.where(there, row, -1)
 
 
-def changes(*keys: npt.NDArray[np.generic]) -> Bools:
+def find_changes(*keys: npt.NDArray[np.generic]) -> Bools:
     """Return where a row begins that differs in some key from the one before it; the first does."""
     new = np.zeros(len(keys[0]), dtype=np.bool_)
     new[:1] = True

@@ -57,7 +57,7 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _checked(as_of: object) -> int | datetime | None:
+def _check_as_of(as_of: object) -> int | datetime | None:
     """Return a position or a time that can be looked for.
 
     Raises
@@ -84,7 +84,7 @@ def _checked(as_of: object) -> int | datetime | None:
     )
 
 
-class Reading:
+class LogReader:
     """The log of a store up to a position.
 
     Attributes
@@ -103,7 +103,7 @@ class Reading:
     """
 
     def __init__(self, store: str | os.PathLike[str], as_of: AsOf = None) -> None:
-        as_of = _checked(as_of)
+        as_of = _check_as_of(as_of)
         self.store = os.path.abspath(store)
         self._folder = os.path.join(self.store, "log")
         try:
@@ -211,7 +211,7 @@ class Reading:
             before = np.flatnonzero(rows["at_ms"].to_numpy() <= ms)
             if len(before):
                 return int(rows["position"][int(before[-1])].as_py())
-        begin = shown_time(self._at(self._parts[0].first))
+        begin = format_time(self._at(self._parts[0].first))
         raise SpecError(
             f"{time.isoformat()} is before the first record of {self.store}, written at {begin}"
         )
@@ -225,7 +225,7 @@ class Reading:
         return pq.read_table(os.path.join(self._folder, part.path), columns=columns)
 
 
-def shown_time(ms: int) -> str:
+def format_time(ms: int) -> str:
     """Return a time of the log as text: ISO 8601 in UTC, to the millisecond."""
     time = datetime.fromtimestamp(ms / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

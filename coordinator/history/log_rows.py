@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from assignors import SpecError
 from coordinator.core.records import TopicChanged
-from coordinator.history.log_reader import Reading
+from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_encoder import SCHEMA
@@ -44,7 +44,7 @@ class LogRows:
         The group id is no text that a log can have.
     """
 
-    def __init__(self, reading: Reading, group_id: str | None = None) -> None:
+    def __init__(self, reading: LogReader, group_id: str | None = None) -> None:
         if group_id is not None and not _is_text(group_id):
             raise SpecError(f"group_id {group_id!r} is no text: give the id of a group")
         self.store = reading.store

@@ -29,17 +29,17 @@ from coordinator.history import epoch_views
 from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, Causes
 from coordinator.history.keyed_rows import (
     Timeline,
-    changes,
-    codes,
-    expanded,
-    flattened,
+    combine_chunks,
+    encode_keys,
+    expand_runs,
+    find_changes,
+    flatten,
     is_kind,
-    joined,
-    mask,
-    numbers,
+    join_keys,
     pick,
     pick_lists,
-    whole,
+    to_mask,
+    to_numbers,
 )
 from coordinator.history.log_rows import LogRows
 
@@ -48,19 +48,19 @@ KINDS = (*epoch_views.KINDS, CurrentMember)
 COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
 
 
-def assignment_history(log: LogRows) -> pa.Table:
+def read_assignment_history(log: LogRows) -> pa.Table:
     """Return who owned what, from when until when, and why: one row a range."""
     rows = log.past([one.kind for one in KINDS], COLUMNS)
-    held = _Held.of(rows)
-    spells = _spells(rows, held)
-    pieces = _pieces(spells)
-    tenures = _tenures(pieces, mask(rows["tombstone"])[held.row])
-    why = _Why.of(rows, held)
-    return _table(rows, held, why, _ranges(tenures, why.takes))
+    held = _OwnershipRecords.of(rows)
+    spells = _find_spells(rows, held)
+    pieces = _cut_pieces(spells)
+    tenures = _join_tenures(pieces, to_mask(rows["tombstone"])[held.row])
+    why = _Causes.of(rows, held)
+    return _build_table(rows, held, why, _build_ranges(tenures, why.takes))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _OwnershipRecords:
     """The records of what members own, those of one member side by side and in order.
 
     Attributes
@@ -76,9 +76,9 @@ class _Held:
     member: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table) -> _Held:
-        group = codes(whole(rows["group_id"]))
-        member = joined(group, codes(whole(rows["member_id"])))
+    def of(cls, rows: pa.Table) -> _OwnershipRecords:
+        group = encode_keys(combine_chunks(rows["group_id"]))
+        member = join_keys(group, encode_keys(combine_chunks(rows["member_id"])))
         held = np.flatnonzero(is_kind(rows, CurrentMember.kind))
         return cls(held[np.argsort(member[held], kind="stable")], group, member)
 
@@ -87,7 +87,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spans:
+class _OwnershipSpans:
     """Ranges low … high − 1 of topics, owned from one record until another.
 
     Attributes
@@ -113,54 +113,54 @@ class _Spans:
     topics: pa.Array
     """The ranges in the log."""
 
-    def take(self, some: Longs | Bools, **changed: object) -> _Spans:
+    def take(self, some: Longs | Bools, **changed: object) -> _OwnershipSpans:
         """Return some of them, with other values in some fields."""
         names = ("owner", "sample", "low", "high", "since", "until", "pending", "pended")
         fields = {name: getattr(self, name)[some] for name in names}
-        return _Spans(**(fields | changed), topics=self.topics)
+        return _OwnershipSpans(**(fields | changed), topics=self.topics)
 
 
-def _spells(rows: pa.Table, held: _Held) -> _Spans:
+def _find_spells(rows: pa.Table, held: _OwnershipRecords) -> _OwnershipSpans:
     """Return ranges as long as they stay as they are in successive records of their member."""
     lists = [pick_lists(rows[name], held.row) for name in ("assigned", "pending")]
-    (one, assigned), (two, pending) = (flattened(ranges) for ranges in lists)
+    (one, assigned), (two, pending) = (flatten(ranges) for ranges in lists)
     ranges = pa.concat_arrays([assigned, pending])
     record = np.concatenate([one, two])
     is_pending = np.arange(len(record)) >= len(one)
     member = held.member[held.row]
-    owner = joined(member[record], codes(ranges.field("topic"), ranges.field("topic_id")))
-    low = numbers(ranges.field("first_partition"))
-    high = low + numbers(ranges.field("partition_count"))
+    owner = join_keys(member[record], encode_keys(ranges.field("topic"), ranges.field("topic_id")))
+    low = to_numbers(ranges.field("first_partition"))
+    high = low + to_numbers(ranges.field("partition_count"))
     order = np.lexsort((record, is_pending, high, low, owner))
     owner, low, high, record = (column[order] for column in (owner, low, high, record))
     is_pending = is_pending[order]
-    begins = changes(owner, low, high, is_pending, record - np.arange(len(record)))
+    begins = find_changes(owner, low, high, is_pending, record - np.arange(len(record)))
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(record))[: len(first)] - 1
     after = record[last] + 1
     goes_on = np.append(member, -1)[after] == member[record[last]]
-    return _Spans(
+    return _OwnershipSpans(
         owner[first], order[first], low[first], high[first], record[first],
         np.where(goes_on, after, -1), is_pending[first], np.full(len(first), -1), ranges,
     )  # fmt: skip
 
 
-def _pieces(spells: _Spans) -> _Spans:
+def _cut_pieces(spells: _OwnershipSpans) -> _OwnershipSpans:
     """Return spells cut at all edges of their owner's."""
     span = int(spells.high.max(initial=0)) + 1
     lines = [spells.owner * span + edge for edge in (spells.low, spells.high)]
     edges = np.unique(np.concatenate(lines))
     first, end = (np.searchsorted(edges, line) for line in lines)
-    spell, piece = expanded(first, end - first)
+    spell, piece = expand_runs(first, end - first)
     low, high = edges[piece] % span, edges[piece + 1] % span
     return spells.take(spell, low=low, high=high)
 
 
-def _tenures(pieces: _Spans, ended: Bools) -> _Spans:
+def _join_tenures(pieces: _OwnershipSpans, ended: Bools) -> _OwnershipSpans:
     """Return spells of a piece that follow on each other as one, with what made it pending."""
     order = np.lexsort((pieces.since, pieces.low, pieces.owner))
     pieces = pieces.take(order)
-    same = ~changes(pieces.owner, pieces.low)
+    same = ~find_changes(pieces.owner, pieces.low)
     follows = same & (np.append(-2, pieces.until[:-1]) == pieces.since)
     # What was pending already became so in an earlier spell.
     became = pieces.pending & ~(follows & np.append(False, pieces.pending[:-1]))
@@ -174,14 +174,16 @@ def _tenures(pieces: _Spans, ended: Bools) -> _Spans:
     return pieces.take(first, until=until, pending=pending, pended=pended)
 
 
-def _ranges(tenures: _Spans, takes: Longs) -> _Spans:
+def _build_ranges(tenures: _OwnershipSpans, takes: Longs) -> _OwnershipSpans:
     """Return tenures that touch, and are alike in all but what made them pending, as one."""
     taken = np.where(tenures.pended >= 0, tenures.pended, tenures.until)
     cause = np.append(takes, -1)[taken]
     order = np.lexsort((tenures.low, cause, tenures.until, tenures.since, tenures.owner))
     tenures, cause, taken = tenures.take(order), cause[order], taken[order]
     touches = np.append(-1, tenures.high[:-1]) == tenures.low
-    first = np.flatnonzero(changes(tenures.owner, tenures.since, tenures.until, cause) | ~touches)
+    first = np.flatnonzero(
+        find_changes(tenures.owner, tenures.since, tenures.until, cause) | ~touches
+    )
     last = np.append(first[1:], len(order))[: len(first)] - 1
     return tenures.take(first, high=tenures.high[last], pended=taken[first])
 
@@ -190,8 +192,8 @@ def _ranges(tenures: _Spans, takes: Longs) -> _Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class _Why:
-    """Why each record of `_Held` gives and takes: epoch, reason and member.
+class _Causes:
+    """Why each record of `_OwnershipRecords` gives and takes: epoch, reason and member.
 
     Attributes
     ----------
@@ -204,72 +206,78 @@ class _Why:
     takes: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table, held: _Held) -> _Why:
-        target = _target_causes(rows, held, epoch_views.causes(epoch_views.told(rows)))
-        returned = numbers(rows["member_epoch"])[held.row] == JOIN
+    def of(cls, rows: pa.Table, held: _OwnershipRecords) -> _Causes:
+        target = _find_target_causes(
+            rows, held, epoch_views.find_causes(epoch_views.derive_epochs(rows))
+        )
+        returned = to_numbers(rows["member_epoch"])[held.row] == JOIN
         member_id = pick(rows["member_id"], held.row)
         static = pa.scalar(STATIC_RETURN, pa.string())
         # Only the next incarnation of a static member holds something before it is answered.
-        give = _chosen(returned, _cause(target["epoch"], static, member_id), target)
-        take = _ends(rows, held, _own_changes(rows, held, target))
-        takes = codes(*(whole(take[name]) for name in ("epoch", "reason", "member_id")))
+        give = _choose_rows(returned, _build_cause(target["epoch"], static, member_id), target)
+        take = _find_ends(rows, held, _find_own_changes(rows, held, target))
+        takes = encode_keys(
+            *(combine_chunks(take[name]) for name in ("epoch", "reason", "member_id"))
+        )
         return cls(give, take, takes)
 
 
-def _target_causes(rows: pa.Table, held: _Held, causes: Causes) -> pa.Table:
+def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: Causes) -> pa.Table:
     """Return the target in force at each record as a cause."""
     marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
     target = Timeline(held.group, marks).newest(held.row)
-    place = causes.place(numbers(pick(rows["position"], target)))
+    place = causes.place(to_numbers(pick(rows["position"], target)))
     epoch = pick(rows["assignment_epoch"], target)
-    return _cause(epoch, pick(causes.reasons, place), pick(causes.members, place))
+    return _build_cause(epoch, pick(causes.reasons, place), pick(causes.members, place))
 
 
-def _own_changes(rows: pa.Table, held: _Held, target: pa.Table) -> pa.Table:
+def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table) -> pa.Table:
     """Return what takes from members that stay: the target, or their own change of subscription."""
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
     newest = Timeline(held.group, marks).newest(held.row)
     own = (newest >= 0) & (held.member[newest] == held.member[held.row])
-    own &= mask(pc.equal(pick(rows["reason"], newest), SUBSCRIBED_ANEW))
-    return _chosen(own, _epoch_causes(rows, newest), target)
+    own &= to_mask(pc.equal(pick(rows["reason"], newest), SUBSCRIBED_ANEW))
+    return _choose_rows(own, _find_epoch_causes(rows, newest), target)
 
 
-def _ends(rows: pa.Table, held: _Held, takes: pa.Table) -> pa.Table:
+def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.Table:
     """Return what takes, where the member ended: the epoch that began by it, or its return."""
-    ended = mask(rows["tombstone"])
+    ended = to_mask(rows["tombstone"])
     ends = ended[held.row]
     told = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
     line = Timeline(held.member, np.flatnonzero(told))
     after = line.next(held.member[held.row], held.row)
     left = (after >= 0) & is_kind(rows, GroupMetadata.kind)[after]
-    instance_id = pick(rows["instance_id"], _metadata(rows, held, held.row))
+    instance_id = pick(rows["instance_id"], _read_metadata(rows, held, held.row))
     nothing = pa.nulls(len(held.row), pa.string())
     reason = pc.if_else(pc.is_valid(instance_id), STATIC_RETURN, nothing)
-    returned = _cause(pa.nulls(len(held.row), pa.int32()), reason, nothing)
-    gone = _chosen(left, _epoch_causes(rows, after), returned)
-    return _chosen(ends, gone, takes)
+    returned = _build_cause(pa.nulls(len(held.row), pa.int32()), reason, nothing)
+    gone = _choose_rows(left, _find_epoch_causes(rows, after), returned)
+    return _choose_rows(ends, gone, takes)
 
 
-def _metadata(rows: pa.Table, held: _Held, at: Longs) -> Longs:
+def _read_metadata(rows: pa.Table, held: _OwnershipRecords, at: Longs) -> Longs:
     """Return the row that says who the member of a row was then."""
-    told = is_kind(rows, MemberMetadata.kind) & ~mask(rows["tombstone"])
+    told = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
     return Timeline(held.member, np.flatnonzero(told)).newest(at)
 
 
-def _epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:
-    return _cause(*(pick(rows[name], epochs) for name in ("epoch", "reason", "member_id")))
+def _find_epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:
+    return _build_cause(*(pick(rows[name], epochs) for name in ("epoch", "reason", "member_id")))
 
 
-def _cause(epoch: pa.Array, reason: pa.Array, member_id: pa.Array) -> pa.Table:
+def _build_cause(epoch: pa.Array, reason: pa.Array, member_id: pa.Array) -> pa.Table:
     if isinstance(reason, pa.Scalar):
         reason = pa.array([reason.as_py()], pa.string()).take(pa.array(np.zeros(len(epoch), int)))
-    return pa.table({"epoch": whole(epoch), "reason": reason, "member_id": member_id})
+    return pa.table({"epoch": combine_chunks(epoch), "reason": reason, "member_id": member_id})
 
 
-def _chosen(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
+def _choose_rows(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
     return pa.table(
         {
-            name: pc.if_else(pa.array(where), whole(one[name]), whole(other[name]))
+            name: pc.if_else(
+                pa.array(where), combine_chunks(one[name]), combine_chunks(other[name])
+            )
             for name in one.column_names
         }
     )
@@ -278,9 +286,11 @@ def _chosen(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
 # Rows of the view --------------------------------------------------------------------------------
 
 
-def _table(rows: pa.Table, held: _Held, why: _Why, spans: _Spans) -> pa.Table:
+def _build_table(
+    rows: pa.Table, held: _OwnershipRecords, why: _Causes, spans: _OwnershipSpans
+) -> pa.Table:
     since, until = held.row[spans.since], np.append(held.row, -1)[spans.until]
-    who = _metadata(rows, held, since)
+    who = _read_metadata(rows, held, since)
     topics = spans.topics.take(pa.array(spans.sample))
     taken = np.where(spans.until >= 0, spans.pended, -1)
     columns = {

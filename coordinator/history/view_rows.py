@@ -12,8 +12,8 @@ from coordinator.core.events import DescribeGroup
 from coordinator.core.group_admin import describe_group
 from coordinator.core.partition_spans import Spans, TopicKey, add_epoch, drop_epochs
 from coordinator.core.state import GroupState, State
-from coordinator.history.frames import read
-from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.frames import read_view
+from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows
 from coordinator.history.ownership_view import STATIC_RETURN
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 WHO = ("member_id", "instance_id", "client_id", "client_host")
 
 
-def rows_of(reading: Reading, view: str, group_id: str | None = None) -> list[Row]:
+def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> list[Row]:
     """Return the rows of a view.
 
     Raises
@@ -29,7 +29,7 @@ def rows_of(reading: Reading, view: str, group_id: str | None = None) -> list[Ro
     SpecError
         The log has no such group.
     """
-    table = read(reading, view, group_id)
+    table = read_view(reading, view, group_id)
     if group_id is not None and not len(table) and not LogRows(reading, group_id).has_group():
         raise reading.unknown(group_id)
     return as_json(table)
@@ -40,7 +40,7 @@ def as_json(table: pa.Table) -> list[Row]:
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     for at, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
-            table = table.set_column(at, field.name, _shown_times(table[field.name]))
+            table = table.set_column(at, field.name, _format_times(table[field.name]))
     rows: list[Row] = table.to_pylist()
     for name in maps:
         for row in rows:
@@ -48,21 +48,21 @@ def as_json(table: pa.Table) -> list[Row]:
     return rows
 
 
-def _shown_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times as `shown_time` does: ISO 8601 in UTC, to the millisecond."""
+def _format_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as `format_time` does: ISO 8601 in UTC, to the millisecond."""
     plain_times = times.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("ms"))
     return pc.strftime(plain_times, format="%Y-%m-%dT%H:%M:%SZ")
 
 
-def explained(reading: Reading, group_id: str) -> list[Row]:
+def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
     """Return the epochs of a group, each with what members got and lost by it."""
-    rows = rows_of(reading, "epochs", group_id)
+    rows = list_rows(reading, "epochs", group_id)
     begun: dict[int, list[int]] = {}
     for row in rows:
         begun.setdefault(row["group_epoch"], []).append(row["position"])
     got: dict[int, list[Row]] = {}
     lost: dict[int, list[Row]] = {}
-    for owned in rows_of(reading, "assignment_history", group_id):
+    for owned in list_rows(reading, "assignment_history", group_id):
         # The return of a static member is no epoch's work.
         if owned["reason"] != STATIC_RETURN:
             position = _last(begun, owned["assignment_epoch"], owned["since_position"])
@@ -110,7 +110,7 @@ def _ranges(owned: list[Row]) -> list[Row]:
     ]
 
 
-def description(state: State, config: Config, group_id: str) -> dict[str, Any] | None:
+def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[str, Any] | None:
     """Return a group as Kafka's ConsumerGroupDescribe does, in snake case, with a little more.
 
     That is: each member's state and what it still has to give up, and the committed offsets.
@@ -142,7 +142,7 @@ def description(state: State, config: Config, group_id: str) -> dict[str, Any] |
             "partition": partition,
             "offset": record.offset,
             "metadata": record.metadata,
-            "committed_at": shown_time(record.commit_timestamp),
+            "committed_at": format_time(record.commit_timestamp),
         }
         for (topic, partition), record in sorted(offsets.items())
     ]

@@ -127,8 +127,8 @@ class Keeper:
         """
         store = self._loop.runner.log.store
         assert store is not None
-        proposal_inbox.set_strangers_aside(store)
-        for run_id in proposal_inbox.waiting(store):
+        proposal_inbox.set_unknown_aside(store)
+        for run_id in proposal_inbox.list_proposals(store):
             if self._loop.runner.status is not Status.ACTIVE:
                 return
             try:
@@ -139,10 +139,10 @@ class Keeper:
                 logger.warning("proposal %s is judged later: %s", run_id, error)
             except Exception as error:
                 logger.exception("proposal %s cannot be judged", run_id)
-                proposal_inbox.set_aside(store, run_id, one_line(error))
+                proposal_inbox.set_proposal_aside(store, run_id, one_line(error))
 
     def _judge(self, store: str, run_id: str) -> None:
-        event = proposal_inbox.judged(store, run_id)
+        event = proposal_inbox.validate_proposal(store, run_id)
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):
             self._not_answered(store, run_id, answer)
@@ -152,9 +152,9 @@ class Keeper:
         if answer.response == ACCEPTED:
             self._loop.computing.supersede(event.group_id)
         if event.refusal is not None and event.refusal.code is ErrorCode.INVALID_REQUEST:
-            proposal_inbox.set_aside(store, run_id, event.refusal.message)
+            proposal_inbox.set_proposal_aside(store, run_id, event.refusal.message)
         else:
-            proposal_inbox.take_away(store, run_id)
+            proposal_inbox.remove_proposal(store, run_id)
 
     def _not_answered(self, store: str, run_id: str, answer: GroupError) -> None:
         """Try again; but not for ever where the coordinator serves everybody else."""
@@ -163,7 +163,9 @@ class Keeper:
         self._failed[run_id] = self._failed.get(run_id, 0) + 1
         if self._failed[run_id] == PROPOSAL_TRIES:
             del self._failed[run_id]
-            proposal_inbox.set_aside(store, run_id, f"{answer.code.name}: {answer.message}")
+            proposal_inbox.set_proposal_aside(
+                store, run_id, f"{answer.code.name}: {answer.message}"
+            )
 
     def _care(self) -> None:
         """Pack, clean up, and write a snapshot when there is enough new."""

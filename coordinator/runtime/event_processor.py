@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import re2
 
 from coordinator.clock import Clock, SteadyClock
-from coordinator.compute.engine import Job
+from coordinator.compute.engine import TargetRequest
 from coordinator.config import Config
 from coordinator.core.events import (
     REBALANCE,
@@ -480,7 +480,7 @@ class Runner:
 
         return work
 
-    def job(self, task: ComputeTarget) -> Job | None:
+    def job(self, task: ComputeTarget) -> TargetRequest | None:
         """Return a computation with the input it was prepared for; None when it is outdated."""
         group = self.state.groups.get(task.group_id)
         found = group.computation if group else None
@@ -488,4 +488,6 @@ class Runner:
             return None
         settings = dict(self.state.settings.get(task.group_id, {}))
         input_ = restore_input(group, found)
-        return Job(task, input_, task.assignor, settings, len(group.lists), self.log.store)
+        return TargetRequest(
+            task, input_, task.assignor, settings, len(group.lists), self.log.store
+        )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TypeAlias
 
-from coordinator.compute.cost_model import Size, choose, fits
-from coordinator.compute.engine import Engine, Job, LocalEngine, Telling
+from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
+from coordinator.compute.engine import Engine, LocalEngine, ReportsProgress, TargetRequest
 from coordinator.core.events import (
     Answer,
     ComputeTarget,
@@ -103,7 +103,7 @@ class Computing:
         now = time.monotonic()
         said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in flights}
         for engine in {id(flight.engine): flight.engine for flight in flights}.values():
-            if isinstance(engine, Telling):
+            if isinstance(engine, ReportsProgress):
                 said |= {where.group_id: str(where) for where in engine.progress()}
         return "; ".join(said[group_id] for group_id in sorted(said))
 
@@ -199,14 +199,14 @@ class Computing:
         timer.cancel()
         self._timers.discard(timer)
 
-    def _engine(self, job: Job) -> Engine:
+    def _engine(self, job: TargetRequest) -> Engine:
         """Choose by the group's setting, else by cost; after many failures the local one."""
         config = self._runner.config
-        size = Size(len(job.roster.metas), job.classes, job.roster.targets.rows())
+        size = GroupSize(len(job.roster.metas), job.classes, job.roster.targets.rows())
         wanted = job.settings.get("consumer.assignor.engine", config.engine.engine)
-        wanted = choose(config, wanted, size)
+        wanted = choose_engine(config, wanted, size)
         failures = self._runner.failures.get(job.task.group_id, 0)
-        if failures >= config.engine.max_failures and fits(config, size):
+        if failures >= config.engine.max_failures and fits_memory(config, size):
             wanted = "local"
         if wanted == "spark" and self._given is not None:
             return self._given

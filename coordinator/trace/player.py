@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.compute.engine import compute
+from coordinator.compute.engine import compute_target
 from coordinator.config import Config, ConfigError, LeaseConfig
 from coordinator.core.events import (
     SESSION,
@@ -319,7 +319,7 @@ class Trace:
             else:
                 job = self._there.job(task)
                 if job is not None:
-                    self._there.run([compute(job)])
+                    self._there.run([compute_target(job)])
 
     def _fired(self, one: Fired) -> dict[str, Any]:
         shown = [record_json(r, self._there.state) for r in written(one.records)]

@@ -12,7 +12,7 @@ import typer
 from coordinator import progress
 from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
-from coordinator.history.log_reader import Reading
+from coordinator.history.log_reader import LogReader
 from coordinator.printable import as_json, visible_values
 from spark_jobs.session.session import active_tasks
 
@@ -30,7 +30,7 @@ def sql(
 ) -> None:
     """Ask the views of a store, all of them as of one position (docs/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
-    position = Reading(store, as_of).position
+    position = LogReader(store, as_of).position
     from spark_jobs.sql.query import answer  # noqa: PLC0415 - other commands never import pyspark
 
     with (

@@ -24,7 +24,7 @@ from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quali
 from assignors.parse_tables import parse_owned_table, parse_topics_table
 from assignors.quality import Report
 from coordinator import progress
-from coordinator.compute.cost_model import Size, choose
+from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
 from coordinator.storage.object_store import is_url
 from coordinator.storage.table_io import (
@@ -268,8 +268,8 @@ def _engine(job: Job, config: Config) -> str:
         return "local"
     previous = job.owned or job.previous
     rows = local(previous, "--previous").rows() if previous else 0
-    size = Size(local(job.members, "--members").rows(), 1, rows)
-    return choose(config, "auto", size)
+    size = GroupSize(local(job.members, "--members").rows(), 1, rows)
+    return choose_engine(config, "auto", size)
 
 
 def _refuse_to_replace_parquet(output: str | None) -> None:

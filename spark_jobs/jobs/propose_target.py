@@ -25,7 +25,7 @@ from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
 from coordinator.core.records import ACCEPTED, ProposalJudged
 from coordinator.errors import GroupError
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.table_io import BusyError
@@ -71,39 +71,39 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
     """
     store = os.path.abspath(wanted.store)
     try:
-        pinned = Pinned(LogScan.of(store), wanted.group_id)
+        snapshot = GroupSnapshot(LogScan.of(store), wanted.group_id)
     except GroupError as error:
         raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
     before = _before(store, wanted.run_id)
     if before is not None:
         return _outcome(before, {"run_id": wanted.run_id, "already_judged": True})
-    facts = {"group_id": wanted.group_id, "group_epoch": pinned.group_epoch}
-    if pinned.group_epoch <= pinned.assignment_epoch:
-        return facts | {"verdict": "nothing to compute", "position": pinned.source.position}
+    facts = {"group_id": wanted.group_id, "group_epoch": snapshot.group_epoch}
+    if snapshot.group_epoch <= snapshot.assignment_epoch:
+        return facts | {"verdict": "nothing to compute", "position": snapshot.source.position}
     run_id = wanted.run_id or str(uuid.uuid4())
-    options = _options(wanted, pinned, config)
-    work = Work(store, pinned, run_id, options, config, config.engine.timeout_ms / 1000)
+    options = _options(wanted, snapshot, config)
+    work = Work(store, snapshot, run_id, options, config, config.engine.timeout_ms / 1000)
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
         proposal = compute(spark, work, _say)
-    proposal_inbox.put(store, proposal)
+    proposal_inbox.put_proposal(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
         verdict = _verdict(store, proposal, config)
     return _outcome(verdict, msgspec.structs.asdict(proposal))
 
 
-def _options(wanted: Wanted, pinned: Pinned, config: Config) -> Options:
+def _options(wanted: Wanted, snapshot: GroupSnapshot, config: Config) -> Options:
     """Return how to assign: as asked for, else as the last target was made, else the default."""
-    name = wanted.assignor or pinned.assignor or config.kafka.assignors[0]
-    own = asdict(Options.of_group(name, pinned.settings))
+    name = wanted.assignor or snapshot.assignor or config.kafka.assignors[0]
+    own = asdict(Options.of_group(name, snapshot.settings))
     asked = {"imbalance": wanted.imbalance, "max_moves": wanted.max_moves}
     return Options(**own | {key: value for key, value in asked.items() if value is not None})
 
 
 def _before(store: str, run_id: str | None) -> ProposalJudged | None:
     """Return what became of an earlier run of this name."""
-    return None if run_id is None else proposal_inbox.verdict(store, run_id, after=0)[0]
+    return None if run_id is None else proposal_inbox.find_verdict(store, run_id, after=0)[0]
 
 
 def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
@@ -112,14 +112,14 @@ def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
     after = proposal.position
     until = time.monotonic() + config.engine.timeout_ms / 1000
     while time.monotonic() < until:
-        found, after = proposal_inbox.verdict(store, proposal.run_id, after)
+        found, after = proposal_inbox.find_verdict(store, proposal.run_id, after)
         if found is not None:
             return found
         if lease.holder() is None:
             _judge(store, proposal, config)
         else:
             time.sleep(LOOK_S)
-    proposal_inbox.take_away(store, proposal.run_id)
+    proposal_inbox.remove_proposal(store, proposal.run_id)
     raise BusyError(
         f"the coordinator of {store} did not judge run {proposal.run_id} within "
         f"{config.engine.timeout_ms / 1000:g} s (engine.timeout_ms): look at it, and try again"
@@ -133,7 +133,9 @@ def _judge(store: str, proposal: Proposal, config: Config) -> None:
     except BusyError:
         return
     with coordinator:
-        while coordinator.status == "active" and proposal.run_id in proposal_inbox.waiting(store):
+        while coordinator.status == "active" and proposal.run_id in proposal_inbox.list_proposals(
+            store
+        ):
             time.sleep(LOOK_S)
 
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coordinator.compute.engine import Job
-from coordinator.compute.proposal import Proposal, written
+from coordinator.compute.engine import TargetRequest
+from coordinator.compute.proposal import Proposal, read_written_target
 from coordinator.config import Config
 from coordinator.core.events import TargetComputed
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.log_scan import LogScan, find_position
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class SparkEngine:
         self._lock = threading.Lock()
         self._runs: list[_Run] = []
 
-    def submit(self, job: Job) -> Future[TargetComputed]:
+    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
         """Begin a computation."""
         run = _Run(job.task.group_id, job.task.computation_id, time.monotonic())
         with self._lock:
@@ -128,14 +128,14 @@ class SparkEngine:
             self._spark = spark_session()
         return self._spark
 
-    def _computed(self, job: Job, run: _Run) -> TargetComputed:
+    def _computed(self, job: TargetRequest, run: _Run) -> TargetComputed:
         """Compute, read back, and check; in a thread of ours."""
         try:
             with _job_group(self._session(), run), _failures_in_one_line():
                 proposal = self._proposal(job, run)
             self._say(run)("loading", proposal.ranges)
             task, roster = job.task, job.roster
-            found = written(_store(job), proposal, roster.spec(), roster.topics)
+            found = read_written_target(_store(job), proposal, roster.spec(), roster.topics)
         finally:
             with self._lock:
                 self._runs.remove(run)
@@ -154,16 +154,16 @@ class SparkEngine:
             found,
         )
 
-    def _proposal(self, job: Job, run: _Run) -> Proposal:
+    def _proposal(self, job: TargetRequest, run: _Run) -> Proposal:
         from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
         from spark_jobs.jobs.target_job import Work, compute  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
         position = find_position(store, task.group_id, task.computation_id)
-        pinned = Pinned(LogScan.of(store, position), task.group_id)
+        snapshot = GroupSnapshot(LogScan.of(store, position), task.group_id)
         patience_s = self._config.engine.timeout_ms / 1000
         options = Options.of_group(job.assignor, job.settings)
-        work = Work(store, pinned, task.computation_id, options, self._config, patience_s)
+        work = Work(store, snapshot, task.computation_id, options, self._config, patience_s)
         return compute(self._session(), work, self._say(run))
 
     def _say(self, run: _Run) -> Callable[[str, int], None]:
@@ -189,7 +189,7 @@ class SparkEngine:
         return Progress(run.group_id, run.stage, run.rows, done, tasks, seconds)
 
 
-def _store(job: Job) -> str:
+def _store(job: TargetRequest) -> str:
     if job.store is None:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,

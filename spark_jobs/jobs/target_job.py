@@ -25,7 +25,7 @@ from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
 from coordinator.core.records import MemberMetadata, TargetMember
 from coordinator.error_text import one_line
-from coordinator.history.group_snapshot import NAMES, REGEX, Pinned
+from coordinator.history.group_snapshot import NAMES, REGEX, GroupSnapshot
 from coordinator.storage.log_scan import BEFORE_THE_LOG
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.recovery import LAST_CHECKPOINT, log_folder
@@ -58,7 +58,7 @@ class Work:
     ----------
     store
         Root path of the tables.
-    pinned
+    snapshot
         The group that it is for.
     run_id
         Of this run; repeated with the same one it writes nothing twice.
@@ -69,7 +69,7 @@ class Work:
     """
 
     store: str
-    pinned: Pinned
+    snapshot: GroupSnapshot
     run_id: str
     options: Options
     config: Config
@@ -106,19 +106,19 @@ def compute(spark: SparkSession, work: Work, say: Say = lambda _stage, _rows: No
 
 
 def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
-    pinned, session = work.pinned, scratch.spark
+    snapshot, session = work.snapshot, scratch.spark
     say("reading", 0)
-    log = _log(session, pinned)
+    log = _log(session, snapshot)
     topics = session.createDataFrame(
         pa.table(
             {
-                "topic": pa.array([t.key.name for t in pinned.topics], pa.string()),
-                "topic_id": pa.array([t.key.topic_id for t in pinned.topics], pa.string()),
-                "partitions": pa.array([t.partitions for t in pinned.topics], pa.int64()),
+                "topic": pa.array([t.key.name for t in snapshot.topics], pa.string()),
+                "topic_id": pa.array([t.key.topic_id for t in snapshot.topics], pa.string()),
+                "partitions": pa.array([t.partitions for t in snapshot.topics], pa.int64()),
             }
         )
     )
-    members, previous = _members(session, log, pinned), _previous(session, log, work)
+    members, previous = _members(session, log, snapshot), _previous(session, log, work)
     alive = _on_topics(previous, topics)
     given = work.options.given(work.config)
     say("assigning", 0)
@@ -131,9 +131,9 @@ def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
     say("writing", count)
     version = _write(session, work, rows, count, digest)
     return Proposal(
-        pinned.group_id,
-        pinned.group_epoch,
-        pinned.source.position,
+        snapshot.group_id,
+        snapshot.group_epoch,
+        snapshot.source.position,
         work.run_id,
         work.options.assignor,
         version,
@@ -148,16 +148,16 @@ def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def _log(spark: SparkSession, pinned: Pinned) -> DataFrame:
+def _log(spark: SparkSession, snapshot: GroupSnapshot) -> DataFrame:
     """Return the group's rows up to the position; a snapshot's come before the log's."""
-    source = pinned.source
+    source = snapshot.source
     rows = _files(spark, source.log, LOG_COLUMNS)
     rows = rows.where(F.col("position").between(source.after + 1, source.position))
     if source.snapshot:
         before = _files(spark, source.snapshot, LOG_COLUMNS)
         before = before.withColumn("position", F.col("position") + F.lit(BEFORE_THE_LOG))
         rows = before.unionByName(rows)
-    return rows.where(F.col("group_id") == pinned.group_id)
+    return rows.where(F.col("group_id") == snapshot.group_id)
 
 
 def _files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
@@ -167,17 +167,17 @@ def _files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
     return spark.read.schema(schema).parquet(*(PATTERN.sub(r"\\\g<0>", file) for file in files))
 
 
-def _members(spark: SparkSession, log: DataFrame, pinned: Pinned) -> DataFrame:
+def _members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
     """Return member_id, instance_id, subscribed: each member as its last row has it."""
     rows = log.where(F.col("kind") == MemberMetadata.kind)
     label = F.xxhash64(NAMES, REGEX).alias("label")
     last = _last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
-    names = {topic.key.name for topic in pinned.topics}
-    lists = [[name for name in found if name in names] for found in pinned.lists.values()]
+    names = {topic.key.name for topic in snapshot.topics}
+    lists = [[name for name in found if name in names] for found in snapshot.lists.values()]
     subscriptions = small(
         spark,
         {
-            "label": pa.array(pinned.lists.keys(), pa.int64()),
+            "label": pa.array(snapshot.lists.keys(), pa.int64()),
             "subscribed": pa.array(lists, pa.list_(pa.string())),
         },
     )
@@ -187,15 +187,15 @@ def _members(spark: SparkSession, log: DataFrame, pinned: Pinned) -> DataFrame:
 
 def _previous(spark: SparkSession, log: DataFrame, work: Work) -> DataFrame:
     """Return the last target: the whole one, but for members that have another one since."""
-    pinned = work.pinned
+    snapshot = work.snapshot
     own = log.where(F.col("kind") == TargetMember.kind)
-    if pinned.installed is not None:
-        own = own.where(F.col("position") > pinned.installed_at)
+    if snapshot.installed is not None:
+        own = own.where(F.col("position") > snapshot.installed_at)
     last = _last(own, "tombstone", "target")
     ranges = last.where("not row.tombstone").select("member_id", F.inline("row.target"))
     columns = ("member_id", "topic_id", "topic", "first_partition", "partition_count")
     ranges = ranges.select(*columns)
-    if pinned.installed is None:
+    if snapshot.installed is None:
         return ranges
     whole = _whole(spark, work).join(last.select("member_id"), "member_id", "left_anti")
     return whole.select(*columns).unionByName(ranges)
@@ -203,7 +203,7 @@ def _previous(spark: SparkSession, log: DataFrame, work: Work) -> DataFrame:
 
 def _whole(spark: SparkSession, work: Work) -> DataFrame:
     """Return the last whole target, once it is seen to be the one that its record names."""
-    record, path = work.pinned.installed, targets_path(work.store)
+    record, path = work.snapshot.installed, targets_path(work.store)
     assert record is not None
     assert record.targets_version is not None
     assert record.computation_id is not None
@@ -258,13 +258,13 @@ def counted(rows: DataFrame) -> tuple[int, int]:
 
 def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest: int) -> int:
     """Commit the rows, and return the version that has them, once they are read from there."""
-    path, pinned = targets_path(work.store), work.pinned
+    path, snapshot = targets_path(work.store), work.snapshot
     with lock_targets(work.store, work.patience_s):
         _make_table(work)
         before = DeltaTable(path).version()
         named = rows.select(
-            F.lit(pinned.group_id).alias("group_id"),
-            F.lit(pinned.group_epoch).cast("int").alias("assignment_epoch"),
+            F.lit(snapshot.group_id).alias("group_id"),
+            F.lit(snapshot.group_epoch).cast("int").alias("assignment_epoch"),
             F.lit(work.run_id).alias("run_id"),
             *[name for name in COLUMNS if name in rows.columns],
         )
@@ -305,8 +305,8 @@ def _make_table(work: Work) -> None:
 
 def _permit(work: Work, before: int, version: int) -> None:
     """Give what Spark wrote the store's mode: its files are as Hadoop's settings say."""
-    path, pinned, disk = targets_path(work.store), work.pinned, filesystem_of(work.store)
-    files = list_files(path, pinned.group_id, pinned.group_epoch, version)
+    path, snapshot, disk = targets_path(work.store), work.snapshot, filesystem_of(work.store)
+    files = list_files(path, snapshot.group_id, snapshot.group_epoch, version)
     for folder in sorted({os.path.dirname(file) for file in files}):
         disk.permit(os.path.dirname(folder))
         disk.permit_all(folder)
@@ -319,7 +319,7 @@ def _permit(work: Work, before: int, version: int) -> None:
 def _written(spark: SparkSession, work: Work, version: int) -> tuple[int, int]:
     """Read a version back: the count and the digest of what the run wrote."""
     table = spark.read.format("delta").option("versionAsOf", version).load(targets_path(work.store))
-    here = (F.col("group_id") == work.pinned.group_id) & (
-        F.col("assignment_epoch") == work.pinned.group_epoch
+    here = (F.col("group_id") == work.snapshot.group_id) & (
+        F.col("assignment_epoch") == work.snapshot.group_epoch
     )
     return counted(table.where(here & (F.col("run_id") == work.run_id)))

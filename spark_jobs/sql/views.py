@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.history.log_reader import AsOf, Reading
+from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
@@ -72,7 +72,7 @@ def register(
     SpecError
         There is no store, the position or time is outside of its log, or the engine is none.
     """
-    reading = Reading(store, as_of)
+    reading = LogReader(store, as_of)
     wanted = set(_texts() if only is None else only)
     if _reader(spark, engine, catalog, wanted, reading.position) == "local":
         position = None if as_of is None else reading.position

@@ -21,7 +21,7 @@ from coordinator.backup import backup, copying, restore
 from coordinator.config import Config, ConfigError, EngineConfig, LogConfig
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata
 from coordinator.core.state import fingerprint
-from coordinator.history.log_reader import Reading, shown_time
+from coordinator.history.log_reader import LogReader, format_time
 from coordinator.storage import maintenance
 from coordinator.storage.commit_reader import read_table_files
 from coordinator.storage.compaction import compact
@@ -55,7 +55,7 @@ def copy(lived, tmp_path):
 
 
 def state_of(store, position=None):
-    return fingerprint(Reading(store, position).state())
+    return fingerprint(LogReader(store, position).state())
 
 
 def files_of(folder):
@@ -114,12 +114,12 @@ def copy_of(store, tmp_path):
 def test_restored_to_a_position_or_a_time_is_the_replay_to_it(lived, copy, tmp_path, muster_here):
     ends = [(batch.position, batch.at_ms) for batch in read_log(lived)]
     for position, at_ms in random.Random(7).sample(ends, 4):
-        for to in (str(position), shown_time(at_ms)):
+        for to in (str(position), format_time(at_ms)):
             new = tmp_path / "new"
             done = muster_here("restore", "--from", str(copy), "--store", str(new), "--to", to)
             assert (done.returncode, done.stderr) == (0, b""), to
             said = json.loads(done.stdout)
-            assert (said["position"], said["at"]) == (position, shown_time(at_ms))
+            assert (said["position"], said["at"]) == (position, format_time(at_ms))
             assert state_of(new) == state_of(lived, position)
             assert verify(new).position == position + 1  # its own claim
             shutil.rmtree(new)
@@ -182,7 +182,7 @@ def test_targets_of_groups_with_odd_names_are_copied(tmp_path):
     backup(tmp_path / "store", tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "new")
     assert verify(tmp_path / "new").targets == len(names)
-    reading = Reading(tmp_path / "new")
+    reading = LogReader(tmp_path / "new")
     for group in reading.state().groups.values():
         reading.read_target(group)
         assert group.targets["m"][0][1:] == (3, 6)
@@ -210,7 +210,7 @@ def test_backups_under_load_are_sound_and_have_what_was_acknowledged(tmp_path):
     for done, acknowledged, copy in made:
         assert verify(copy).position == done.position
         assert state_of(copy) == state_of(tmp_path / "store", done.position)
-        groups = Reading(copy).state().groups
+        groups = LogReader(copy).state().groups
         for group_id, (epoch, assignment_epoch) in acknowledged.items():
             if epoch:
                 assert groups[group_id].epoch >= epoch

@@ -17,7 +17,7 @@ from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
 from coordinator.core.events import ProposeTarget
 from coordinator.core.records import ProposalJudged, TargetMember, TargetMetadata
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.status import our_fault
 from coordinator.storage import admin_requests
 from coordinator.storage.delta_log import read_log
@@ -60,19 +60,19 @@ def members(opened):
 
 def computed(store, run_id, spoil=lambda rows: rows):
     """Do as a job does: compute from the store, write the rows, say where they are."""
-    pinned = Pinned(LogScan.of(store), "g")
-    spec = pinned.spec()
-    rows = rows_of(target_builder.run_assignor(spec, "uniform", {}), pinned.topics)
-    version = write_rows(store, "g", pinned.group_epoch, run_id, spoil(rows))
+    snapshot = GroupSnapshot(LogScan.of(store), "g")
+    spec = snapshot.spec()
+    rows = rows_of(target_builder.run_assignor(spec, "uniform", {}), snapshot.topics)
+    version = write_rows(store, "g", snapshot.group_epoch, run_id, spoil(rows))
     return Proposal(
-        "g", pinned.group_epoch, pinned.source.position, run_id, "uniform", version,
+        "g", snapshot.group_epoch, snapshot.source.position, run_id, "uniform", version,
         digest_rows(spoil(rows)), spec.member_count, len(spoil(rows)),
     )  # fmt: skip
 
 
 def verdict(store, run_id):
-    found = wait_for(lambda: proposal_inbox.verdict(store, run_id, 0)[0])
-    wait_for(lambda: run_id not in proposal_inbox.waiting(store))
+    found = wait_for(lambda: proposal_inbox.find_verdict(store, run_id, 0)[0])
+    wait_for(lambda: run_id not in proposal_inbox.list_proposals(store))
     return found.reason
 
 
@@ -82,7 +82,7 @@ def records(store, *kinds):
 
 @pytest.mark.behaviour("K-48")
 def test_a_proposed_target_is_installed_and_served(tmp_path, opened, members, engine):
-    proposal_inbox.put(tmp_path, computed(tmp_path, "run-1"))
+    proposal_inbox.put_proposal(tmp_path, computed(tmp_path, "run-1"))
     assert verdict(tmp_path, "run-1") == "accepted"
     assert opened.group_epochs("g") == [(4, 4)]
     owned = members.settle()
@@ -103,7 +103,7 @@ def test_one_for_an_older_group_epoch_is_installed_and_the_next_computed(
     members.leave("m1")
     members.join("m4")
     before = len(engine.jobs)
-    proposal_inbox.put(tmp_path, proposal)
+    proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "run-1") == "accepted"
     assert opened.group_epochs("g") == [(6, 4)]
     members.beat()
@@ -119,7 +119,7 @@ def test_one_that_comes_too_late_is_refused(tmp_path, opened, members, engine):
     engine.let.set()
     members.settle()
     installed = records(tmp_path, TargetMetadata)
-    proposal_inbox.put(tmp_path, late)
+    proposal_inbox.put_proposal(tmp_path, late)
     assert verdict(tmp_path, "late").startswith("STALE_MEMBER_EPOCH: ")
     assert records(tmp_path, TargetMetadata) == installed
 
@@ -157,10 +157,10 @@ WRONG = {
 def test_a_wrong_one_is_refused_and_nothing_changes(tmp_path, opened, members, spoil, other, code):
     before = opened.group_epochs("g")
     wrong = computed(tmp_path, "wrong", spoil or (lambda rows: rows))
-    proposal_inbox.put(tmp_path, msgspec.structs.replace(wrong, **other))
+    proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(wrong, **other))
     assert verdict(tmp_path, "wrong").startswith(f"{code}: ")
     assert opened.group_epochs("g") == before
-    proposal_inbox.put(tmp_path, computed(tmp_path, "right"))
+    proposal_inbox.put_proposal(tmp_path, computed(tmp_path, "right"))
     assert verdict(tmp_path, "right") == "accepted"
 
 
@@ -173,7 +173,7 @@ def test_equal_ranges_that_were_swapped_after_the_digest_are_seen(tmp_path, open
 
     right, wrong = computed(tmp_path, "run"), computed(tmp_path, "swap", swapped)
     proposal = msgspec.structs.replace(wrong, digest=right.digest)
-    proposal_inbox.put(tmp_path, proposal)
+    proposal_inbox.put_proposal(tmp_path, proposal)
     assert "the digest of its rows is" in verdict(tmp_path, "swap")
 
 
@@ -193,9 +193,9 @@ def test_what_is_no_proposal_is_answered_too(tmp_path, opened, content, said):
 def test_one_whose_file_stayed_is_judged_again_to_the_same_end(tmp_path, opened, members):
     """The coordinator died between the verdict and the file."""
     proposal = computed(tmp_path, "run-1")
-    proposal_inbox.put(tmp_path, proposal)
+    proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "run-1") == "accepted"
-    proposal_inbox.put(tmp_path, proposal)
+    proposal_inbox.put_proposal(tmp_path, proposal)
     wait_for(lambda: len(records(tmp_path, ProposalJudged)) == 2)
     assert {r.reason for r in records(tmp_path, ProposalJudged)} == {"accepted"}
     assert [r.computation_id for r in records(tmp_path, TargetMetadata)].count("run-1") == 1
@@ -205,7 +205,7 @@ def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as first:
         members = Members(first)
         members.join("m1", "m2")
-    proposal_inbox.put(tmp_path, computed(tmp_path, "run-1"))
+    proposal_inbox.put_proposal(tmp_path, computed(tmp_path, "run-1"))
     patient = replace(CONFIG, engine=EngineConfig(engine="local"))
     with Coordinator.open(tmp_path, topics={"a": 6}, config=patient) as coordinator:
         assert verdict(tmp_path, "run-1") == "accepted"
@@ -262,7 +262,7 @@ def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
     tmp_path, opened, members, poison, caplog
 ):
     POISON[poison](tmp_path)
-    proposal_inbox.put(tmp_path, computed(tmp_path, "right"))
+    proposal_inbox.put_proposal(tmp_path, computed(tmp_path, "right"))
     assert verdict(tmp_path, "right") == "accepted"
     wait_for(lambda: not list((tmp_path / proposal_inbox.FOLDER).iterdir()))
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*.reason")
@@ -275,14 +275,14 @@ def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
 def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, monkeypatch):
     """Whatever it is that nobody thought of."""
     proposal = computed(tmp_path, "right")
-    checked = proposal_inbox._checked
+    checked = proposal_inbox._check_proposal
 
     def breaks(store, proposal):
         return 1 / 0 if proposal.run_id == "bad" else checked(store, proposal)
 
-    monkeypatch.setattr(proposal_inbox, "_checked", breaks)
-    proposal_inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
-    proposal_inbox.put(tmp_path, proposal)
+    monkeypatch.setattr(proposal_inbox, "_check_proposal", breaks)
+    proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
     assert "division by zero" in reason.read_text()
@@ -298,10 +298,10 @@ def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, memb
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
 
     monkeypatch.setattr(opened._runner, "run", refuses)
-    proposal_inbox.put(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
-    proposal_inbox.put(tmp_path, proposal)
+    proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
+    proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"
-    wait_for(lambda: "bad" not in proposal_inbox.waiting(tmp_path))
+    wait_for(lambda: "bad" not in proposal_inbox.list_proposals(tmp_path))
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
     assert reason.read_text().startswith("UNKNOWN_SERVER_ERROR: ")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from assignors import GroupSpec, get_assignor
-from coordinator.compute.engine import compute
+from coordinator.compute.engine import compute_target
 from coordinator.core import state_records
 from coordinator.core.events import (
     ConfigureGroup,
@@ -282,7 +282,7 @@ class Machine(RuleBasedStateMachine):
             if isinstance(task, ResolveRegexes):
                 self.landing.append(self.runner.resolve(task)())
             elif (job := self.runner.job(task)) is not None:
-                self.landing.append(compute(job))
+                self.landing.append(compute_target(job))
         if now:
             self.land()
 

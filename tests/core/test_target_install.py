@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from assignors import GroupSpec, get_assignor
-from coordinator.compute.engine import compute
+from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig
 from coordinator.core import state_records
 from coordinator.core.events import (
@@ -289,7 +289,7 @@ def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
     assert isinstance(task, ComputeTarget)
     engine.join("m1")  # heartbeats go on, with the last target; none is begun beside it
     assert engine.runner.take_tasks() == []
-    engine.runner.run([compute(engine.runner.job(task))])
+    engine.runner.run([compute_target(engine.runner.job(task))])
     assert engine.group.assignment_epoch == engine.group.epoch == task.group_epoch
     assert engine.target("m1") == {"a": [0, 1, 2, 3, 4, 5]}
 
@@ -299,12 +299,12 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
     """The input is what it was when the computation was prepared, however late the job begins."""
     engine.join("m1", "m2")
     (task,) = engine.runner.take_tasks()
-    (landed,) = engine.runner.run([compute(engine.runner.job(task))])
+    (landed,) = engine.runner.run([compute_target(engine.runner.job(task))])
     assert landed.response["assignment_epoch"] == task.group_epoch < engine.group.epoch
     assert (engine.target("m1"), engine.target("m2")) == ({"a": [0, 1, 2, 3, 4, 5]}, {})
     engine.join("m1")
     (task,) = engine.runner.take_tasks()
-    engine.runner.run([compute(engine.runner.job(task))])
+    engine.runner.run([compute_target(engine.runner.job(task))])
     assert engine.target("m2") == {"a": [3, 4, 5]}
 
 
@@ -312,7 +312,7 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
 def test_what_lands_too_late_is_refused(engine):
     engine.join("m1")
     (task,) = engine.runner.take_tasks()
-    late = compute(engine.runner.job(task))
+    late = compute_target(engine.runner.job(task))
     engine.now += engine.config.engine.timeout_ms
     engine.join("m1")
     (newer,) = engine.runner.take_tasks()
@@ -348,12 +348,12 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
     engine.join("m2", server_assignor="range")
     for _ in range(6):
         for task in engine.runner.take_tasks():
-            engine.runner.run([compute(engine.runner.job(task))])
+            engine.runner.run([compute_target(engine.runner.job(task))])
         engine.runner.run([Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")])
     epoch = engine.group.epoch
     for _ in range(6):
         for task in engine.runner.take_tasks():
-            engine.runner.run([compute(engine.runner.job(task))])
+            engine.runner.run([compute_target(engine.runner.job(task))])
         engine.runner.run([Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")])
     assert engine.group.epoch == epoch
     assert engine.group.epoch == engine.group.assignment_epoch
@@ -372,14 +372,14 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
     )
     monkeypatch.setattr(target_builder, "run_assignor", lambda *_: one_less)
     with pytest.raises(SpecError, match="made no assignment"):
-        compute(job)
+        compute_target(job)
 
 
 @pytest.mark.behaviour("S-23", "K-49")
 def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
     engine.join("m1")
     (task,) = engine.runner.take_tasks()
-    computed = compute(engine.runner.job(task))
+    computed = compute_target(engine.runner.job(task))
     engine.catalog.delete("a")
     engine.runner.see_topics()
     engine.runner.run([computed])

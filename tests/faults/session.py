@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMetadata
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.target_table import targets_path
@@ -334,8 +334,8 @@ def _compute(store: Path, run_id: str) -> str:
     from spark_jobs.jobs.assignment_job import Options
     from spark_jobs.jobs.target_job import Work, compute
 
-    pinned = Pinned(LogScan.of(store), "g")
-    compute(spark(), Work(str(store), pinned, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
+    snapshot = GroupSnapshot(LogScan.of(store), "g")
+    compute(spark(), Work(str(store), snapshot, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
     return run_id
 
 

@@ -15,8 +15,8 @@ from coordinator.config import LogConfig
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.history import VIEWS, frame
-from coordinator.history.log_reader import Reading, shown_time
-from coordinator.history.view_rows import as_json, explained, rows_of
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.view_rows import as_json, explain_epochs, list_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
@@ -177,7 +177,7 @@ def test_moments(lived):
     found = frame(lived, "epochs", as_of=datetime.fromtimestamp(NOON / 1000 - 180, UTC))
     assert 0 < len(found) < len(frame(lived, "epochs"))
     assert frame(lived, "epochs", as_of="2026-03-01T11:57Z") == found
-    position = Reading(lived, "2026-03-01T11:57Z").position
+    position = LogReader(lived, "2026-03-01T11:57Z").position
     assert frame(lived, "epochs", as_of=str(position)) == found
 
 
@@ -209,7 +209,7 @@ def test_the_time_of_a_record_finds_it_to_the_millisecond(tmp_path):
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", 1)
     log.append([GroupMetadata("g", 1, 1)], 2_151_635_454_397)
-    assert Reading(tmp_path, shown_time(2_151_635_454_397)).position == 2
+    assert LogReader(tmp_path, format_time(2_151_635_454_397)).position == 2
 
 
 def test_no_store(tmp_path):
@@ -220,7 +220,7 @@ def test_no_store(tmp_path):
 def test_a_group_that_is_not_there(store):
     assert len(frame(store, "assignment_history", group_id="nobody")) == 0
     with pytest.raises(SpecError, match="group 'nobody' is not in"):
-        rows_of(Reading(store), "assignment_history", "nobody")
+        list_rows(LogReader(store), "assignment_history", "nobody")
 
 
 # Commands ----------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_who_joined_by_the_hundred_is_told_at_once(tmp_path):
             subscribed=["orders"], rebalance_timeout_ms=60_000, owned={},
         )  # fmt: skip
     story.trace.close()
-    told = explained(Reading(tmp_path), "crowd")
+    told = explain_epochs(LogReader(tmp_path), "crowd")
     assert len(told) == 40
 
 
@@ -269,9 +269,9 @@ def test_history_names_clients_and_hosts(named):
     (row,) = frame(named, "assignment_history").to_pylist()
     who = {"instance_id": "billing-1", **NAMES}
     assert {name: row[name] for name in who} == who
-    (joined, left) = rows_of(Reading(named), "epochs", "billing")
+    (joined, left) = list_rows(LogReader(named), "epochs", "billing")
     assert {name: joined[name] for name in who} == {name: left[name] for name in who} == who
-    (_, told) = explained(Reading(named), "billing")
+    (_, told) = explain_epochs(LogReader(named), "billing")
     assert {name: told["lost"][0][name] for name in who} == who
 
 
@@ -296,7 +296,9 @@ def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypa
 
 
 def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
-    (topic,) = {row["topic"] for row in rows_of(Reading(named), "assignment_history", "billing")}
+    (topic,) = {
+        row["topic"] for row in list_rows(LogReader(named), "assignment_history", "billing")
+    }
     words = ["history", "billing", "--store", named, "--topic", topic, "--partition"]
     assert muster_here(*words, "0").returncode == 0
     done = muster_here(*words, "99")

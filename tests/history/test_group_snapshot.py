@@ -12,7 +12,7 @@ from coordinator.core.replay import replay
 from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.errors import GroupError
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.log_scan import LogScan, find_position
 from coordinator.trace.player import Trace
@@ -41,7 +41,7 @@ def states(store, positions):
     assert at
 
 
-def same(pinned, group, state):
+def same(snapshot, group, state):
     """Compare what was read with the state."""
     subscribed = {
         member_id: sorted(
@@ -50,15 +50,15 @@ def same(pinned, group, state):
         )
         for member_id, m in group.members.items()
     }  # fmt: skip
-    rows = pinned.members.to_pylist()
-    assert {row["member_id"]: pinned.lists[row["label"]] for row in rows} == subscribed
+    rows = snapshot.members.to_pylist()
+    assert {row["member_id"]: snapshot.lists[row["label"]] for row in rows} == subscribed
     assert {row["member_id"]: row["instance_id"] for row in rows} == {
         member_id: m.meta.instance_id for member_id, m in group.members.items()
     }
-    names = {name for found in pinned.lists.values() for name in found}
-    assert pinned.topics == [state.topics[n] for n in sorted(names) if n in state.topics]
-    assert (pinned.group_epoch, pinned.assignor) == (group.epoch, group.assignor)
-    assert pinned.spec().member_count == len(group.members)
+    names = {name for found in snapshot.lists.values() for name in found}
+    assert snapshot.topics == [state.topics[n] for n in sorted(names) if n in state.topics]
+    assert (snapshot.group_epoch, snapshot.assignor) == (group.epoch, group.assignor)
+    assert snapshot.spec().member_count == len(group.members)
 
 
 @pytest.mark.parametrize("name", ["walk-01", "walk-12", "timers-regex-topics", "configs-racks"])
@@ -70,12 +70,12 @@ def test_a_group_at_any_position_with_and_without_a_snapshot(tmp_path, name):
     log.claim("test", "", 0)
     for position, state in states(tmp_path, chosen):
         for group_id, group in state.groups.items():
-            same(Pinned(LogScan.of(tmp_path, position), group_id), group, state)
+            same(GroupSnapshot(LogScan.of(tmp_path, position), group_id), group, state)
         log.snapshot(records_of(state), position, 0)  # the next ones read from here on
         again = LogScan.of(tmp_path, position)
         assert (again.after, len(again.snapshot)) == (position, 1)
         for group_id, group in state.groups.items():
-            same(Pinned(again, group_id), group, state)
+            same(GroupSnapshot(again, group_id), group, state)
 
 
 def test_a_snapshot_after_the_position_is_not_read(tmp_path):
@@ -92,6 +92,6 @@ def test_a_snapshot_after_the_position_is_not_read(tmp_path):
 def test_an_unknown_group_or_computation(tmp_path):
     play(tmp_path, "walk-02", 10)
     with pytest.raises(GroupError, match="nobody not found"):
-        Pinned(LogScan.of(tmp_path), "nobody")
+        GroupSnapshot(LogScan.of(tmp_path), "nobody")
     with pytest.raises(GroupError, match="no computation c7"):
         find_position(tmp_path, "g", "c7")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coordinator.compute.engine import compute
+from coordinator.compute.engine import compute_target
 from coordinator.core.events import (
     Answer,
     CatalogTopic,
@@ -343,7 +343,7 @@ class Node:
         if chance.happens("computation fails", *name):
             self._failed(task, self.life)
             return
-        outcome = compute(job)
+        outcome = compute_target(job)
         wait = chance.between(1, 50, "computes", *name)
         if chance.happens("computation late", *name):
             wait = chance.between(50, 8_000, "how late", *name)

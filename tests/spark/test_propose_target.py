@@ -74,7 +74,7 @@ def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engin
     done = muster_here("assign", "--store", tmp_path, "--group", "g", "--assignor", "range")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "accepted"
-    assert proposal_inbox.waiting(tmp_path) == []
+    assert proposal_inbox.list_proposals(tmp_path) == []
     assert not (tmp_path / "_lease.json").exists()
     assert installed(tmp_path)[-1].assignor == "range"
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:

@@ -14,7 +14,7 @@ from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
 from coordinator.core.records import TargetMetadata
-from coordinator.history.group_snapshot import Pinned
+from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
@@ -126,8 +126,8 @@ def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
         members = Members(coordinator)
         members.join("m1", "m2")
         members.settle()
-    pinned = Pinned(LogScan.of(tmp_path), "g")
-    work = Work(str(tmp_path), pinned, "my-run", Options("uniform"), SPARK, 10.0)
+    snapshot = GroupSnapshot(LogScan.of(tmp_path), "g")
+    work = Work(str(tmp_path), snapshot, "my-run", Options("uniform"), SPARK, 10.0)
     first = compute(spark, work)
     version = DeltaTable(targets_path(tmp_path)).version()
     assert compute(spark, work) == first

@@ -11,8 +11,8 @@ from chispa.dataframe_comparer import assert_df_equality
 
 from coordinator.config import Config
 from coordinator.history import VIEWS, frame
-from coordinator.history.log_reader import Reading
-from coordinator.history.view_rows import as_json, description
+from coordinator.history.log_reader import LogReader
+from coordinator.history.view_rows import as_json, describe_with_offsets
 from tests.conftest import ROOT
 from tests.support.stories import all_stories, played, stored
 
@@ -145,7 +145,7 @@ def test_frames_have_the_rows_of_the_views(views, store):
 def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, store):
     from spark_jobs.sql.views import register
 
-    position = Reading(store).position // 2
+    position = LogReader(store).position // 2
     register(spark, store, position, engine="spark")
     try:
         earlier = {name: spark.table(name) for name in VIEWS}
@@ -185,13 +185,13 @@ def exploded(rows):
 
 
 def test_groups_are_described_as_by_the_command(views, store):
-    state = Reading(store).state()
+    state = LogReader(store).state()
     alive = {(topic.key.name, topic.key.topic_id) for topic in state.topics.values()}
     names = ("members", "partition_owners", "target_assignments", "current_assignments", "offsets")
     found = {name: rows_of(views[name]) for name in names}
     assert len(found["members"]) == sum(len(group.members) for group in state.groups.values()) > 30
     for group_id in state.groups.keys() | state.offsets.keys():
-        described = description(state, Config(), group_id)
+        described = describe_with_offsets(state, Config(), group_id)
         here = {
             name: [r for r in rows if r["group_id"] == group_id] for name, rows in found.items()
         }

@@ -22,8 +22,8 @@ from coordinator.core.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.history.log_reader import Reading, shown_time
-from coordinator.history.view_rows import description, rows_of
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.view_rows import describe_with_offsets, list_rows
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Batch
 from coordinator.storage.target_digest import digest_rows
@@ -51,7 +51,7 @@ def test_as_of_a_time_a_position_and_now(spark, tmp_path):
     waiting = [(0, 1, "s1", False), (2, 3, "s1", True)]  # s2 waits for what s1 is to give up
     register(spark, tmp_path, at(0.5), only=["partition_owners"], engine="spark")
     assert owners(spark, "parcels") == waiting
-    register(spark, tmp_path, Reading(tmp_path, at(0.5)).position, only=["partition_owners"])
+    register(spark, tmp_path, LogReader(tmp_path, at(0.5)).position, only=["partition_owners"])
     assert owners(spark, "parcels") == waiting
     register(spark, tmp_path, only=["partition_owners"], engine="spark")
     assert owners(spark, "parcels") == [(0, 3, "s2", False)]
@@ -157,12 +157,12 @@ def test_whole_targets_and_small_ones_alike(spark, tmp_path):
     ]
     assert ranges == [("m1", 0, 2, 2), ("m2", 3, 1, 2)]
 
-    reading = Reading(tmp_path)
+    reading = LogReader(tmp_path)
     state = reading.state()
     reading.read_target(state.groups["big"])
     targets = {
         member["member_id"]: member["target_assignment"]["topic_partitions"][0]["partitions"]
-        for member in description(state, Config(), "big")["members"]
+        for member in describe_with_offsets(state, Config(), "big")["members"]
     }
     assert targets == {"m1": [0, 1], "m2": [3]}
 
@@ -178,7 +178,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
     )
     story = Story("billing", log=log, props={"group.consumer.session.timeout.ms": 60_000})
     story.topics(orders=4).at(-5).join("m1", "orders")
-    before = Reading(tmp_path)
+    before = LogReader(tmp_path)
     packed = 0
     for turn in range(10):
         story.at(turn).join(f"w{turn}", "orders").leave(f"w{turn}")
@@ -198,7 +198,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
     told = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
     wanted = [
         row
-        for row in rows_of(Reading(tmp_path), "assignment_history", "billing")
+        for row in list_rows(LogReader(tmp_path), "assignment_history", "billing")
         if row["last_partition"] >= 3
     ]
     assert sorted(told) == sorted(
@@ -206,7 +206,7 @@ def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
     )
     first = min(told)
     assert first[1:] == ("m1", "member joined")
-    assert shown_time(before.at_ms) == "2026-03-01T11:55:00.000Z"
+    assert format_time(before.at_ms) == "2026-03-01T11:55:00.000Z"
 
 
 # The command -------------------------------------------------------------------------------------

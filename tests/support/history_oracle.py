@@ -32,7 +32,7 @@ from coordinator.core.records import (
     TopicChanged,
 )
 from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_TOLD
-from coordinator.history.log_reader import shown_time
+from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
 
 
@@ -374,13 +374,13 @@ def _epoch(epoch: Epoch):
         "group_id": epoch.group_id,
         "group_epoch": epoch.group_epoch,
         "position": epoch.position,
-        "recorded_at": shown_time(epoch.at_ms),
+        "recorded_at": format_time(epoch.at_ms),
         "reason": epoch.reason,
         "member_id": epoch.member_id,
         **_client(epoch.who),
         "topics_changed": epoch.topics_changed,
         "assignment_epoch": epoch.assignment_epoch,
-        "computed_at": None if computed is None else shown_time(computed),
+        "computed_at": None if computed is None else format_time(computed),
         "assignor": epoch.assignor,
         "moved": epoch.moved,
         "partial": epoch.partial,
@@ -403,12 +403,12 @@ def _ownership(group_id: str, row: Ownership):
         "partition_count": row.end - row.first,
         "member_id": row.member_id,
         **_client(row.who),
-        "since": shown_time(since.at_ms),
+        "since": format_time(since.at_ms),
         "since_position": since.position,
         "assignment_epoch": since.cause.epoch,
         "reason": since.cause.reason,
         "reason_member_id": since.cause.member_id,
-        "until": shown_time(until.at_ms) if until else None,
+        "until": format_time(until.at_ms) if until else None,
         "until_position": until.position if until else None,
         "until_epoch": until.cause.epoch if until else None,
         "until_reason": until.cause.reason if until else None,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from coordinator.compute.proposal import Proposal, written
+from coordinator.compute.proposal import Proposal, read_written_target
 from coordinator.core import target_builder
 from coordinator.core.events import TargetComputed
 from coordinator.storage.target_digest import digest_rows
@@ -76,7 +76,7 @@ class TableEngine:
             task.group_id, task.group_epoch, 0, run_id, job.assignor, version, digest_rows(rows),
             spec.member_count, len(rows),
         )  # fmt: skip
-        found = written(job.store, proposal, spec, roster.topics)
+        found = read_written_target(job.store, proposal, spec, roster.topics)
         return TargetComputed(
             task.group_id, run_id, task.group_epoch, (), job.assignor, 0, written=found
         )

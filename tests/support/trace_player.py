@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.compute.engine import compute
+from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core.events import (
     JOIN,
@@ -182,7 +182,7 @@ class Player:
                 if isinstance(task, ResolveRegexes):
                     self._runner.run([self._runner.resolve(task)()])
                 elif (job := self._runner.job(task)) is not None:
-                    self._runner.run([compute(job)])
+                    self._runner.run([compute_target(job)])
 
     # Members -------------------------------------------------------------------------------------
 
