@@ -13,7 +13,7 @@ from coordinator.compute import proposal_inbox
 from coordinator.core.records import ACCEPTED
 from coordinator.error_text import one_line
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_loop import Loop
+from coordinator.runtime.event_loop import EventLoop
 from coordinator.status import Status
 from coordinator.storage import admin_requests
 from coordinator.storage.lease import Lease
@@ -27,23 +27,23 @@ ROWS_A_MEMBER = 3
 logger = logging.getLogger("muster.coordinator")
 
 
-class Keeper:
+class BackgroundTasks:
     """Threads that never hold up an answer."""
 
-    def __init__(self, loop: Loop, lease: Lease | None) -> None:
+    def __init__(self, loop: EventLoop, lease: Lease | None) -> None:
         self._loop = loop
         self._lease = lease
         self._stopped = False
         self._wakes: list[threading.Event] = []
-        config = loop.runner.config
+        config = loop.processor.config
         self._holding = []
         if lease is not None:
             self._holding = [self._thread("lease", config.lease.renew_ms / 1000, self._renew)]
         self._threads = [
-            self._thread("care", CARE_S, self._care, loop.care_due),
+            self._thread("care", CARE_S, self._care, loop.maintenance_due),
             self._thread("topics", config.topics.poll_ms / 1000, self._topics),
         ]
-        if loop.runner.log.store is not None:
+        if loop.processor.log.store is not None:
             self._threads.append(self._thread("proposals", PROPOSALS_S, self._proposals))
         self._snapshot_at = 0
         self._failed: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin with everything else, once the coordinator is loaded."""
-        self._snapshot_at = self._loop.runner.loaded_from
+        self._snapshot_at = self._loop.processor.loaded_from
         for thread in self._threads:
             thread.start()
 
@@ -103,20 +103,20 @@ class Keeper:
         anything. A lease that is gone says nothing: a successor gives it back when it closes.
         """
         assert self._lease is not None
-        runner = self._loop.runner
+        processor = self._loop.processor
         if self._loop.ended:
             self._lease.release()
-        elif runner.status is not Status.FENCED and not self._lease.renew(runner.clock()):
+        elif processor.status is not Status.FENCED and not self._lease.renew(processor.clock()):
             try:
-                runner.log.look()
+                processor.log.look()
             except Fenced:
-                self._loop.call(lambda: runner.confirmed([]))
+                self._loop.call(lambda: processor.confirmed([]))
             else:
                 self._lease.retake()
 
     def _topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the loop."""
-        event = self._loop.runner.look_at_topics()
+        event = self._loop.processor.look_at_topics()
         if event is not None:
             self._loop.submit([event]).result()
 
@@ -125,11 +125,11 @@ class Keeper:
 
         None of them holds up those after it, whatever it is.
         """
-        store = self._loop.runner.log.store
+        store = self._loop.processor.log.store
         assert store is not None
         proposal_inbox.set_unknown_aside(store)
         for run_id in proposal_inbox.list_proposals(store):
-            if self._loop.runner.status is not Status.ACTIVE:
+            if self._loop.processor.status is not Status.ACTIVE:
                 return
             try:
                 self._judge(store, run_id)
@@ -150,7 +150,7 @@ class Keeper:
         self._failed.pop(run_id, None)
         logger.info("proposal %s of group %s: %s", run_id, event.group_id, answer.response)
         if answer.response == ACCEPTED:
-            self._loop.computing.supersede(event.group_id)
+            self._loop.target_jobs.supersede(event.group_id)
         if event.refusal is not None and event.refusal.code is ErrorCode.INVALID_REQUEST:
             proposal_inbox.set_proposal_aside(store, run_id, event.refusal.message)
         else:
@@ -158,7 +158,7 @@ class Keeper:
 
     def _not_answered(self, store: str, run_id: str, answer: GroupError) -> None:
         """Try again; but not for ever where the coordinator serves everybody else."""
-        if self._loop.runner.status is not Status.ACTIVE:
+        if self._loop.processor.status is not Status.ACTIVE:
             return
         self._failed[run_id] = self._failed.get(run_id, 0) + 1
         if self._failed[run_id] == PROPOSAL_TRIES:
@@ -169,36 +169,36 @@ class Keeper:
 
     def _care(self) -> None:
         """Pack, clean up, and write a snapshot when there is enough new."""
-        runner = self._loop.runner
-        if runner.status is not Status.ACTIVE:
+        processor = self._loop.processor
+        if processor.status is not Status.ACTIVE:
             return
         try:
             self._compact()
-            if runner.log.is_maintenance_due():
-                runner.log.maintain()
+            if processor.log.is_maintenance_due():
+                processor.log.maintain()
             if self._snapshot_due():
-                self._snapshot_at = write_snapshot(runner.log, runner.clock())
+                self._snapshot_at = write_snapshot(processor.log, processor.clock())
         except LogError as error:
             logger.warning("log maintenance failed: %s", error)
 
     def _snapshot_due(self) -> bool:
         """Whether a snapshot would save as many rows as it costs."""
-        runner = self._loop.runner
-        rows = runner.position - self._snapshot_at
-        if rows < runner.config.log.snapshot_rows:
+        processor = self._loop.processor
+        rows = processor.position - self._snapshot_at
+        if rows < processor.config.log.snapshot_rows:
             return False
-        members = sum(len(group.members) for group in list(runner.state.groups.values()))
+        members = sum(len(group.members) for group in list(processor.state.groups.values()))
         return rows >= ROWS_A_MEMBER * members
 
     def _compact(self) -> None:
         """Do what `muster compact` asks for; whoever asked sees its request go."""
-        runner = self._loop.runner
-        store = runner.log.store
+        processor = self._loop.processor
+        store = processor.log.store
         if store is None:
             return
         admin_requests.set_unknown_aside(store)
         asked = admin_requests.list_requests(store, admin_requests.COMPACT)
         if asked:
-            self._snapshot_at = pack_log(runner.log, runner.clock())
+            self._snapshot_at = pack_log(processor.log, processor.clock())
         for request in asked:
             admin_requests.remove_request(store, request)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.core.events import Answer, Heartbeat
-from coordinator.runtime.event_processor import Runner, Steady
+from coordinator.runtime.event_processor import EventProcessor, Steady
 
 
-def run_beats(
-    runner: Runner, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
+def run_heartbeats(
+    processor: EventProcessor,
+    group_id: str,
+    member_ids: Sequence[str],
+    member_epochs: Sequence[int],
 ) -> list[Answer | Steady]:
-    """Answer heartbeats in order, as `runner.run` would one by one, but many at a time.
+    """Answer heartbeats in order, as `processor.run` would one by one, but many at a time.
 
     Steady ones next to each other share one answer, one look at the group, and one record.
     """
@@ -20,9 +23,9 @@ def run_beats(
     while len(answers) < len(member_ids):
         at = len(answers)
         if plain:
-            answers += runner.run_steady(group_id, member_ids, member_epochs, at)
+            answers += processor.run_steady(group_id, member_ids, member_epochs, at)
         if len(answers) == at:
-            answers += runner.run([Heartbeat(group_id, member_ids[at], member_epochs[at])])
+            answers += processor.run([Heartbeat(group_id, member_ids[at], member_epochs[at])])
     return answers
 
 

@@ -1,8 +1,8 @@
 """`Coordinator`, the group coordinator that a pipeline embeds or a server serves.
 
 It claims a store when the lease allows it, replays the log, and serves requests from any thread
-through one loop (`runner`). Everything slow runs beside that loop: regexes, computations, topics,
-the lease, log maintenance.
+through one event loop. Everything slow runs beside that loop: regular expressions, computations,
+topics, the lease, log maintenance.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from coordinator.config import Config
 from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
-from coordinator.runtime.background_tasks import Keeper
-from coordinator.runtime.event_loop import Loop
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.background_tasks import BackgroundTasks
+from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
@@ -56,11 +56,13 @@ class Coordinator(GroupRequests):
         The same requests as coroutines.
     """
 
-    def __init__(self, runner: Runner, loop: Loop, keeper: Keeper | None) -> None:
-        self._runner = runner
+    def __init__(
+        self, processor: EventProcessor, loop: EventLoop, background: BackgroundTasks | None
+    ) -> None:
+        self._processor = processor
         self._inner = loop
         self._process = os.getpid()
-        self._keeper = keeper
+        self._background = background
         self._closing = threading.RLock()
         self._when_closed: list[Callable[[], object]] = []
         self.aio = AsyncCoordinator(self)
@@ -97,8 +99,7 @@ class Coordinator(GroupRequests):
         address
             Where this coordinator can be reached, for those that look for it.
         clock
-            Ms since 1970. Deadlines run on the machine's monotonic clock; on a clock of your own
-            they run on that.
+            Ms since 1970; deadlines run on it too. Without one they run on the monotonic clock.
         log
             An open log, in place of the store's.
 
@@ -122,23 +123,24 @@ class Coordinator(GroupRequests):
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
-        runner = Runner(log, config, clock, catalog, Metrics(config.metrics.groups_max), steady)
-        runner.metrics.watch(lambda: runner.state, lambda: runner.status.value)
-        loop = Loop(runner, engine)
-        keeper = Keeper(loop, lease)
-        keeper.hold()
+        metrics = Metrics(config.metrics.groups_max)
+        processor = EventProcessor(log, config, clock, catalog, metrics, steady)
+        metrics.watch(lambda: processor.state, lambda: processor.status.value)
+        loop = EventLoop(processor, engine)
+        background = BackgroundTasks(loop, lease)
+        background.hold()
         try:
-            runner.load()
+            processor.load()
         except BaseException:
-            keeper.close()
+            background.close()
             log.close()
             raise
         loop.start()
-        keeper.start()
-        return cls(runner, loop, keeper)
+        background.start()
+        return cls(processor, loop, background)
 
     @property
-    def _loop(self) -> Loop:
+    def _loop(self) -> EventLoop:
         """The loop, for who asks it something."""
         self._refuse_forked()
         return self._inner
@@ -168,9 +170,9 @@ class Coordinator(GroupRequests):
             return
         with self._closing:
             self._inner.close()
-            if self._keeper is not None:
-                self._keeper.close()
-            self._runner.log.close()
+            if self._background is not None:
+                self._background.close()
+            self._processor.log.close()
             while self._when_closed:
                 self._when_closed.pop()()
 
@@ -189,22 +191,22 @@ class Coordinator(GroupRequests):
     def status(self) -> str:
         """What the coordinator is doing: "active", or why it refuses; in a fork, "closed"."""
         here = os.getpid() == self._process
-        return (self._runner.status if here else Status.CLOSED).value
+        return (self._processor.status if here else Status.CLOSED).value
 
     @property
     def metrics(self) -> Metrics:
         """The Prometheus metrics; serve `metrics.registry`."""
-        return self._runner.metrics
+        return self._processor.metrics
 
     @property
     def config(self) -> Config:
         """The settings."""
-        return self._runner.config
+        return self._processor.config
 
     @property
     def topics(self) -> TopicView:
         """The topics that the coordinator knows now; never changed, replaced by a new view."""
-        return self._runner.topics
+        return self._processor.topics
 
     def serve(self, listen: str | None = None, *, insecure: bool = False) -> Serving:
         """Let Kafka clients join over the wire, beside the callers in this process.
@@ -241,7 +243,7 @@ class Coordinator(GroupRequests):
         GroupError
             The coordinator is closed.
         """
-        self._loop.call(self._runner.see_topics).result()
+        self._loop.call(self._processor.see_topics).result()
 
     def tick(self) -> None:
         """Fire the timers that are due now: for a clock of your own, after you moved it.
@@ -251,7 +253,7 @@ class Coordinator(GroupRequests):
         GroupError
             The coordinator is closed.
         """
-        self._loop.call(self._runner.tick).result()
+        self._loop.call(self._processor.tick).result()
 
     def confirm_status(self, patience_s: float = 1.0) -> str:
         """Return the status as of now: "active" only if the log was just seen to be ours.
@@ -269,7 +271,7 @@ class Coordinator(GroupRequests):
         str
             A status, or "busy" when the loop did not answer in time.
         """
-        look = self._loop.call(lambda: self._runner.confirmed([]))
+        look = self._loop.call(lambda: self._processor.confirmed([]))
         try:
             look.result(patience_s)
         except TimeoutError:
@@ -287,7 +289,7 @@ class Coordinator(GroupRequests):
         str
             One line: stage and rows of each; "" when none is computed.
         """
-        return self._loop.computing.progress()
+        return self._loop.target_jobs.progress()
 
     def cancel_computation(self, group_id: str) -> bool:
         """Cancel the target that is computed for a group; it is begun again later.
@@ -302,4 +304,4 @@ class Coordinator(GroupRequests):
         bool
             Whether one was being computed.
         """
-        return self._loop.computing.cancel(group_id)
+        return self._loop.target_jobs.cancel(group_id)

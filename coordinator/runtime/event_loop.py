@@ -27,16 +27,16 @@ from coordinator.core.events import (
     ResolveRegexes,
 )
 from coordinator.runtime import futures
-from coordinator.runtime.event_processor import Runner
-from coordinator.runtime.target_jobs import Computing
+from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.target_jobs import TargetJobs
 from coordinator.status import Status, refusal
 
 TICK_S = 0.05
 RETRY_S = 1.0
 TIMERS_A_ROUND = 200
-"""When very many members go at once, the others are answered in between."""
+"""Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 500
-"""So are they while somebody asks about very many groups."""
+"""Requests about groups that a round takes: bounded, so that they do not starve heartbeats."""
 BRIEF = Heartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them."""
 T = TypeVar("T")
@@ -73,11 +73,11 @@ class Item:
         return room
 
 
-class Loop:
-    """Runs a runner in a thread of its own."""
+class EventLoop:
+    """Runs an event processor in a thread of its own."""
 
-    def __init__(self, runner: Runner, engine: Engine | None = None) -> None:
-        self.runner = runner
+    def __init__(self, processor: EventProcessor, engine: Engine | None = None) -> None:
+        self.processor = processor
         self._queue: deque[Item] = deque()
         self._wake = threading.Condition()
         self._open = True
@@ -87,8 +87,8 @@ class Loop:
         self._idle_s = 0.0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
         self._resolving: set[str] = set()
-        self.computing = Computing(runner, self.submit, engine)
-        self.care_due = threading.Event()
+        self.target_jobs = TargetJobs(processor, self.submit, engine)
+        self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
@@ -103,7 +103,7 @@ class Loop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-        self.computing.close()
+        self.target_jobs.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     @property
@@ -141,7 +141,7 @@ class Loop:
         except BaseException:
             logger.exception("the coordinator's loop ends: a stand-by may take the store over")
         finally:
-            self.runner.status = Status.CLOSED
+            self.processor.status = Status.CLOSED
             with self._wake:
                 self._open = False
                 left = [*self._items, *self._queue]
@@ -158,7 +158,7 @@ class Loop:
                 self._wake.wait(TICK_S)
             going = self._open
         self._idle_s += time.monotonic() - began
-        linger = self.runner.config.log.linger_ms
+        linger = self.processor.config.log.linger_ms
         if linger > 0 and self._queue:
             time.sleep(linger / 1000)
         return going
@@ -169,20 +169,20 @@ class Loop:
         Answers first: after a pause, members whose heartbeats wait here are alive.
         """
         began = time.monotonic()
-        if self.runner.status is Status.FAILED:
+        if self.processor.status is Status.FAILED:
             self._retry_load()
-        elif self.runner.status is Status.FENCED:
-            self.computing.give_up_all()
+        elif self.processor.status is Status.FENCED:
+            self.target_jobs.cancel_all()
         items = self._items = self._take()
         events = [event for item in items for event in item.piece]
-        answers = self.runner.confirmed(self.runner.run(events)) if events else []
+        answers = self.processor.confirmed(self.processor.run(events)) if events else []
         self._answer(items, answers)
         if events:
             ended = time.monotonic()
             total = self._idle_s + ended - began
             waited = (began - items[0].since) * 1000
             idle = self._idle_s / total if total else 0.0
-            self.runner.metrics.processed(
+            self.processor.metrics.processed(
                 max(waited, 0.0), (ended - began) * 1000, len(self._queue), idle
             )
             self._idle_s = 0.0
@@ -190,15 +190,15 @@ class Loop:
             if item.call is not None:
                 _do_call(item, item.call)
         self._items = []
-        self.runner.tick(TIMERS_A_ROUND)
-        if self.runner.status is Status.ACTIVE and self.runner.log.is_maintenance_due():
-            self.care_due.set()
-        for task in self.runner.take_tasks():
+        self.processor.tick(TIMERS_A_ROUND)
+        if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
+            self.maintenance_due.set()
+        for task in self.processor.take_tasks():
             self._start(task)
 
     def _take(self) -> list[Item]:
         """Take what waits and is still wanted, up to the size of a batch."""
-        most = self.runner.config.log.batch_records_max
+        most = self.processor.config.log.batch_records_max
         items: list[Item] = []
         room = most
         with self._wake:
@@ -226,7 +226,7 @@ class Loop:
 
     def _retry_load(self) -> None:
         time.sleep(RETRY_S)
-        self.runner.reload()
+        self.processor.reload()
 
     # Tasks ---------------------------------------------------------------------------------------
 
@@ -234,19 +234,19 @@ class Loop:
         if isinstance(task, ResolveRegexes):
             self._resolve(task)
         else:
-            self.computing.begin(task)
+            self.target_jobs.begin(task)
 
     def _resolve(self, task: ResolveRegexes) -> None:
         """Resolve regexes in a pool, one run a group at a time (G-82)."""
         if task.group_id in self._resolving:
             return
         self._resolving.add(task.group_id)
-        future = self._pool.submit(self.runner.resolve(task))
+        future = self._pool.submit(self.processor.resolve(task))
 
         def done(found: Future[Event]) -> None:
             self._resolving.discard(task.group_id)
             if found.cancelled() or found.exception() is not None:
-                logger.warning("regexes of %s are as before: %s", task.group_id, found)
+                logger.warning("regexes of group %s were not resolved: %s", task.group_id, found)
                 return
             self.submit([found.result()])
 

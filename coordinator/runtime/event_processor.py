@@ -76,7 +76,7 @@ class Steady(NamedTuple):
     heartbeat_interval_ms: int
 
 
-class Runner:
+class EventProcessor:
     """One coordinator's memory, log and timers.
 
     Parameters
@@ -139,7 +139,7 @@ class Runner:
         Raises
         ------
         OSError, LogError
-            The log cannot be read; the runner refuses requests until it can.
+            The log cannot be read; the event processor refuses requests until it can.
         """
         self._loading = True
         try:

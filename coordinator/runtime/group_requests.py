@@ -299,10 +299,10 @@ class GroupRequests(HeartbeatRequests):
         """Read the state in the loop's thread; it may leave only while the log is ours."""
 
         def read() -> T:
-            if self._runner.status is not Status.ACTIVE:
-                raise refusal(self._runner.status)
-            found = look(self._runner.state)
-            (seen,) = self._runner.confirmed([None])
+            if self._processor.status is not Status.ACTIVE:
+                raise refusal(self._processor.status)
+            found = look(self._processor.state)
+            (seen,) = self._processor.confirmed([None])
             if isinstance(seen, GroupError):
                 raise seen
             return found

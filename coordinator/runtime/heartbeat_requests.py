@@ -15,20 +15,20 @@ from concurrent.futures import Future
 from coordinator.core.events import JOIN, Answer, Event, Heartbeat
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
-from coordinator.runtime.batch_heartbeats import run_beats
-from coordinator.runtime.event_loop import Loop
-from coordinator.runtime.event_processor import Runner, Steady
+from coordinator.runtime.batch_heartbeats import run_heartbeats
+from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.event_processor import EventProcessor, Steady
 from coordinator.runtime.responses import HeartbeatAnswer
 
 
 class HeartbeatRequests(ABC):
     """The heartbeats that a `Coordinator` answers; any thread may send them."""
 
-    _runner: Runner
+    _processor: EventProcessor
 
     @property
     @abstractmethod
-    def _loop(self) -> Loop:
+    def _loop(self) -> EventLoop:
         """The loop that serves requests."""
 
     def consumer_group_heartbeat(
@@ -194,10 +194,12 @@ class HeartbeatRequests(ABC):
         """
         if len(member_ids) != len(member_epochs):
             raise ValueError(f"{len(member_ids)} ids and {len(member_epochs)} epochs: give pairs")
-        runner = self._runner
+        processor = self._processor
 
         def beat() -> list[Answer | Steady]:
-            return runner.confirmed(run_beats(runner, group_id, member_ids, member_epochs))
+            return processor.confirmed(
+                run_heartbeats(processor, group_id, member_ids, member_epochs)
+            )
 
         answers: list[Answer | Steady]
         loop = self._loop

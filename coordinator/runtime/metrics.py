@@ -48,37 +48,43 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._by_group = GroupSeries(groups_max)
         self._rebalances = self._counter(
-            "consumer_group_rebalance", "Group epochs begun.", ("group", "reason")
+            "consumer_group_rebalance", "Group epoch bumps, by reason.", ("group", "reason")
         )
-        self._targets = self._counter("target_assignment", "Targets made.", ("group", "assignor"))
+        self._targets = self._counter(
+            "target_assignment", "Target assignments made.", ("group", "assignor")
+        )
         self._moved = self._counter(
-            "moved_partitions", "Partitions that changed hands.", ("group",)
+            "moved_partitions", "Partitions moved to another member.", ("group",)
         )
         self._assigning = self._histogram(
-            "assignment_time_ms", "Computing a target, ms.", ("group",)
+            "assignment_time_ms", "Time to compute a target, ms.", ("group",)
         )
         self._failures = self._counter(
             "target_assignment_failed", "Target computations that failed.", ("group",)
         )
         self._targets_lost = self._counter(
-            "target_assignment_lost", "Targets gone from their table.", ("group",)
+            "target_assignment_lost", "Targets missing from the table of targets.", ("group",)
         )
-        self._fences = self._counter("fences", "Requests fenced.", ("group", "cause"))
+        self._fences = self._counter("fences", "Requests fenced, by cause.", ("group", "cause"))
         self._commits = self._counter("offset_commit", "Offsets committed.")
         self._expirations = self._counter("offset_deletion", "Offsets deleted or expired.")
-        self._flush = self._histogram("batch_flush_time_ms", "Making a batch durable, ms.")
+        self._flush = self._histogram("batch_flush_time_ms", "Time to make a batch durable, ms.")
         self._flushes = self._counter("batch_flush", "Batches made durable.")
         self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
-        self._catalog = self._counter("topic_catalog_failed", "Times topics could not be read.")
-        self._processing = self._histogram(
-            "event_processing_time_ms", "Deciding a batch and making it durable, ms."
+        self._catalog = self._counter(
+            "topic_catalog_failed", "Reads of the topic catalog that failed."
         )
-        self._queued = self._histogram("event_queue_time_ms", "Waiting to be decided, ms.")
+        self._processing = self._histogram(
+            "event_processing_time_ms", "Time to process a batch and make it durable, ms."
+        )
+        self._queued = self._histogram(
+            "event_queue_time_ms", "Time a request waits in the queue, ms."
+        )
         self._queue = Gauge(
             "event_queue_size", "Requests waiting for the event loop.", registry=self.registry
         )
         self._load = Gauge(
-            "partition_load_time_max", "Longest replay of the log, ms.", registry=self.registry
+            "partition_load_time_max", "Longest time to load the log, ms.", registry=self.registry
         )
         self._idle = Gauge(
             "thread_idle_ratio_avg",
@@ -89,15 +95,19 @@ class Metrics:
             "fenced", "1 when another coordinator claimed the store.", registry=self.registry
         )
         self._load_max = 0.0
-        self._requests = self._counter("wire_requests", "Requests on the wire.", ("api",))
-        self._closed = self._counter("wire_closed", "Connections that we closed.", ("reason",))
-        self._throttled = self._counter("wire_throttled", "Requests beyond a quota.")
-        self._throttle = self._counter("wire_throttle_time_ms", "How long clients were muted.")
+        self._requests = self._counter("wire_requests", "Requests received, by API.", ("api",))
+        self._closed = self._counter(
+            "wire_closed", "Connections closed by the server, by reason.", ("reason",)
+        )
+        self._throttled = self._counter("wire_throttled", "Requests throttled by a quota.")
+        self._throttle = self._counter(
+            "wire_throttle_time_ms", "Time that clients were throttled, ms."
+        )
         self._refused = self._counter(
-            "wire_refused", "Clients that were told that they are not served.", ("client",)
+            "wire_refused", "Clients refused, by software name.", ("client",)
         )
         self._connections = Gauge(
-            "wire_connections", "Connections of clients.", registry=self.registry
+            "wire_connections", "Open client connections.", registry=self.registry
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -220,22 +230,26 @@ class _Groups:
             members[label] = members.get(label, 0) + len(loads)
             spread = max(loads) - min(loads) if loads else 0
             spreads[label] = max(spreads.get(label, 0), spread)
-        count = GaugeMetricFamily("group_count", "Groups.", labels=["protocol"])
+        count = GaugeMetricFamily("group_count", "Groups, by protocol.", labels=["protocol"])
         count.add_metric(["consumer"], len(groups))
         count.add_metric(["classic"], len(state.offsets.keys() - state.groups.keys()))
-        consumer = GaugeMetricFamily("consumer_group_count", "Groups by state.", labels=["state"])
+        consumer = GaugeMetricFamily(
+            "consumer_group_count", "Consumer groups, by state.", labels=["state"]
+        )
         for name, number in by_state.items():
             consumer.add_metric([name.lower()], number)
-        offsets = GaugeMetricFamily("offset_count", "Offsets kept.")
+        offsets = GaugeMetricFamily("offset_count", "Committed offsets.")
         offsets.add_metric([], sum(len(found) for found in list(state.offsets.values())))
-        partitions = GaugeMetricFamily("num_partitions", "Logs by state.", labels=["state"])
+        partitions = GaugeMetricFamily("num_partitions", "Logs, by state.", labels=["state"])
         for name in ("loading", "active", "failed"):
             partitions.add_metric([name], int(self._status() == name))
         return [
             count,
             consumer,
-            _by_label("group_members", "Members.", members),
-            _by_label("load_spread", "Greatest load less the smallest.", spreads),
+            _by_label("group_members", "Members of a group.", members),
+            _by_label(
+                "load_spread", "Largest member load minus the smallest, in partitions.", spreads
+            ),
             offsets,
             partitions,
         ]

@@ -1,7 +1,7 @@
 """Hand target computations to engines, and bring their results back as events.
 
-One is in flight a group, several groups at once. What fails, hangs or is cancelled is begun again
-after a while, longer from time to time; the last target stays meanwhile. After
+At most one runs a group, several groups at once. What fails, hangs or is cancelled is begun again
+after a backoff that doubles; the last target stays meanwhile. After
 `engine.max_failures` in a row the local engine is tried, where the group fits.
 """
 
@@ -27,7 +27,7 @@ from coordinator.core.events import (
     TargetLost,
 )
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
 
 ENTRY_POINTS = "muster.engines"
@@ -37,8 +37,8 @@ Submit: TypeAlias = Callable[[list[Event]], Future[list[Answer]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
-    """A computation under way."""
+class RunningComputation:
+    """A computation that an engine was given, and its deadline."""
 
     task: ComputeTarget
     engine: Engine
@@ -46,136 +46,136 @@ class Flight:
     deadline: threading.Timer
 
 
-class Computing:
+class TargetJobs:
     """The computations of one coordinator.
 
     Parameters
     ----------
     submit
-        Tells the loop what came of them; any thread may call it.
+        Submits events to the event loop; any thread may call it.
     engine
         What computes large targets, if one was given; else engines are found by entry points.
     """
 
-    def __init__(self, runner: Runner, submit: Submit, engine: Engine | None) -> None:
-        self._runner = runner
+    def __init__(self, processor: EventProcessor, submit: Submit, engine: Engine | None) -> None:
+        self._processor = processor
         self._submit = submit
         self._given = engine
         self._engines: dict[str, Engine] = {}
         self._lock = threading.Lock()
-        self._flights: dict[str, Flight] = {}
+        self._running: dict[str, RunningComputation] = {}
         self._timers: set[threading.Timer] = set()
 
     def begin(self, task: ComputeTarget) -> None:
-        """Hand a computation to its engine; one that is still under way for the group is given up.
+        """Submit a computation to its engine; cancels one that still runs for the group.
 
         Called in the loop's thread.
         """
-        self._give_up(task.group_id)
-        job = self._runner.job(task)
+        self._cancel(task.group_id)
+        job = self._processor.job(task)
         if job is None:
             return
-        timeout_s = self._runner.config.engine.timeout_ms / 1000
-        deadline = self._later(timeout_s, lambda: self._overdue(flight, timeout_s))
+        timeout_s = self._processor.config.engine.timeout_ms / 1000
+        deadline = self._later(timeout_s, lambda: self._time_out(running, timeout_s))
         try:
-            engine = self._engine(job)
-            flight = Flight(task, engine, time.monotonic(), deadline)
+            engine = self._engine_for(job)
+            running = RunningComputation(task, engine, time.monotonic(), deadline)
             with self._lock:
-                self._flights[task.group_id] = flight
+                self._running[task.group_id] = running
             future = engine.submit(job)
         except Exception as error:
-            self._end(deadline)
-            logger.exception("the engine for %s does not start", task.group_id)
-            self._failed(task, str(error))
+            self._stop_timer(deadline)
+            logger.exception("engine failed to start for group %s", task.group_id)
+            self._retry_later(task, str(error))
             return
-        future.add_done_callback(lambda found: self._landed(flight, found))
+        future.add_done_callback(lambda found: self._install_result(running, found))
 
     def cancel(self, group_id: str) -> bool:
-        """Give up what is computed for a group; it is begun again after a while."""
-        flight = self._give_up(group_id)
-        if flight is not None:
-            self._failed(flight.task, "cancelled")
-        return flight is not None
+        """Cancel a group's computation; it is retried after the backoff."""
+        running = self._cancel(group_id)
+        if running is not None:
+            self._retry_later(running.task, "cancelled")
+        return running is not None
 
     def progress(self) -> str:
         """Return one line on what is computed now; "" when nothing is."""
-        flights = list(self._flights.values())
+        computations = list(self._running.values())
         now = time.monotonic()
-        said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in flights}
-        for engine in {id(flight.engine): flight.engine for flight in flights}.values():
+        said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in computations}
+        for engine in {id(running.engine): running.engine for running in computations}.values():
             if isinstance(engine, ReportsProgress):
                 said |= {where.group_id: str(where) for where in engine.progress()}
         return "; ".join(said[group_id] for group_id in sorted(said))
 
     def supersede(self, group_id: str) -> None:
-        """Give up what is computed for a group: another computation came first."""
-        self._give_up(group_id)
+        """Cancel a group's computation for good: another target was installed."""
+        self._cancel(group_id)
 
-    def give_up_all(self) -> None:
-        """Give up everything, for good: another coordinator has the store."""
-        for group_id in list(self._flights):
-            self._give_up(group_id)
+    def cancel_all(self) -> None:
+        """Cancel all computations for good: another coordinator has the store."""
+        for group_id in list(self._running):
+            self._cancel(group_id)
 
     def close(self) -> None:
-        """Give up everything, and end the engines that were started here."""
-        self.give_up_all()
+        """Cancel all computations, and close the engines that were started here."""
+        self.cancel_all()
         for timer in list(self._timers):
             timer.cancel()
         for engine in self._engines.values():
             engine.close()
 
-    def _give_up(self, group_id: str) -> Flight | None:
-        flight = self._flights.get(group_id)
-        if flight is None or not self._down(flight):
+    def _cancel(self, group_id: str) -> RunningComputation | None:
+        running = self._running.get(group_id)
+        if running is None or not self._finish(running):
             return None
-        flight.engine.cancel(group_id)
-        return flight
+        running.engine.cancel(group_id)
+        return running
 
-    def _down(self, flight: Flight) -> bool:
-        """End a flight; False when somebody else did already."""
+    def _finish(self, running: RunningComputation) -> bool:
+        """Take a computation off the running ones; False when another thread did already."""
         with self._lock:
-            if self._flights.get(flight.task.group_id) is not flight:
+            if self._running.get(running.task.group_id) is not running:
                 return False
-            del self._flights[flight.task.group_id]
-        self._end(flight.deadline)
+            del self._running[running.task.group_id]
+        self._stop_timer(running.deadline)
         return True
 
-    def _overdue(self, flight: Flight, timeout_s: float) -> None:
-        if self._down(flight):
-            flight.engine.cancel(flight.task.group_id)
-            self._failed(flight.task, f"it was not done after {timeout_s:g} s")
+    def _time_out(self, running: RunningComputation, timeout_s: float) -> None:
+        if self._finish(running):
+            running.engine.cancel(running.task.group_id)
+            self._retry_later(running.task, f"timed out after {timeout_s:g} s")
 
-    def _landed(self, flight: Flight, found: Future[TargetComputed]) -> None:
+    def _install_result(self, running: RunningComputation, found: Future[TargetComputed]) -> None:
         """Install what was computed; in a thread of the engine's."""
-        if not self._down(flight):
+        if not self._finish(running):
             return
-        task = flight.task
-        self._runner.metrics.assigned(task.group_id, (time.monotonic() - flight.began) * 1000)
+        task = running.task
+        self._processor.metrics.assigned(task.group_id, (time.monotonic() - running.began) * 1000)
         error = None if found.cancelled() else found.exception()
         if isinstance(error, LostTarget):
-            self._runner.note_lost(lost := TargetLost(task.group_id, str(error)))
+            self._processor.note_lost(lost := TargetLost(task.group_id, str(error)))
             self._submit([lost])
         if found.cancelled() or error is not None:
-            self._failed(task, str(error or "cancelled"))
+            self._retry_later(task, str(error or "cancelled"))
             return
         self._submit([found.result()]).add_done_callback(
-            lambda answers: self._installed(task, answers.result()[0])
+            lambda answers: self._note_installed(task, answers.result()[0])
         )
 
-    def _installed(self, task: ComputeTarget, answer: Answer) -> None:
+    def _note_installed(self, task: ComputeTarget, answer: Answer) -> None:
         if isinstance(answer, GroupError):
-            self._failed(task, answer.message)
+            self._retry_later(task, answer.message)
         else:
-            self._runner.failures.pop(task.group_id, None)
+            self._processor.failures.pop(task.group_id, None)
 
-    def _failed(self, task: ComputeTarget, message: str) -> None:
-        """Let the group begin again after a while; the last target stays."""
-        failures = self._runner.failures.get(task.group_id, 0) + 1
-        self._runner.failures[task.group_id] = failures
-        self._runner.metrics.computation_failed(task.group_id)
+    def _retry_later(self, task: ComputeTarget, message: str) -> None:
+        """Report a failure after the backoff; the group begins again, its last target stays."""
+        failures = self._processor.failures.get(task.group_id, 0) + 1
+        self._processor.failures[task.group_id] = failures
+        self._processor.metrics.computation_failed(task.group_id)
         after = min(BACKOFF_S * 2 ** (failures - 1), BACKOFF_MAX_S)
         logger.warning(
-            "the target of %s was not computed (%d in a row), again in %.1f s: %s",
+            "target computation of group %s failed (%d in a row), retrying in %.1f s: %s",
             task.group_id,
             failures,
             after,
@@ -195,31 +195,31 @@ class Computing:
         timer.start()
         return timer
 
-    def _end(self, timer: threading.Timer) -> None:
+    def _stop_timer(self, timer: threading.Timer) -> None:
         timer.cancel()
         self._timers.discard(timer)
 
-    def _engine(self, job: TargetRequest) -> Engine:
+    def _engine_for(self, job: TargetRequest) -> Engine:
         """Choose by the group's setting, else by cost; after many failures the local one."""
-        config = self._runner.config
+        config = self._processor.config
         size = GroupSize(len(job.roster.metas), job.classes, job.roster.targets.rows())
         wanted = job.settings.get("consumer.assignor.engine", config.engine.engine)
         wanted = choose_engine(config, wanted, size)
-        failures = self._runner.failures.get(job.task.group_id, 0)
+        failures = self._processor.failures.get(job.task.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             wanted = "local"
         if wanted == "spark" and self._given is not None:
             return self._given
         if wanted not in self._engines:
-            self._engines[wanted] = _make(wanted)
+            self._engines[wanted] = _make_engine(wanted)
         return self._engines[wanted]
 
 
-def _make(name: str) -> Engine:
+def _make_engine(name: str) -> Engine:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             engine: Engine = point.load()()
             return engine
     if name != "local":
-        logger.warning("no engine %r is installed: the local one computes", name)
+        logger.warning("engine %r is not installed: using the local one", name)
     return LocalEngine()

@@ -1,7 +1,7 @@
 """Operations in, answers out, as JSON lines (docs/formats.md#trace-operations); time is virtual.
 
-A thin shell over the runner: it turns operations into events and results into Kafka's JSON, and
-moves a clock. It has no step, replay or timer code of its own.
+A thin shell over the event processor: it turns operations into events and results into Kafka's
+JSON, and moves a clock. It has no step, replay or timer code of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from coordinator.core.partition_spans import kafka_id, make_id
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses
-from coordinator.runtime.event_processor import EXPIRE, Fired, Runner
+from coordinator.runtime.event_processor import EXPIRE, EventProcessor, Fired
 from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
@@ -94,12 +94,12 @@ class Trace:
         self._now = 0
         self._auto_tasks = True
         self._catalog = DictCatalog()
-        self._runner: Runner | None = None
+        self._processor: EventProcessor | None = None
 
     def close(self) -> None:
         """Close the log."""
-        if self._runner is not None:
-            self._runner.log.close()
+        if self._processor is not None:
+            self._processor.log.close()
 
     def run(self, op: Mapping[str, Any]) -> dict[str, Any]:
         """Do one operation and return its answer.
@@ -119,7 +119,7 @@ class Trace:
             raise TraceError(f"{kind} has {min(unknown)!r}: its fields are {fields}")
         if kind == "config":
             return self._config(op)
-        if self._runner is None:
+        if self._processor is None:
             self._config({})
         fired = self._move_clock(_whole(op, "advance_ms", 0))
         answer = getattr(self, f"_{kind}")(op)
@@ -283,15 +283,15 @@ class Trace:
         }
 
     @property
-    def _there(self) -> Runner:
-        assert self._runner is not None
-        return self._runner
+    def _there(self) -> EventProcessor:
+        assert self._processor is not None
+        return self._processor
 
     def _start(self, config: Config, *, anew: bool) -> None:
         log = self._open_log(config, anew)
         log.claim("trace", "", self._now)
-        self._runner = Runner(log, config, lambda: self._now, self._catalog)
-        self._runner.load()
+        self._processor = EventProcessor(log, config, lambda: self._now, self._catalog)
+        self._processor.load()
 
     def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
         storage = self._memory.storage if self._memory and not anew else None

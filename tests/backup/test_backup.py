@@ -160,7 +160,7 @@ def test_targets_that_records_name_are_copied(tmp_path, engine):
         members.coordinator = again
         members.join("m4")
         members.settle()
-        assert group in again._runner.state.groups
+        assert group in again._processor.state.groups
     assert verify(tmp_path / "new").targets > whole
 
 

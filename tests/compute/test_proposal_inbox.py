@@ -290,14 +290,14 @@ def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, m
 
 def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, members, monkeypatch):
     proposal = computed(tmp_path, "right")
-    run = opened._runner.run
+    run = opened._processor.run
 
     def refuses(events):
         answers = run(events)
         bad = [isinstance(e, ProposeTarget) and e.run_id == "bad" for e in events]
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
 
-    monkeypatch.setattr(opened._runner, "run", refuses)
+    monkeypatch.setattr(opened._processor, "run", refuses)
     proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
     proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"

@@ -9,7 +9,7 @@ from coordinator.core.events import AlterConfig, DescribeConfig, Heartbeat
 from coordinator.core.partition_spans import kafka_id
 from coordinator.core.records import MemberState
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
 from coordinator.storage.record_log import MemoryLog
 
@@ -17,18 +17,18 @@ LATER_MS = 5_000
 
 
 class Group:
-    """A group of one runner on a virtual clock, as clients on the wire see it."""
+    """A group of one event processor on a virtual clock, as clients on the wire see it."""
 
     def __init__(self, **topics):
         self.now_ms = 1_000_000
         self.catalog = DictCatalog(topics)
         log = MemoryLog()
         log.claim("test", "", self.now_ms)
-        self.runner = Runner(log, Config(), lambda: self.now_ms, self.catalog)
-        self.runner.load()
+        self.processor = EventProcessor(log, Config(), lambda: self.now_ms, self.catalog)
+        self.processor.load()
 
     def ask(self, event):
-        (answer,) = self.runner.run([event])
+        (answer,) = self.processor.run([event])
         if isinstance(answer, GroupError):
             raise answer
         return answer.response
@@ -43,14 +43,14 @@ class Group:
         )
 
     def member(self, member):
-        return self.runner.state.groups["g"].members[member].current
+        return self.processor.state.groups["g"].members[member].current
 
 
 @pytest.mark.parametrize("topic_id", [None, "orders, second try", topic_id_of("x")])
 def test_a_revocation_by_id_is_acknowledged_when_the_member_stops_reporting_it(topic_id):
     group = Group()
     group.catalog.set("orders", 2, topic_id)
-    group.runner.see_topics()
+    group.processor.see_topics()
     own_id = kafka_id(topic_id or topic_id_of("orders"))
     assert group.join("m1", "orders").assignment[0][1:] == (0, 2)
     group.join("m2", "orders")
@@ -67,11 +67,11 @@ def test_a_revocation_by_id_is_acknowledged_when_the_member_stops_reporting_it(t
 def test_partitions_of_a_topic_that_is_gone_are_owned_until_the_member_stops_reporting(comes_back):
     group = Group(clicks=2)
     group.join("m1", "clicks")
-    dead = group.runner.topics.by_name["clicks"].key.topic_id
+    dead = group.processor.topics.by_name["clicks"].key.topic_id
     group.catalog.delete("clicks")
     if comes_back:
         group.catalog.set("clicks", 2, topic_id_of("another"))
-    group.runner.see_topics()
+    group.processor.see_topics()
     epoch = group.member("m1").member_epoch
     for _ in range(3):
         group.beat("m1", epoch, {dead: [0, 1]})
@@ -117,10 +117,10 @@ def test_single_settings_of_a_group_change_and_go_back():
 
 def test_readers_see_topics_once_they_are_durable():
     group = Group(clicks=2)
-    before = group.runner.topics
+    before = group.processor.topics
     group.catalog.set("clicks", 3)
-    group.runner.see_topics()
+    group.processor.see_topics()
     assert before.by_name["clicks"].partitions == 2
-    assert group.runner.topics.by_id[topic_id_of("clicks")].partitions == 3
-    group.runner.reload()
-    assert group.runner.topics.by_name["clicks"].partitions == 3
+    assert group.processor.topics.by_id[topic_id_of("clicks")].partitions == 3
+    group.processor.reload()
+    assert group.processor.topics.by_name["clicks"].partitions == 3

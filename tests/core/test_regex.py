@@ -17,7 +17,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.replay import replay
 from coordinator.core.state import State
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog
 from tests.support.coordinator_core import INTERVAL, Code, kinds, lists
@@ -80,9 +80,9 @@ def test_a_new_pattern_is_resolved_by_a_task_and_then_moves_the_epoch(group):
 def test_the_whole_name_must_match(regex, matches):
     log = MemoryLog()
     log.claim("test", "", 0)
-    runner = Runner(log, Config(), lambda: 0, DictCatalog({"a": 1, "aa": 1, "b": 1}))
-    runner.load()
-    event = runner.resolve(ResolveRegexes("g", (regex,)))()
+    processor = EventProcessor(log, Config(), lambda: 0, DictCatalog({"a": 1, "aa": 1, "b": 1}))
+    processor.load()
+    event = processor.resolve(ResolveRegexes("g", (regex,)))()
     assert event.topics == {regex: matches}
 
 
@@ -277,11 +277,11 @@ def test_a_coordinator_that_begins_resolves_what_is_older_than_its_topics(change
     def begun(now):
         log = MemoryLog(storage)
         log.claim("test", "", 0)
-        runner = Runner(log, Config(), lambda: now, catalog)
-        runner.load()
-        return runner
+        processor = EventProcessor(log, Config(), lambda: now, catalog)
+        processor.load()
+        return processor
 
-    runner = begun(1_000)
+    processor = begun(1_000)
     join_ = Heartbeat(
         "g",
         "m1",
@@ -290,12 +290,12 @@ def test_a_coordinator_that_begins_resolves_what_is_older_than_its_topics(change
         subscribed_topic_regex="a",
         topic_partitions={},
     )
-    runner.run([join_])
-    (task,) = runner.take_tasks()
-    runner.run([runner.resolve(task)()])
+    processor.run([join_])
+    (task,) = processor.take_tasks()
+    processor.run([processor.resolve(task)()])
     for name, partitions in change.items():
         catalog.set(name, partitions)
-        runner.see_topics()
+        processor.see_topics()
     after = begun(20_000)
     after.run([Heartbeat("g", "m1", 1)])
     assert bool(after.take_tasks()) is due

@@ -96,16 +96,16 @@ class Machine(RuleBasedStateMachine):
         self.ids = 0
 
     @property
-    def runner(self):
-        return self.shell.runner
+    def processor(self):
+        return self.shell.processor
 
     @property
     def group(self):
-        return self.runner.state.groups.get("g")
+        return self.processor.state.groups.get("g")
 
     def ask(self, event):
         """Run one event; a step never writes, and the fast path answers exactly as it does."""
-        state, config = self.runner.state, self.runner.config
+        state, config = self.processor.state, self.processor.config
         before, group_state = fingerprint(state), self.group_state()
         steady = (
             answer_steady_heartbeat(state, config, event) if isinstance(event, Heartbeat) else None
@@ -117,11 +117,11 @@ class Machine(RuleBasedStateMachine):
         assert fingerprint(state) == before, "a step changed the state"
         if steady is not None:
             assert (steady.records, steady.response) == (wanted.records, wanted.response)
-        (answer,) = self.runner.run([event])
+        (answer,) = self.processor.run([event])
         if isinstance(wanted, GroupError):
             assert (answer.code, answer.message) == (wanted.code, wanted.message)
             assert answer.code not in OWN_FAULTS, answer.message
-            assert fingerprint(self.runner.state) == before
+            assert fingerprint(self.processor.state) == before
         else:
             assert (answer.records, answer.response) == (wanted.records, wanted.response)
         now = self.group_state()
@@ -231,7 +231,7 @@ class Machine(RuleBasedStateMachine):
     def topic_comes_or_grows(self, topic, partitions):
         old = self.shell.catalog.topics().get(topic)
         self.shell.catalog.set(topic, max(partitions, old.partitions if old else 0))
-        self.runner.see_topics()
+        self.processor.see_topics()
 
     @rule(topic=st.sampled_from(TOPICS), again=st.booleans())
     def topic_goes(self, topic, again):
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
         if again:
             self.ids += 1
             self.shell.catalog.set(topic, 3, f"{topic} again {self.ids}")
-        self.runner.see_topics()
+        self.processor.see_topics()
 
     @rule(given=group_settings)
     def configure(self, given):
@@ -255,33 +255,35 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def fail_over(self):
-        before = fingerprint(self.runner.state)
+        before = fingerprint(self.processor.state)
         self.shell.reload()
         self.same_after_load(before)
 
     @rule()
     def fail_over_from_a_snapshot(self):
-        before = invariants.as_kept(self.runner.state)
-        log = self.runner.log
+        before = invariants.as_kept(self.processor.state)
+        log = self.processor.log
         log.snapshot(
-            list(state_records.records_of(self.runner.state)), self.runner.position, self.shell.now
+            list(state_records.records_of(self.processor.state)),
+            self.processor.position,
+            self.shell.now,
         )
         self.shell.reload()
         self.same_after_load(before)
 
     def same_after_load(self, before):
         """But for what its predecessor's own engine computed, which is begun again."""
-        after = fingerprint(self.runner.state)
+        after = fingerprint(self.processor.state)
         assert invariants.as_loaded(after) == invariants.as_loaded(before)
 
     # Off the heartbeat path ----------------------------------------------------------------------
 
     @rule(now=st.booleans())
     def do_tasks(self, now):
-        for task in self.runner.take_tasks():
+        for task in self.processor.take_tasks():
             if isinstance(task, ResolveRegexes):
-                self.landing.append(self.runner.resolve(task)())
-            elif (job := self.runner.job(task)) is not None:
+                self.landing.append(self.processor.resolve(task)())
+            elif (job := self.processor.job(task)) is not None:
                 self.landing.append(compute_target(job))
         if now:
             self.land()
@@ -313,7 +315,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_broken(self):
-        state = self.runner.state
+        state = self.processor.state
         with self.shell.history.told_on_failure():
             invariants.check(state)
             rising = invariants.epochs(state)
@@ -349,10 +351,10 @@ class Machine(RuleBasedStateMachine):
             with self.shell.history.told_on_failure():
                 self.check_rest()
         all_records = [r for batch in self.shell.storage.batches for r in batch.records]
-        assert fingerprint(invariants.replayed(all_records)) == fingerprint(self.runner.state)
+        assert fingerprint(invariants.replayed(all_records)) == fingerprint(self.processor.state)
 
     def check_rest(self):
-        group, state = self.group, self.runner.state
+        group, state = self.group, self.processor.state
         assert group.state is GroupState.STABLE
         owners = {partition: who for partition, (who,) in invariants.holders(group).items()}
         for name, topic in state.topics.items():

@@ -22,7 +22,7 @@ from coordinator.core.records import ComputationPrepared, GroupMetadata, Tombsto
 from coordinator.core.replay import replay
 from coordinator.core.state import GroupState, State
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog
 from tests.support.coordinator_core import STABLE, Code, lists
@@ -243,7 +243,7 @@ def test_after_a_load_from_a_snapshot_it_is_installed_if_its_input_is_the_same(o
 
 
 class Engine:
-    """A runner that delegates every target, with tasks done by hand."""
+    """An event processor that delegates every target, with tasks done by hand."""
 
     def __init__(self):
         self.now = 1_000_000
@@ -255,12 +255,12 @@ class Engine:
         self.open()
 
     def open(self):
-        self.runner = Runner(self.log, self.config, lambda: self.now, self.catalog)
-        self.runner.load()
+        self.processor = EventProcessor(self.log, self.config, lambda: self.now, self.catalog)
+        self.processor.load()
 
     @property
     def group(self):
-        return self.runner.state.groups["g"]
+        return self.processor.state.groups["g"]
 
     def join(self, *members, **fields):
         """All of them in one batch."""
@@ -270,7 +270,7 @@ class Engine:
             "subscribed_topic_names": ["a"],
             **fields,
         }
-        return self.runner.run([Heartbeat("g", member, 0, **fields) for member in members])
+        return self.processor.run([Heartbeat("g", member, 0, **fields) for member in members])
 
     def target(self, member):
         return lists(self.group.targets.get(member, ()))
@@ -285,11 +285,11 @@ def engine():
 def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
     (joined,) = engine.join("m1")
     assert joined.response.assignment == ()
-    (task,) = engine.runner.take_tasks()
+    (task,) = engine.processor.take_tasks()
     assert isinstance(task, ComputeTarget)
     engine.join("m1")  # heartbeats go on, with the last target; none is begun beside it
-    assert engine.runner.take_tasks() == []
-    engine.runner.run([compute_target(engine.runner.job(task))])
+    assert engine.processor.take_tasks() == []
+    engine.processor.run([compute_target(engine.processor.job(task))])
     assert engine.group.assignment_epoch == engine.group.epoch == task.group_epoch
     assert engine.target("m1") == {"a": [0, 1, 2, 3, 4, 5]}
 
@@ -298,48 +298,48 @@ def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
 def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
     """The input is what it was when the computation was prepared, however late the job begins."""
     engine.join("m1", "m2")
-    (task,) = engine.runner.take_tasks()
-    (landed,) = engine.runner.run([compute_target(engine.runner.job(task))])
+    (task,) = engine.processor.take_tasks()
+    (landed,) = engine.processor.run([compute_target(engine.processor.job(task))])
     assert landed.response["assignment_epoch"] == task.group_epoch < engine.group.epoch
     assert (engine.target("m1"), engine.target("m2")) == ({"a": [0, 1, 2, 3, 4, 5]}, {})
     engine.join("m1")
-    (task,) = engine.runner.take_tasks()
-    engine.runner.run([compute_target(engine.runner.job(task))])
+    (task,) = engine.processor.take_tasks()
+    engine.processor.run([compute_target(engine.processor.job(task))])
     assert engine.target("m2") == {"a": [3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-159", "S-31")
 def test_what_lands_too_late_is_refused(engine):
     engine.join("m1")
-    (task,) = engine.runner.take_tasks()
-    late = compute_target(engine.runner.job(task))
+    (task,) = engine.processor.take_tasks()
+    late = compute_target(engine.processor.job(task))
     engine.now += engine.config.engine.timeout_ms
     engine.join("m1")
-    (newer,) = engine.runner.take_tasks()
-    assert engine.runner.job(task) is None
-    assert engine.runner.run([late])[0].code is Code.UNKNOWN_MEMBER_ID
-    assert engine.runner.job(newer) is not None
+    (newer,) = engine.processor.take_tasks()
+    assert engine.processor.job(task) is None
+    assert engine.processor.run([late])[0].code is Code.UNKNOWN_MEMBER_ID
+    assert engine.processor.job(newer) is not None
 
 
 @pytest.mark.behaviour("G-39", "G-159")
 def test_a_computation_that_failed_is_begun_again(engine):
     engine.join("m1")
-    (task,) = engine.runner.take_tasks()
-    engine.runner.run([TargetFailed("g", task.computation_id, "no")])
-    assert engine.runner.job(task) is None
+    (task,) = engine.processor.take_tasks()
+    engine.processor.run([TargetFailed("g", task.computation_id, "no")])
+    assert engine.processor.job(task) is None
     engine.join("m1")
-    assert len(engine.runner.take_tasks()) == 1
-    assert engine.runner.run([TargetFailed("g", "engine-other", "no")])[0].records == []
+    assert len(engine.processor.take_tasks()) == 1
+    assert engine.processor.run([TargetFailed("g", "engine-other", "no")])[0].records == []
 
 
 @pytest.mark.behaviour("K-16", "S-31", "S-8")
 def test_a_successor_begins_the_computation_again(engine):
     engine.join("m1")
-    engine.runner.take_tasks()
+    engine.processor.take_tasks()
     engine.open()
     assert engine.group.computation is None
     engine.join("m1")
-    assert len(engine.runner.take_tasks()) == 1
+    assert len(engine.processor.take_tasks()) == 1
 
 
 @pytest.mark.behaviour("G-36", "G-159")
@@ -347,14 +347,18 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
     engine.join("m1", server_assignor="uniform")
     engine.join("m2", server_assignor="range")
     for _ in range(6):
-        for task in engine.runner.take_tasks():
-            engine.runner.run([compute_target(engine.runner.job(task))])
-        engine.runner.run([Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")])
+        for task in engine.processor.take_tasks():
+            engine.processor.run([compute_target(engine.processor.job(task))])
+        engine.processor.run(
+            [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
+        )
     epoch = engine.group.epoch
     for _ in range(6):
-        for task in engine.runner.take_tasks():
-            engine.runner.run([compute_target(engine.runner.job(task))])
-        engine.runner.run([Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")])
+        for task in engine.processor.take_tasks():
+            engine.processor.run([compute_target(engine.processor.job(task))])
+        engine.processor.run(
+            [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
+        )
     assert engine.group.epoch == epoch
     assert engine.group.epoch == engine.group.assignment_epoch
 
@@ -365,8 +369,8 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
     from coordinator.core import target_builder
 
     engine.join("m1")
-    (task,) = engine.runner.take_tasks()
-    job = engine.runner.job(task)
+    (task,) = engine.processor.take_tasks()
+    job = engine.processor.job(task)
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
@@ -378,13 +382,13 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 @pytest.mark.behaviour("S-23", "K-49")
 def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
     engine.join("m1")
-    (task,) = engine.runner.take_tasks()
-    computed = compute_target(engine.runner.job(task))
+    (task,) = engine.processor.take_tasks()
+    computed = compute_target(engine.processor.job(task))
     engine.catalog.delete("a")
-    engine.runner.see_topics()
-    engine.runner.run([computed])
+    engine.processor.see_topics()
+    engine.processor.run([computed])
     epoch = engine.group.members["m1"].epoch
-    (answer,) = engine.runner.run([Heartbeat("g", "m1", epoch, topic_partitions={})])
+    (answer,) = engine.processor.run([Heartbeat("g", "m1", epoch, topic_partitions={})])
     current = engine.group.members["m1"].current
     assert (current.state, current.assigned) == (STABLE, ())
     assert any(isinstance(record, GroupMetadata) for record in answer.records)
@@ -393,10 +397,10 @@ def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
 def test_what_is_told_of_a_computation_is_in_its_records(engine):
     (joined,) = engine.join("m1")
     assert ComputationPrepared in map(type, joined.records)
-    (task,) = engine.runner.take_tasks()
-    (failed,) = engine.runner.run([TargetFailed("g", task.computation_id, "no")])
+    (task,) = engine.processor.take_tasks()
+    (failed,) = engine.processor.run([TargetFailed("g", task.computation_id, "no")])
     assert failed.records == [Tombstone(ComputationPrepared.kind, "g", name=task.computation_id)]
     assert (
-        engine.runner.run([TargetComputed("g", "x", 99, [], "uniform")])[0].code
+        engine.processor.run([TargetComputed("g", "x", 99, [], "uniform")])[0].code
         is Code.UNKNOWN_MEMBER_ID
     )

@@ -14,7 +14,7 @@ from coordinator import Coordinator
 from coordinator.config import LogConfig
 from coordinator.core.events import Heartbeat
 from coordinator.core.state import fingerprint
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.lease import Lease
@@ -70,18 +70,18 @@ def live(store: Path) -> Lived:
     lease.wait()
     lease.claimed(log.claim("the one before", "", 1))
     ticks = count(1)
-    runner = Runner(log, QUICK, lambda: next(ticks), DictCatalog(SMALL | LARGE))
-    runner.load()
+    processor = EventProcessor(log, QUICK, lambda: next(ticks), DictCatalog(SMALL | LARGE))
+    processor.load()
     before: object = None
     for number in range(EVENTS):
-        before = fingerprint(runner.state)
-        runner.run([_joins_or_leaves(number)])
+        before = fingerprint(processor.state)
+        processor.run([_joins_or_leaves(number)])
         if log.is_maintenance_due():
             log.maintain()
         if number in SNAPSHOTS:
             write_snapshot(log, number)
     newest = max((store / "log" / "_delta_log").glob("*.json"))
-    return Lived(store, fingerprint(runner.state), before, newest)
+    return Lived(store, fingerprint(processor.state), before, newest)
 
 
 def _joins_or_leaves(number: int) -> Heartbeat:
@@ -163,7 +163,7 @@ def _opened(store: Path, harmed: Path, lived: Lived) -> str:
                 raise Broken(f"refused without the file's name: {error}") from None
             return "refused by the file's name"
         with coordinator:
-            found = fingerprint(coordinator._runner.state)
+            found = fingerprint(coordinator._processor.state)
     if found == lived.whole:
         return "opened with everything"
     if harmed.name == lived.newest.name and found == lived.without_newest:

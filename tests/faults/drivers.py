@@ -237,7 +237,7 @@ def session_stopped(store: Path, seed: int, times: int) -> Outcome:
         node.wait(lambda node=node, stage=stage: _stage(node.said) == stage)
         node.ask("stop_session")
         group.installed(node)
-        failures = sum("was not computed" in text for text in node.said)
+        failures = sum("target computation of group" in text for text in node.said)
         if not failures:
             raise Broken(f"nothing is said of a session that stopped: {node.said}")
         group.settle(node)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 TOPICS = {"a": 60}
 ON_SPARK = replace(drivers.CONFIG, engine=EngineConfig(engine="spark", max_failures=1_000))
 HERE = replace(drivers.CONFIG, engine=EngineConfig(engine="local"))
-FAILED, LOST = "was not computed", "its members keep what they have"
+FAILED, LOST = "target computation of group", "its members keep what they have"
 IMPATIENT = replace(ON_SPARK, engine=replace(ON_SPARK.engine, timeout_ms=3_000, max_failures=3))
 MIB = 64
 
@@ -182,7 +182,7 @@ def hangs(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]
         spark().range(2).selectExpr("java_method('java.lang.Thread', 'sleep', 600000L)").collect()
 
     def felt() -> None:
-        there.hears(FAILED, "it was not done after")
+        there.hears(FAILED, "timed out after")
         wait_for(lambda: not spark().sparkContext.statusTracker().getActiveJobsIds())
 
     with changed("_members", sleep):

@@ -160,7 +160,9 @@ def test_a_full_disk_for_targets_takes_nothing_from_anybody(store, engine, caplo
             owned = members.settle()
             disk.fill(small, room=0)
             members.join("m3")
-            wait_for(lambda: "was not computed" in caplog.text and disk.FULL in caplog.text)
+            wait_for(
+                lambda: "target computation of group" in caplog.text and disk.FULL in caplog.text
+            )
             members.beat()
             assert {m: members.owned[m]["a"] for m in owned} == owned
             disk.empty(small)

@@ -1,4 +1,4 @@
-"""The keeper: the log is cared for as soon as it is due, and not by who has lost it."""
+"""Background tasks: log maintenance runs as soon as it is due, and not after the log is lost."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_a_busy_log_is_cared_for_at_once(tmp_path):
 def test_who_lost_the_log_does_not_care_for_it(tmp_path, monkeypatch):
     """It sees another one's commits come, and is asked and asked."""
     cared = []
-    care = background_tasks.Keeper._care
+    care = background_tasks.BackgroundTasks._care
     monkeypatch.setattr(
-        background_tasks.Keeper,
+        background_tasks.BackgroundTasks,
         "_care",
-        lambda self: cared.append(self._loop.runner.status) or care(self),
+        lambda self: cared.append(self._loop.processor.status) or care(self),
     )
     with (
         Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as first,

@@ -46,9 +46,9 @@ def coordinator(tmp_path_factory):
 @pytest.fixture
 def unharmed(coordinator):
     """Nothing is written, nothing is reported as a bug of ours, and all others are served."""
-    before = coordinator._runner.position
+    before = coordinator._processor.position
     yield
-    assert coordinator._runner.position == before
+    assert coordinator._processor.position == before
     answer = coordinator.consumer_group_heartbeat(group_id="g", member_id="m1", member_epoch=2)
     assert (answer.error, coordinator.status) == ("NONE", "active")
 

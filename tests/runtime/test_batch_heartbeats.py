@@ -11,8 +11,8 @@ from coordinator.core.events import Heartbeat
 from coordinator.core.records import MembersAdvanced
 from coordinator.core.state import fingerprint
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.batch_heartbeats import run_beats
-from coordinator.runtime.event_processor import Runner, Steady
+from coordinator.runtime.batch_heartbeats import run_heartbeats
+from coordinator.runtime.event_processor import EventProcessor, Steady
 from coordinator.runtime.responses import heartbeat_answer
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
@@ -31,10 +31,10 @@ class Side:
         log = MemoryLog(self.storage)
         log.claim("test", "", self.now)
         config = Config(kafka=kafka_config({"group.consumer.assignment.interval.ms": 0}))
-        self.runner = Runner(log, config, lambda: self.now, DictCatalog({"a": 3}))
-        self.runner.load()
+        self.processor = EventProcessor(log, config, lambda: self.now, DictCatalog({"a": 3}))
+        self.processor.load()
         for member_id in IDS:
-            self.runner.run(
+            self.processor.run(
                 [
                     Heartbeat(
                         "g", member_id, 0, rebalance_timeout_ms=60_000, topic_partitions={},
@@ -44,13 +44,13 @@ class Side:
             )  # fmt: skip
         for _ in range(settle):
             for member_id in IDS:
-                epoch = self.runner.state.groups["g"].members[member_id].epoch
-                self.runner.run([Heartbeat("g", member_id, epoch, topic_partitions={})])
+                epoch = self.processor.state.groups["g"].members[member_id].epoch
+                self.processor.run([Heartbeat("g", member_id, epoch, topic_partitions={})])
         if leaver is not None:
-            self.runner.run([Heartbeat("g", leaver, -1)])
+            self.processor.run([Heartbeat("g", leaver, -1)])
 
     def timers(self):
-        return [(due.key, due.at_ms, due.epoch) for due in self.runner.timers.all()]
+        return [(due.key, due.at_ms, due.epoch) for due in self.processor.timers.all()]
 
 
 @given(
@@ -63,16 +63,18 @@ def test_many_are_answered_as_one_by_one(asked, settle, leaver, wished):
     one, many = (Side(settle=settle, leaver=leaver, wished=wished) for _ in range(2))
     for side in (one, many):
         side.now += SESSION_MS // 2
-    expected = [heartbeat_answer(one.runner.run([Heartbeat("g", *beat)])[0]) for beat in asked]
+    expected = [heartbeat_answer(one.processor.run([Heartbeat("g", *beat)])[0]) for beat in asked]
     ids, epochs = [beat[0] for beat in asked], [beat[1] for beat in asked]
     found = [
         (0, "NONE", None, member_id, answer.member_epoch, answer.heartbeat_interval_ms, None)
         if isinstance(answer, Steady)
         else as_row(heartbeat_answer(answer))
-        for member_id, answer in zip(ids, run_beats(many.runner, "g", ids, epochs), strict=True)
+        for member_id, answer in zip(
+            ids, run_heartbeats(many.processor, "g", ids, epochs), strict=True
+        )
     ]
     assert found == [as_row(answer) for answer in expected]
-    assert fingerprint(many.runner.state) == fingerprint(one.runner.state)
+    assert fingerprint(many.processor.state) == fingerprint(one.processor.state)
     assert many.timers() == one.timers()
 
 
@@ -85,14 +87,14 @@ def as_row(answer):
 
 def test_an_epoch_that_changes_nothing_is_one_record_for_all():
     side = Side(settle=3, leaver=None, wished={})
-    group = side.runner.state.groups["g"]
+    group = side.processor.state.groups["g"]
     idle = [m for m in IDS if not group.targets[m]]  # five members, three partitions
-    side.runner.run([Heartbeat("g", idle[0], -1)])
+    side.processor.run([Heartbeat("g", idle[0], -1)])
     (other,) = idle[1:]
     epochs = {m: group.members[m].epoch for m in IDS if m in group.members}
-    side.runner.run([Heartbeat("g", other, epochs.pop(other))])  # makes the next target
+    side.processor.run([Heartbeat("g", other, epochs.pop(other))])  # makes the next target
     written = len(side.storage.batches)
-    answers = run_beats(side.runner, "g", list(epochs), list(epochs.values()))
+    answers = run_heartbeats(side.processor, "g", list(epochs), list(epochs.values()))
     assert [answer.member_epoch for answer in answers] == [group.epoch] * len(epochs)
     (batch,) = side.storage.batches[written:]
     assert batch.records == [MembersAdvanced("g", group.epoch, tuple(epochs))]

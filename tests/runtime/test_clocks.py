@@ -18,7 +18,7 @@ from coordinator.core.events import (
     ResolveRegexes,
 )
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 
@@ -39,23 +39,23 @@ class Machine:
         kafka = kafka_config({"group.consumer.assignment.interval.ms": INTERVAL_MS})
         log = MemoryLog(self.storage)
         log.claim("machine", "", self.wall)
-        self.runner = Runner(
+        self.processor = EventProcessor(
             log,
             Config(kafka=kafka, engine=EngineConfig(timeout_ms=TIMEOUT_MS)),
             lambda: self.wall,
             DictCatalog({"a": 4, "ab": 2}),
             monotonic=lambda: self.elapsed,
         )
-        self.runner.load()
+        self.processor.load()
 
     def after(self, ms):
         """Let time pass, and fire what is due."""
         self.wall += ms
         self.elapsed += ms
-        self.runner.tick()
+        self.processor.tick()
 
     def ask(self, event):
-        (answer,) = self.runner.run([event])
+        (answer,) = self.processor.run([event])
         return answer.response
 
     def beat(self, member, epoch, **fields):
@@ -67,7 +67,7 @@ class Machine:
 
     @property
     def group(self):
-        return self.runner.state.groups["g"]
+        return self.processor.state.groups["g"]
 
 
 @pytest.fixture
@@ -164,14 +164,14 @@ def test_a_computation_is_awaited_twice_as_long_as_it_may_take(machine, ahead_ms
 
 def test_regexes_resolved_in_the_future_are_resolved_again(machine, successor):
     machine.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a.*")
-    (task,) = machine.runner.take_tasks()
+    (task,) = machine.processor.take_tasks()
     assert isinstance(task, ResolveRegexes)
-    event = machine.runner.resolve(task)()
+    event = machine.processor.resolve(task)()
     assert isinstance(event, RegexesResolved)
     machine.ask(event)
     other = successor()
     other.beat("m1", other.group.members["m1"].epoch)
-    assert [type(task) for task in other.runner.take_tasks()] == [ResolveRegexes]
+    assert [type(task) for task in other.processor.take_tasks()] == [ResolveRegexes]
 
 
 def test_settings_of_groups_know_no_time(machine, successor):

@@ -491,7 +491,7 @@ def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_p
         with Coordinator.open(tmp_path, config=config, takeover="force"):
             pass
         assert not lease.exists()
-        zombie._keeper._renew()
+        zombie._background._renew()
         wait_for(lambda: zombie.status == "fenced")
         assert not lease.exists()
 

@@ -1,4 +1,4 @@
-"""The runner: records are durable before an answer leaves, and nothing is half done."""
+"""The event processor: records are durable before an answer leaves, and nothing is half done."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(shell, event):
     ],
 )
 def test_who_is_not_active_answers_nothing(shell, status, code):
-    shell.runner.status = status
+    shell.processor.status = status
     assert refused(shell, joining("m2", "a")) is code
     assert code.retriable
 
@@ -57,14 +57,14 @@ def test_who_is_not_active_answers_nothing(shell, status, code):
     "error", [CommitFailed("no"), OSError(28, "disk full")], ids=["log", "disk"]
 )
 def test_when_a_commit_fails_nothing_has_happened(shell, error):
-    before = fingerprint(shell.runner.state)
+    before = fingerprint(shell.processor.state)
     shell.fault = error
     assert refused(shell, joining("m2", "a")) is Code.COORDINATOR_NOT_AVAILABLE
-    assert fingerprint(shell.runner.state) == before
+    assert fingerprint(shell.processor.state) == before
     epoch = shell.member("m1").epoch
     shell.fault = None
     shell.catalog.set("a", 7)
-    shell.runner.see_topics()
+    shell.processor.see_topics()
     shell.fault = error
     assert refused(shell, Heartbeat("g", "m1", epoch)) is Code.COORDINATOR_NOT_AVAILABLE
     shell.fault = None
@@ -102,19 +102,19 @@ def test_a_log_that_takes_no_records_is_not_replayed_for_ever(shell):
 
     shell.fault = full
     shell.catalog.set("a", 7)  # the first thing a load wants to write
-    shell.runner.reload()
-    assert shell.runner.status is Status.FAILED
+    shell.processor.reload()
+    assert shell.processor.status is Status.FAILED
     assert len(attempts) == 1
     shell.fault = None
-    shell.runner.reload()
-    assert shell.runner.status is Status.ACTIVE
-    assert shell.runner.state.topics["a"].partitions == 7
+    shell.processor.reload()
+    assert shell.processor.status is Status.ACTIVE
+    assert shell.processor.state.topics["a"].partitions == 7
 
 
 @pytest.mark.behaviour("G-45", "G-142")
 def test_a_batch_is_one_commit_and_its_refusals_hurt_nobody(shell):
     before = len(shell.storage.batches)
-    answers = shell.runner.run([joining("m2", "a"), joining("", "a"), joining("m3", "a")])
+    answers = shell.processor.run([joining("m2", "a"), joining("", "a"), joining("m3", "a")])
     assert [type(answer) for answer in answers] == [Result, GroupError, Result]
     assert len(shell.storage.batches) == before + 1
 
@@ -137,40 +137,40 @@ def test_records_that_contradict_the_state_are_dropped_and_the_rest_of_the_batch
 
     with monkeypatch.context() as patch:
         patch.setattr(runner_room, "step", faulty)
-        answers = shell.runner.run([joining("m3", "a"), joining("m2", "a"), joining("m4", "a")])
+        answers = shell.processor.run([joining("m3", "a"), joining("m2", "a"), joining("m4", "a")])
     assert [isinstance(answer, Result) for answer in answers] == [True, False, True]
     assert answers[1].code is Code.UNKNOWN_SERVER_ERROR
-    assert set(shell.runner.state.groups["g"].members) == {"m1", "m3", "m4"}
-    live = fingerprint(shell.runner.state)
+    assert set(shell.processor.state.groups["g"].members) == {"m1", "m3", "m4"}
+    live = fingerprint(shell.processor.state)
     shell.reload()
-    assert fingerprint(shell.runner.state) == live
+    assert fingerprint(shell.processor.state) == live
 
 
 def shell_id(shell):
-    return shell.runner.state.topics["a"].key.topic_id
+    return shell.processor.state.topics["a"].key.topic_id
 
 
 def test_a_step_that_fails_answers_an_error_and_writes_nothing(shell, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    before = fingerprint(shell.runner.state)
+    before = fingerprint(shell.processor.state)
     with monkeypatch.context() as patch:
         patch.setattr(runner_room, "step", broken)
         assert refused(shell, joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
-    assert fingerprint(shell.runner.state) == before
+    assert fingerprint(shell.processor.state) == before
 
 
 @pytest.mark.behaviour("G-151", "S-11", "S-12")
 def test_a_coordinator_that_was_replaced_notices_though_it_writes_nothing(shell):
-    old, epoch = shell.runner, shell.member("m1").epoch
+    old, epoch = shell.processor, shell.member("m1").epoch
     steady = Heartbeat("g", "m1", epoch)
     assert isinstance(old.run([steady])[0], Result)
     shell.reload()
     shell.now += old.config.lease.check_ms + 1
     assert old.run([steady])[0].code is Code.NOT_COORDINATOR
     assert old.status is Status.FENCED
-    assert isinstance(shell.runner.run([steady])[0], Result)
+    assert isinstance(shell.processor.run([steady])[0], Result)
 
 
 def test_a_coordinator_stopped_right_after_its_commit_looks_before_it_answers(shell):
@@ -182,9 +182,9 @@ def test_a_coordinator_stopped_right_after_its_commit_looks_before_it_answers(sh
             shell.now += 60_000
 
     shell.fault = stopped
-    runner = shell.runner
+    processor = shell.processor
     steady = Heartbeat("g", "m1", shell.member("m1").epoch)
-    answers = runner.confirmed(runner.run([joining("m2", "a"), steady]))
+    answers = processor.confirmed(processor.run([joining("m2", "a"), steady]))
     assert [answer.code for answer in answers] == [Code.NOT_COORDINATOR] * 2
 
 
@@ -204,9 +204,9 @@ def test_a_fail_over_in_the_middle_of_a_reconciliation_loses_nothing(shell):
     epoch = shell.member("m1").epoch
     shell.join("m2", "a")
     shell.beat("m1", epoch)  # told to give three up
-    before = fingerprint(shell.runner.state)
+    before = fingerprint(shell.processor.state)
     shell.reload()
-    assert fingerprint(shell.runner.state) == before
+    assert fingerprint(shell.processor.state) == before
     now = shell.beat("m1", epoch, {"a": [0, 1, 2]}).member_epoch
     assert now == epoch + 1
     assert lists(shell.beat("m2", now).assignment) == {"a": [3, 4, 5]}
@@ -217,12 +217,12 @@ def test_a_target_that_was_due_before_a_fail_over_is_made_after_it():
     shell = Shell(interval_ms=1_000, a=6)
     first = shell.join("m1", "a").member_epoch
     shell.join("m2", "a")
-    group = shell.runner.state.groups["g"]
+    group = shell.processor.state.groups["g"]
     assert group.epoch > group.assignment_epoch
     shell.reload()
     shell.now += 1_000
     shell.beat("m1", first)
-    group = shell.runner.state.groups["g"]
+    group = shell.processor.state.groups["g"]
     assert group.epoch == group.assignment_epoch
 
 
@@ -233,9 +233,9 @@ def test_a_catalog_out_of_reach_changes_nothing(shell, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(shell.catalog, "topics", unreachable)
-        shell.runner.see_topics()
+        shell.processor.see_topics()
         shell.reload()
-    assert shell.runner.state.topics["a"].partitions == 6
+    assert shell.processor.state.topics["a"].partitions == 6
     reasons = [
         r.reason
         for batch in shell.storage.batches
@@ -251,7 +251,7 @@ def test_a_catalog_out_of_reach_changes_nothing(shell, monkeypatch):
 def read(shell):
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in shell.runner.metrics.registry.collect()
+        for family in shell.processor.metrics.registry.collect()
         for sample in family.samples
     }
 
@@ -260,7 +260,9 @@ def read(shell):
     "K-121", "K-122", "K-123", "K-124", "K-125", "K-126", "K-127", "K-128", "G-145", "G-146"
 )
 def test_metrics_bear_kafkas_names(shell):
-    shell.runner.metrics.watch(lambda: shell.runner.state, lambda: shell.runner.status.value)
+    shell.processor.metrics.watch(
+        lambda: shell.processor.state, lambda: shell.processor.status.value
+    )
     shell.join("m2", "a")
     found = read(shell)
     assert found["group_count", "consumer"] == 1
@@ -279,7 +281,9 @@ def test_metrics_bear_kafkas_names(shell):
 
 @pytest.mark.behaviour("G-146")
 def test_what_kafka_does_not_count(shell):
-    shell.runner.metrics.watch(lambda: shell.runner.state, lambda: shell.runner.status.value)
+    shell.processor.metrics.watch(
+        lambda: shell.processor.state, lambda: shell.processor.status.value
+    )
     shell.join("m2", "a")
     refused(shell, Heartbeat("g", "m1", 99))
     found = read(shell)

@@ -51,14 +51,14 @@ def test_a_cancelled_call_is_not_done_and_the_others_are(coordinator):
 def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
     """Its outcome may be durable already: so it has one."""
     started, let = threading.Event(), threading.Event()
-    run = coordinator._runner.run
+    run = coordinator._processor.run
 
     def slow(events):
         started.set()
         assert let.wait(30)
         return run(events)
 
-    coordinator._runner.run = slow
+    coordinator._processor.run = slow
     future = coordinator.submit([ListGroups()])
     assert started.wait(30)
     assert not future.cancel()
@@ -109,7 +109,7 @@ def test_when_the_loop_dies_all_are_told_and_a_stand_by_takes_over(tmp_path, cap
     with Coordinator.open(tmp_path, config=config) as first:
         let = held(first)
         asked = [first.submit([ListGroups()]) for _ in range(5)]
-        first._runner.run = lambda _events: 1 / 0  # what no test foresaw
+        first._processor.run = lambda _events: 1 / 0  # what no test foresaw
         let.set()
         assert [future.result(30)[0].code.name for future in asked] == (
             ["COORDINATOR_NOT_AVAILABLE"] * 5

@@ -107,7 +107,7 @@ def test_after_a_load_everybody_has_a_full_session_and_who_revokes_a_full_rebala
     assert shell.member("m1").current.state is UNREVOKED
     shell.now += 30_000
     shell.reload()
-    left = {due.key: (due.at_ms - shell.now, due.epoch) for due in shell.runner.timers.all()}
+    left = {due.key: (due.at_ms - shell.now, due.epoch) for due in shell.processor.timers.all()}
     session_ms = shell.config.lease.check_ms + SESSION_MS
     assert left == {
         (SESSION, "g", "m1"): (session_ms, 0),
@@ -122,7 +122,7 @@ def test_who_was_confirmed_by_the_one_before_keeps_what_it_has_for_a_full_sessio
     """A coordinator that lost the store goes on confirming until it looks."""
     shell = Shell(a=6)
     epoch = shell.join("m1", "a").member_epoch
-    before = shell.runner
+    before = shell.processor
     shell.advance(10)
     shell.beat("m1", epoch)
     shell.reload()
@@ -145,7 +145,7 @@ def test_offsets_are_looked_at_every_ten_minutes():
 def test_timers_rest_once_another_coordinator_has_the_store():
     shell = Shell(a=1)
     shell.join("m1", "a")
-    old = shell.runner
+    old = shell.processor
     shell.reload()
     shell.now += 1_000
     old.run([ExpireOffsets()])

@@ -189,8 +189,8 @@ def test_a_file_that_is_being_written_deletes_no_topics(tmp_path):
     shell.catalog = FileCatalog(file)
     shell.reload()
     file.write_text("")
-    shell.runner.see_topics()
-    assert shell.runner.state.topics["a"].partitions == 3
+    shell.processor.see_topics()
+    assert shell.processor.state.topics["a"].partitions == 3
 
 
 def test_topics_of_a_delta_table(tmp_path):
@@ -231,7 +231,7 @@ def test_a_table_that_cannot_be_is_refused(tmp_path, columns, message):
 
 def known(**given):
     with Coordinator.open(None, **given) as coordinator:
-        topics = coordinator._runner.state.topics
+        topics = coordinator._processor.state.topics
         return {name: topic.partitions for name, topic in topics.items()}
 
 

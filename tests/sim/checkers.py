@@ -103,7 +103,7 @@ class Checker:
         if batch.epoch > self.newest:
             self.newest = batch.epoch
             for node in self.world.nodes:
-                if node.runner is not None and 0 < node.runner.log.epoch < batch.epoch:
+                if node.processor is not None and 0 < node.processor.log.epoch < batch.epoch:
                     self._lost_at.setdefault(node.name, self.world.schedule.now)
         rows = len(batch.records) or 1
         if batch.position != self.position + rows:
@@ -221,14 +221,14 @@ class Checker:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, GroupError) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 self.fail(f"{node.name} fails at {request.event}: {answer.message}")
-            ours = node.runner is not None and node.runner.log.epoch == self.newest
+            ours = node.processor is not None and node.processor.log.epoch == self.newest
             if isinstance(answer, Result) and request.member is not None and ours:
                 self._epoch_counts(request, request.member)
         if not fine:
             return
         self._still_ours(node)
-        assert node.runner is not None
-        written = self._unacknowledged.get(node.runner.log.epoch, Counter())
+        assert node.processor is not None
+        written = self._unacknowledged.get(node.processor.log.epoch, Counter())
         wanted = Counter(flat([record for answer in fine for record in answer.records]))
         if wanted - written:
             self.fail(f"{node.name} acknowledges what is not in the log: {wanted - written}")
@@ -249,8 +249,8 @@ class Checker:
     def _still_ours(self, node: Node) -> None:
         """No answer leaves a fenced coordinator, but for the moment between two looks."""
         lost_at = self._lost_at.get(node.name)
-        assert node.runner is not None
-        if lost_at is None or node.runner.log.epoch == self.newest:
+        assert node.processor is not None
+        if lost_at is None or node.processor.log.epoch == self.newest:
             return
         late = self.world.schedule.now - lost_at
         if late > self.world.config.lease.check_ms:
@@ -264,21 +264,21 @@ class Checker:
         """Compare a coordinator's memory with the log, now and then and after each load."""
         self.follow()
         self._bugs()
-        runner = node.runner
-        if runner is None or runner.status is not Status.ACTIVE:
+        processor = node.processor
+        if processor is None or processor.status is not Status.ACTIVE:
             return
-        if runner.log.epoch != self.newest:
+        if processor.log.epoch != self.newest:
             return
         self._compared += 1
-        loaded = self._loaded.get(node.name) is not runner.state
+        loaded = self._loaded.get(node.name) is not processor.state
         if loaded or self.world.chance.draw("compare", self._compared) < SOMETIMES:
-            self._loaded[node.name] = runner.state
+            self._loaded[node.name] = processor.state
             self.same(node)
 
     def same(self, node: Node) -> None:
         """The memory of a coordinator is what the log says, from zero or from a snapshot."""
-        assert node.runner is not None
-        mine, logged = fingerprint(node.runner.state), fingerprint(self.state)
+        assert node.processor is not None
+        mine, logged = fingerprint(node.processor.state), fingerprint(self.state)
         for group_id, group in mine["groups"].items():  # type: ignore[attr-defined]
             if group["computation"] is None:
                 # A snapshot leaves a computation out whose input is no more: it has to begin anew.

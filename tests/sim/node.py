@@ -1,4 +1,4 @@
-"""A coordinator process around the real `Runner`: it starts, serves, stalls, dies, wakes."""
+"""A coordinator process around the real `EventProcessor`: it starts, serves, stalls, dies, wakes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from coordinator.core.events import (
 )
 from coordinator.core.state import State
 from coordinator.errors import GroupError
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
-from tests.support.watched_runner import WatchedRunner
+from tests.support.watched_processor import WatchedProcessor
 
 from .clock import WallClock
 from .logs import Crash, LogFaults
@@ -36,7 +36,7 @@ RETRY_MS = 1_000
 BACKOFF_MS = 500
 NEVER = 2**62
 METRICS = Metrics()
-"""Of all runners of all simulations: nobody reads them, and making one takes time."""
+"""Of all event processors of all simulations: nobody reads them, and making one takes time."""
 
 
 class Catalog:
@@ -64,7 +64,7 @@ class Node:
         self.name = name
         self.clock = WallClock(world.schedule)
         self.faults = LogFaults(self)
-        self.runner: Runner | None = None
+        self.processor: EventProcessor | None = None
         self.paused = False
         self.life = 0
         """A request sent to an earlier one is lost with it."""
@@ -78,13 +78,13 @@ class Node:
     @property
     def serves(self) -> bool:
         """Whether it is up, at work, and for all it knows the coordinator."""
-        runner = self.runner
-        return runner is not None and not self.paused and runner.status is not Status.FENCED
+        processor = self.processor
+        return processor is not None and not self.paused and processor.status is not Status.FENCED
 
     @property
     def starting(self) -> bool:
         """Whether it is about to claim the log."""
-        return self.runner is None and self.busy
+        return self.processor is None and self.busy
 
     @property
     def busy(self) -> bool:
@@ -97,7 +97,7 @@ class Node:
         """Begin a new life: claim the log, and replay it."""
         self.life += 1
         self.paused = False
-        self.runner = None
+        self.processor = None
         self._inbox, self._resolving = [], set()
         self._tick_at, self._late_until = NEVER, 0
         self.world.tell(f"{self.name}: starts")
@@ -106,13 +106,13 @@ class Node:
         try:
             log = self.world.store.open(self)
             log.claim(self.name, "", self.clock())
-            self.runner = WatchedRunner(
+            self.processor = WatchedProcessor(
                 log, self.world.config, self.clock, Catalog(self), METRICS, self.clock.monotonic
             )
-            self.runner.coming = self._note
+            self.processor.coming = self._note
             self.world.history.note("load", self.world.schedule.now)
             self.world.story.reload(self.world.schedule.now)
-            self.runner.load()
+            self.processor.load()
         except (Crash, LogError, OSError) as why:
             self.die(f"cannot start: {why}")
             return
@@ -128,7 +128,7 @@ class Node:
         """End this life; what it had in memory is gone."""
         self.world.tell(f"{self.name}: dies, {why}")
         self.life += 1
-        self.runner = None
+        self.processor = None
         self._inbox = []
         self.world.died(self)
 
@@ -153,7 +153,7 @@ class Node:
 
     def receive(self, request: Request, life: int) -> None:
         """Take a request in; it is decided in the next round."""
-        if life != self.life or self.runner is None:
+        if life != self.life or self.processor is None:
             return
         self._inbox.append(request)
         wait = 0
@@ -163,7 +163,7 @@ class Node:
 
     def _round(self, life: int) -> None:
         """Do what the loop does: answer what was asked, fire timers, start tasks."""
-        if life != self.life or self.runner is None or self.paused or self.busy:
+        if life != self.life or self.processor is None or self.paused or self.busy:
             return
         requests, self._inbox = self._inbox, []
         with self._at_work():
@@ -186,9 +186,9 @@ class Node:
         self._done()
 
     def _tick(self) -> None:
-        assert self.runner is not None
-        at, now = self.runner.timers.next_at(), self.world.schedule.now
-        if at is None or at > self.runner.steady() or now < self._late_until:
+        assert self.processor is not None
+        at, now = self.processor.timers.next_at(), self.world.schedule.now
+        if at is None or at > self.processor.steady() or now < self._late_until:
             return
         self._count += 1
         if self.world.chance.happens("timer late", self.name, self._count):
@@ -198,18 +198,18 @@ class Node:
             return
         self.world.checker.asked([])
         self.world.story.advance(now)
-        fired = self.runner.tick()
+        fired = self.processor.tick()
         self.world.checker.settled()
         for one in fired:
             self.world.tell(f"{self.name}: timer {one.due.key} wrote {len(one.records)}")
 
     def _ask(self, requests: list[Request]) -> None:
-        assert self.runner is not None
+        assert self.processor is not None
         self.world.checker.asked(requests)
         for request in requests:
             self.world.story.asked(self.world.schedule.now, request.event)
         try:
-            answers = self.runner.run([request.event for request in requests])
+            answers = self.processor.run([request.event for request in requests])
         finally:
             self.world.checker.settled()
         self.world.checker.answered(self, requests, answers)
@@ -232,11 +232,11 @@ class Node:
 
     def run(self, event: Event, *name: object) -> Answer:
         """Run an event of the coordinator's own, or one that needs no network."""
-        assert self.runner is not None
+        assert self.processor is not None
         request = Request(name, event, None)
         self.world.checker.asked([request])
         try:
-            (answer,) = self.runner.run([event])
+            (answer,) = self.processor.run([event])
         finally:
             self.world.checker.settled()
         self.world.checker.answered(self, [request], [answer])
@@ -244,26 +244,26 @@ class Node:
 
     def _done(self) -> None:
         """Look after what was just done: is the state right, and when is the next timer due?"""
-        runner = self.runner
-        assert runner is not None
+        processor = self.processor
+        assert processor is not None
         self.world.checker.rests(self)
-        if runner.status is Status.FAILED:
+        if processor.status is Status.FAILED:
             self.world.schedule.after(RETRY_MS, self._retry, self.life)
-        at = runner.timers.next_at() if runner.status is Status.ACTIVE else None
+        at = processor.timers.next_at() if processor.status is Status.ACTIVE else None
         if at is None:
             return
         now = self.world.schedule.now
-        when = max(now + at - runner.steady(), self._late_until)
+        when = max(now + at - processor.steady(), self._late_until)
         if now < self._tick_at <= when:
             return
         self._tick_at = max(when, now)
         self.world.schedule.at(self._tick_at, self._round, self.life)
 
     def _retry(self, life: int) -> None:
-        if life != self.life or self.runner is None or self.paused:
+        if life != self.life or self.processor is None or self.paused:
             return
         try:
-            self.runner.reload()
+            self.processor.reload()
         except Crash as crash:
             self.die(str(crash))
             return
@@ -275,16 +275,16 @@ class Node:
         self._tick_at = NEVER
         self.world.story.cannot_tell("clock jumps")
         self.world.tell(f"{self.name}: clock jumps by {ms} ms")
-        if self.runner is not None and not self.paused:
+        if self.processor is not None and not self.paused:
             self._round(self.life)
 
     # Beside the loop -----------------------------------------------------------------------------
 
     def _look_at_topics(self, life: int) -> None:
-        if life != self.life or self.runner is None:
+        if life != self.life or self.processor is None:
             return
         self.world.schedule.after(TOPICS_POLL_MS, self._look_at_topics, life)
-        event = None if self.paused else self.runner.look_at_topics()
+        event = None if self.paused else self.processor.look_at_topics()
         if event is not None:
             self._later(event, "topics")
 
@@ -297,8 +297,8 @@ class Node:
         self.receive(request, self.life)
 
     def _start_tasks(self, *, together: bool) -> None:
-        assert self.runner is not None
-        for task in self.runner.take_tasks():
+        assert self.processor is not None
+        for task in self.processor.take_tasks():
             self._count += 1
             if together:
                 self.world.story.cannot_tell("a task after several requests")
@@ -309,14 +309,14 @@ class Node:
 
     def _resolve(self, task: ResolveRegexes, number: int) -> None:
         """Resolve regexes at once, late, or never; one run a group at a time."""
-        assert self.runner is not None
+        assert self.processor is not None
         if task.group_id in self._resolving:
             return
         chance = self.world.chance
         if chance.happens("regexes fail", self.name, number):
             self.world.story.cannot_tell("regexes fail")
             return
-        event = self.runner.resolve(task)()
+        event = self.processor.resolve(task)()
         if not chance.happens("regexes late", self.name, number):
             self.run(event, self.name, number)
             return
@@ -332,8 +332,8 @@ class Node:
 
     def _compute(self, task: ComputeTarget, number: int) -> None:
         """Compute a target off the heartbeat path, as the loop does with an engine."""
-        assert self.runner is not None
-        job = self.runner.job(task)
+        assert self.processor is not None
+        job = self.processor.job(task)
         if job is None:
             return
         chance, name = self.world.chance, (self.name, number)

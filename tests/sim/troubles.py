@@ -32,13 +32,13 @@ class Troubles:
     def dies(self, *key: object) -> None:
         """Kill a coordinator."""
         node = self._node(*key)
-        if node.runner is not None:
+        if node.processor is not None:
             node.die("killed")
 
     def stops(self, *key: object) -> None:
         """Stop a coordinator for a while, as by a signal; mostly a stand-by takes over."""
         node = self._node(*key)
-        if node.runner is None or node.paused:
+        if node.processor is None or node.paused:
             return
         node.pause()
         self._world.story.cannot_tell("a coordinator stops")
@@ -58,11 +58,11 @@ class Troubles:
         self._node(*key).jump(ms if self._chance.likely(0.5, "forward", *key) else -ms)
 
     def snapshot(self, *key: object) -> None:
-        """Write a snapshot as the keeper does; or let it land late, when others have gone on."""
+        """Write a snapshot as the background thread does; or let it land late, when others have gone on."""
         node = self._node(*key)
-        if node.runner is None or node.paused or node.busy:
+        if node.processor is None or node.paused or node.busy:
             return
-        log, now = node.runner.log, node.clock()
+        log, now = node.processor.log, node.clock()
         if self._chance.likely(0.5, "at once", *key):
             self._beside(node, node.life, write_snapshot, log, now)
         elif node is self._world.leader():
@@ -73,19 +73,19 @@ class Troubles:
             self._world.schedule.after(wait, self._beside, *late)
 
     def keeps_house(self, *key: object) -> None:
-        """Let a coordinator checkpoint, clean up and pack, as the keeper does."""
+        """Let a coordinator checkpoint, clean up and pack, as the background thread does."""
         node = self._node(*key)
         if (
-            node.runner is None
+            node.processor is None
             or node.paused
             or node.busy
-            or not node.runner.log.is_maintenance_due()
+            or not node.processor.log.is_maintenance_due()
         ):
             return
-        self._beside(node, node.life, node.runner.log.maintain)
+        self._beside(node, node.life, node.processor.log.maintain)
 
     def _beside(self, node: Node, life: int, care: Callable[..., object], *args: object) -> None:
-        """Do what the keeper does in a thread of its own; it dies with its coordinator."""
+        """Do what the background thread does in a thread of its own; it dies with its coordinator."""
         if node.life != life:
             return
         self._world.checker.follow()

@@ -108,7 +108,7 @@ class World:
         self.checker.follow()
         for node in self.nodes:
             newest = self.checker.newest
-            if node.serves and node.runner is not None and node.runner.log.epoch == newest:
+            if node.serves and node.processor is not None and node.processor.log.epoch == newest:
                 return node
         return None
 
@@ -138,7 +138,7 @@ class World:
         """End all coordinators at once, wherever they are; the disk loses what was not synced."""
         self.tell("the power fails")
         for node in self.nodes:
-            if node.runner is not None or node.starting:
+            if node.processor is not None or node.starting:
                 node.die("the power failed")
         self.store.power_fails()
 

@@ -99,7 +99,7 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "local"})
         members.join("m3", topics=["c"], server_assignor="sticky")  # a small one on top
         members.settle()
-        write_snapshot(coordinator._runner.log, 0)
+        write_snapshot(coordinator._processor.log, 0)
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
         catalog.set("b", 15)
         catalog.set("gone", 2)

@@ -114,11 +114,11 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
     with opened(tmp_path, engine) as coordinator:
         for number in range(12):
             coordinator.offset_commit(group_id="simple", topics={"a": {0: number}})
-        epoch = coordinator._runner.log.epoch
+        epoch = coordinator._processor.log.epoch
         done = compaction.compact(tmp_path, CONFIG, now())
         assert done.by == "coordinator"
         assert done.log_files_after < done.log_files_before
-        assert coordinator._runner.log.epoch == epoch
+        assert coordinator._processor.log.epoch == epoch
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
         assert len(list_data_files(tmp_path)) == done.log_files_after
@@ -141,7 +141,7 @@ def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypat
         monkeypatch.setattr(
             "coordinator.storage.admin_requests.put_request", lambda *_: "compact-x"
         )
-        monkeypatch.setattr(coordinator._keeper, "_compact", lambda: None)
+        monkeypatch.setattr(coordinator._background, "_compact", lambda: None)
         with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: look at it"):
             compaction.compact(tmp_path, CONFIG, now(), patience_s=0.2)
 

@@ -1,4 +1,4 @@
-"""A runner over a log in memory, on a virtual clock: what is around the pure core, with no thread."""
+"""An event processor over a log in memory, on a virtual clock: what is around the pure core, with no thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.event_history import EventHistory
-from tests.support.watched_runner import WatchedRunner
+from tests.support.watched_processor import WatchedProcessor
 
 
 class Shell:
@@ -33,23 +33,23 @@ class Shell:
     def _start(self):
         log = MemoryLog(self.storage, self._fault)
         log.claim("test", "", self.now)
-        self.runner = WatchedRunner(log, self.config, lambda: self.now, self.catalog)
-        self.runner.coming = lambda event, state: self.history.add(event, state, self.now)
-        self.runner.load()
+        self.processor = WatchedProcessor(log, self.config, lambda: self.now, self.catalog)
+        self.processor.coming = lambda event, state: self.history.add(event, state, self.now)
+        self.processor.load()
 
     def advance(self, ms):
         """Move the clock; timers fire each at its instant. Returns (kind, member) of each."""
         end = self.now + ms
         fired = []
-        while (at := self.runner.timers.next_at()) is not None and at <= end:
+        while (at := self.processor.timers.next_at()) is not None and at <= end:
             self.now = max(self.now, at)
-            fired += [(one.due.key[0], one.due.key[2]) for one in self.runner.tick()]
+            fired += [(one.due.key[0], one.due.key[2]) for one in self.processor.tick()]
         self.now = end
         return fired
 
     def ask(self, event):
         """One event's response; a GroupError is raised."""
-        (answer,) = self.runner.run([event])
+        (answer,) = self.processor.run([event])
         if isinstance(answer, GroupError):
             raise answer
         return answer.response
@@ -65,7 +65,7 @@ class Shell:
 
     def member(self, member):
         """One member as the state has it."""
-        return self.runner.state.groups["g"].members[member]
+        return self.processor.state.groups["g"].members[member]
 
     def _fault(self, when):
         if callable(self.fault):

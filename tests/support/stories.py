@@ -240,7 +240,7 @@ def archive():
     session = {"consumer.session.timeout.ms": "50000"}
     told = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
     refused = {"operation": "DELETE", "resource_type": "GROUP", "resource_name": "archive"}
-    story.trace._runner.run([
+    story.trace._processor.run([
         OffsetCommit("archive", "", -1, told),
         ConfigureGroup("archive", session, ann),
         OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),

@@ -61,7 +61,7 @@ from tests.support.trace_text import (
     topic_names,
 )
 from tests.support.trace_words import FIELDS, by_member, partitions, table, values
-from tests.support.watched_runner import OneByOne
+from tests.support.watched_processor import OneByOne
 
 ROUNDS = 60
 BEGIN_MS = 1_000_000
@@ -92,7 +92,7 @@ class Player:
     @property
     def state(self) -> State:
         """What the coordinator has in memory."""
-        return self._runner.state
+        return self._processor.state
 
     # The world -----------------------------------------------------------------------------------
 
@@ -113,9 +113,9 @@ class Player:
         log = MemoryLog(self._storage)
         log.claim("trace", "", self._now)
         self._timers: dict[Any, int] = {}
-        self._runner = OneByOne(log, self._settings, lambda: self._now, self._catalog)
-        self._runner.watch = self._happened
-        self._runner.load()
+        self._processor = OneByOne(log, self._settings, lambda: self._now, self._catalog)
+        self._processor.watch = self._happened
+        self._processor.load()
         self._tell_states()
 
     def _do_config(self, words: list[str]) -> None:
@@ -126,25 +126,27 @@ class Player:
         for name, value in values(words).items():
             count, _, topic_id = value.partition(":")
             self._catalog.set(name, int(count), topic_id or None)
-        self._runner.see_topics()
+        self._processor.see_topics()
 
     def _do_delete_topics(self, words: list[str]) -> None:
         for name in words:
             self._catalog.delete(name)
-        self._runner.see_topics()
+        self._processor.see_topics()
 
     def _do_load(self, words: list[str]) -> None:
         """Another coordinator takes over: it claims the log and replays it."""
         if words == ["from", "snapshot"]:
             kept = list(records_of(self.state))
-            self._runner.log.snapshot(kept, self._runner.position, self._now)
+            self._processor.log.snapshot(kept, self._processor.position, self._now)
         before = invariants.as_loaded(fingerprint(self.state))
         self._own = False
         self._start()
         after = invariants.as_loaded(fingerprint(self.state))
         assert after == before, "the log says something else"
-        log = self._runner.log
-        self._say("load", f"coordinator epoch {log.epoch}, up to position {self._runner.position}")
+        log = self._processor.log
+        self._say(
+            "load", f"coordinator epoch {log.epoch}, up to position {self._processor.position}"
+        )
         self._tell_timers(())
 
     def _do_advance(self, words: list[str]) -> None:
@@ -164,9 +166,9 @@ class Player:
                 self._beat_as_client(*key)
 
     def _pass_until(self, end: int) -> None:
-        while (at := self._runner.timers.next_at()) is not None and at <= end:
+        while (at := self._processor.timers.next_at()) is not None and at <= end:
             self._now = max(self._now, at)
-            self._runner.tick()
+            self._processor.tick()
             if not self._tasks_wait:
                 self._do_tasks(["now"])
         self._now = end
@@ -176,13 +178,13 @@ class Player:
         self._tasks_wait = words == ["later"]
         if self._tasks_wait:
             return
-        while tasks := self._runner.take_tasks():
+        while tasks := self._processor.take_tasks():
             for task in tasks:
                 self._own = False
                 if isinstance(task, ResolveRegexes):
-                    self._runner.run([self._runner.resolve(task)()])
-                elif (job := self._runner.job(task)) is not None:
-                    self._runner.run([compute_target(job)])
+                    self._processor.run([self._processor.resolve(task)()])
+                elif (job := self._processor.job(task)) is not None:
+                    self._processor.run([compute_target(job)])
 
     # Members -------------------------------------------------------------------------------------
 
@@ -254,7 +256,7 @@ class Player:
         client = self._client(group, member)
         lost = fields.pop("lost", False)
         fields = {"member_epoch": client.epoch, **fields}
-        (answer,) = self._runner.run([Heartbeat(group, member, **fields)])
+        (answer,) = self._processor.run([Heartbeat(group, member, **fields)])
         if isinstance(answer, Result) and not lost:
             if fields["member_epoch"] < 0:
                 self._clients.pop((group, member), None)
@@ -317,30 +319,30 @@ class Player:
                 topic = word
                 given[topic] = {}
         who = ("", -1) if member == "nothing" else (member, epoch)
-        self._runner.run([OffsetCommit(group, *who, given)])
+        self._processor.run([OffsetCommit(group, *who, given)])
 
     def _do_fetch_offsets(self, words: list[str]) -> None:
-        self._runner.run([OffsetFetch(words[0])])
+        self._processor.run([OffsetFetch(words[0])])
 
     def _do_delete_offsets(self, words: list[str]) -> None:
-        self._runner.run([OffsetDelete(words[0], partitions(words[1:]))])
+        self._processor.run([OffsetDelete(words[0], partitions(words[1:]))])
 
     def _do_expire_offsets(self, _words: list[str]) -> None:
-        self._runner.run([ExpireOffsets()])
+        self._processor.run([ExpireOffsets()])
 
     def _do_describe(self, words: list[str]) -> None:
-        self._runner.run([DescribeGroup(words[0])])
+        self._processor.run([DescribeGroup(words[0])])
 
     def _do_delete_group(self, words: list[str]) -> None:
-        self._runner.run([DeleteGroup(words[0])])
+        self._processor.run([DeleteGroup(words[0])])
 
     def _do_group_config(self, words: list[str]) -> None:
-        self._runner.run([ConfigureGroup(words[0], values(words[1:]))])
+        self._processor.run([ConfigureGroup(words[0], values(words[1:]))])
 
     # Targets computed outside --------------------------------------------------------------------
 
     def _do_prepare(self, words: list[str]) -> None:
-        self._runner.run([PrepareAssignment(words[0], words[1])])
+        self._processor.run([PrepareAssignment(words[0], words[1])])
 
     def _do_install(self, words: list[str]) -> None:
         group, computation, *rest = words
@@ -349,7 +351,7 @@ class Player:
         epoch = waiting.record.group_epoch if waiting else 0
         if rest and rest[0].startswith("epoch="):
             epoch = int(rest.pop(0)[6:])
-        self._runner.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
+        self._processor.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
 
     def _do_propose(self, words: list[str]) -> None:
         """A job of its own wrote a target into the table, for the group as it is now."""
@@ -366,11 +368,11 @@ class Player:
         event = ProposeTarget(
             group, epoch, run, "external", 0, written=written, members=dict(found.metas)
         )
-        self._runner.run([event])
+        self._processor.run([event])
 
     def _do_lose_target(self, words: list[str]) -> None:
         """The rows of the group's whole target are gone from the table of targets."""
-        self._runner.run([TargetLost(words[0], "its rows are gone")])
+        self._processor.run([TargetLost(words[0], "its rows are gone")])
 
     # Telling -------------------------------------------------------------------------------------
 
@@ -436,7 +438,7 @@ class Player:
 
     def _tell_timers(self, fired: Iterable[Any]) -> None:
         """Tell timers that began or ended; that each beat starts the session again goes unsaid."""
-        now = {d.key: d.at_ms for d in self._runner.timers.all() if d.key[0] != EXPIRE}
+        now = {d.key: d.at_ms for d in self._processor.timers.all() if d.key[0] != EXPIRE}
         for key, at in now.items():
             if key not in self._timers or (key[0] == "rebalance" and self._timers[key] != at):
                 self._say("timer", f"{timer_text(key[0], key[2])} in {duration(at - self._now)}")

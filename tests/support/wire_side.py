@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from coordinator.wire.apis.group_apis import frame_of
@@ -35,11 +35,11 @@ class Side:
         log = MemoryLog(self.storage)
         log.claim("test", "", self.now_ms)
         config = Config(kafka=kafka_config(NO_INTERVAL))
-        self.runner = Runner(log, config, lambda: self.now_ms, self.catalog)
-        self.runner.load()
+        self.processor = EventProcessor(log, config, lambda: self.now_ms, self.catalog)
+        self.processor.load()
         self.cluster = Cluster(
-            7, "here", 9092, "muster", lambda: self.runner.topics,
-            lambda: self.runner.status == "active", acls=lambda: self.acls,
+            7, "here", 9092, "muster", lambda: self.processor.topics,
+            lambda: self.processor.status == "active", acls=lambda: self.acls,
         )  # fmt: skip
         self.connection = Connection("/10.0.0.1", 1 << 20, 10)
 
@@ -52,7 +52,7 @@ class Side:
         if asked.request.unread:
             read_body(asked.request)
         call = call_of(asked.request, self.cluster)
-        asked.frame = frame_of(asked.request, call, self.runner.run(call.events))
+        asked.frame = frame_of(asked.request, call, self.processor.run(call.events))
         self.waited_ms = call.wait_ms
         return read_response(self.connection.answers(), api, version)[1]
 

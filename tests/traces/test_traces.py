@@ -49,7 +49,7 @@ def test_a_failure_tells_the_last_events_as_commands_that_can_be_played():
     shell.beat("m1", 2, {"clicks": [0, 1]})
     shell.reload()
     shell.catalog.set("clicks", 6, "made-anew")
-    shell.runner.see_topics()
+    shell.processor.see_topics()
     shell.beat("m1", 3, {})
     shell.advance(45_000)
     with pytest.raises(AssertionError) as failure, shell.history.told_on_failure():
@@ -59,4 +59,4 @@ def test_a_failure_tells_the_last_events_as_commands_that_can_be_played():
     for command in note.split("\n\n")[1].splitlines():
         if not command.startswith("#"):
             player.play(command)
-    assert fingerprint(player.state) == fingerprint(shell.runner.state)
+    assert fingerprint(player.state) == fingerprint(shell.processor.state)

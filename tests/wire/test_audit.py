@@ -36,15 +36,15 @@ def test_who_deleted_or_altered_something_is_in_the_log_with_it():
     side = side_of("admin")
     ask_all(side)
     by = {"owner": "User:admin", "client_id": "test", "client_host": "10.0.0.1"}
-    assert audited(side.runner.log) == [
+    assert audited(side.processor.log) == [
         Audited("team-a", "offsets_deleted", **by, settings={"hidden": "0"}),
         Audited("team-a", "group_deleted", **by),
         Audited("team-b", "group_config_altered", **by,
                 settings={"consumer.session.timeout.ms": "50000"}),
     ]  # fmt: skip
-    before = side.runner.state
-    side.runner.reload()
-    assert side.runner.state.groups.keys() == before.groups.keys()
+    before = side.processor.state
+    side.processor.reload()
+    assert side.processor.state.groups.keys() == before.groups.keys()
 
 
 def test_a_program_that_embeds_it_is_named_too():
@@ -65,7 +65,7 @@ def test_what_changes_nothing_is_no_deed():
     side.ask(Api.DELETE_GROUPS, 2, groups_names=["mine", "nowhere", "team-a"])
     side.ask(Api.LIST_GROUPS, 4)
     side.beat("m", 0)
-    assert audited(side.runner.log) == []
+    assert audited(side.processor.log) == []
 
 
 def test_denials_are_counted_by_who_and_what():
@@ -126,7 +126,7 @@ def test_failed_logins_and_denials_come_into_the_log(tmp_path):
             logged_in(address, "eve", "guess").socket.close()
         with logged_in(address) as client:
             client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"])
-            log = coordinator._runner.log
+            log = coordinator._processor.log
             until(lambda: len({one.reason for one in audited(log)}) == 2)
     found = {(one.reason, one.owner, one.client_host) for one in audited(log)}
     assert found == {

@@ -72,7 +72,7 @@ def test_this_node_coordinates_every_group(side, version):
     assert find() == {(7, "here", 9092, NONE)}
     if version:
         assert find(key_type=1) == {(-1, "", -1, ErrorCode.INVALID_REQUEST)}
-    side.runner.fence("a test")
+    side.processor.fence("a test")
     assert find() == {(-1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)}
 
 

@@ -45,7 +45,7 @@ def altered(side, api, version, kind, name, configs, validate_only=False):
 
 
 def own(side):
-    return side.runner.state.settings.get("g", {})
+    return side.processor.state.settings.get("g", {})
 
 
 # Altered -----------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_what_cannot_be_set_is_said_and_nothing_is_set(side):
         assert alter(side, one, kind=kind, name=name) == (INVALID_REQUEST, message)
         assert alter_all(side, [one[::2]], kind=kind, name=name) == (INVALID_REQUEST, message)
     assert alter(side, (TIMEOUT, 0, "50000"), validate_only=True) == (NONE, None)
-    assert side.runner.state.settings == {}
+    assert side.processor.state.settings == {}
 
 
 def test_a_resource_that_is_named_twice_is_not_altered_and_others_are(side):
@@ -100,7 +100,7 @@ def test_a_resource_that_is_named_twice_is_not_altered_and_others_are(side):
     answer = side.ask(Api.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
     codes = [(one.resource_name, int(one.error_code)) for one in answer.responses]
     assert codes == [("g", INVALID_REQUEST), ("h", NONE), ("g", INVALID_REQUEST)]
-    assert side.runner.state.settings == {"h": {TIMEOUT: "50000"}}
+    assert side.processor.state.settings == {"h": {TIMEOUT: "50000"}}
 
 
 # Told --------------------------------------------------------------------------------------------

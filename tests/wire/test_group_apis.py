@@ -80,7 +80,7 @@ def test_what_a_heartbeat_says_arrives(side):
         "m1", "clicks", instance_id="i1", rack_id="r1", server_assignor="range",
         subscribed_topic_regex="ord.*",
     )  # fmt: skip
-    meta = side.runner.state.groups["g"].members["m1"].meta
+    meta = side.processor.state.groups["g"].members["m1"].meta
     assert meta.subscribed_topic_names == ("clicks",)
     assert (meta.instance_id, meta.rack_id, meta.server_assignor) == ("i1", "r1", "range")
     assert (meta.subscribed_topic_regex, meta.rebalance_timeout_ms) == ("ord.*", 60_000)
@@ -242,7 +242,7 @@ def test_members_commit_and_fetch_with_their_epoch(side):
 
 def test_an_id_that_no_topic_has_is_told_apart(side):
     side.catalog.delete("clicks")
-    side.runner.see_topics()
+    side.processor.see_topics()
     assert side.commit(10, {0: 5}) == {0: UNKNOWN_TOPIC_ID}
     assert fetched(side.fetch(10, [0])) == {0: (-1, "", UNKNOWN_TOPIC_ID)}
     assert side.commit(9, {0: 5}) == {0: NONE}, "by name it may come again"

@@ -70,13 +70,13 @@ def test_pieces_are_answered_as_the_whole(api):
 
     whole = request()
     call = call_of(whole, side.cluster)
-    expected = frame_of(whole, call, side.runner.run(call.events))
+    expected = frame_of(whole, call, side.processor.run(call.events))
     pieces = pieces_of(request())
     count = 0
     while (part := pieces.next()) is not None:
         call = call_of(part, side.cluster)
         assert len(call.events) <= PIECE
-        pieces.add(call, side.runner.run(call.events))
+        pieces.add(call, side.processor.run(call.events))
         count += 1
     assert count == 3
     assert pieces.frame() == expected
@@ -94,31 +94,31 @@ def test_a_request_about_few_things_is_not_cut():
 def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
     side = Side(clicks=4)
     names = [f"group-{number}" for number in range(groups)]
-    side.runner.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
+    side.processor.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
     side.join("m1", "clicks")
     if who == "somebody":
         side.acls = parse_acls(SOME, "acls.toml")
     asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
     call = call_of(asked, side.cluster)
-    whole = frame_of(asked, call, side.runner.run(call.events))
+    whole = frame_of(asked, call, side.processor.run(call.events))
     pieces = pieces_of(asked)
-    pieces.begin(side.runner.run(pieces.before))
+    pieces.begin(side.processor.run(pieces.before))
     while (part := pieces.next()) is not None:
         assert len(part.group_ids) <= LISTED_PIECE
         call = call_of(part, side.cluster)
-        pieces.add(call, side.runner.run(call.events))
+        pieces.add(call, side.processor.run(call.events))
     assert pieces.frame() == whole
 
 
 def test_a_list_of_groups_is_refused_as_a_whole():
     side = Side(clicks=4)
-    side.runner.status = Status.FENCED
+    side.processor.status = Status.FENCED
     asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
     call = call_of(asked, side.cluster)
-    whole = frame_of(asked, call, side.runner.run(call.events))
+    whole = frame_of(asked, call, side.processor.run(call.events))
     pieces = pieces_of(asked)
-    pieces.begin(side.runner.run(pieces.before))
+    pieces.begin(side.processor.run(pieces.before))
     call = call_of(pieces.next(), side.cluster)
-    pieces.add(call, side.runner.run(call.events))
+    pieces.add(call, side.processor.run(call.events))
     assert pieces.next() is None
     assert pieces.frame() == whole

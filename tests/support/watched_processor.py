@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 
 from coordinator.core.events import Answer, Event
 from coordinator.core.state import State
-from coordinator.runtime.event_processor import Runner
+from coordinator.runtime.event_processor import EventProcessor
 from tests.support.trace_text import event_text
 
 
-class WatchedRunner(Runner):
-    """As `Runner`; `coming` is told each event, with the state that it comes to."""
+class WatchedProcessor(EventProcessor):
+    """As `EventProcessor`; `coming` is told each event, with the state that it comes to."""
 
     coming: Callable[[Event, State], None] = staticmethod(lambda *_: None)
 
     def run(self, events: Sequence[Event]) -> list[Answer]:
-        """As `Runner.run`."""
+        """As `EventProcessor.run`."""
         for event in events:
             self.coming(event, self.state)
         return super().run(events)
 
 
-class OneByOne(Runner):
-    """As `Runner`, but each event is a batch, and `watch` is told before the next is decided.
+class OneByOne(EventProcessor):
+    """As `EventProcessor`, but each event is a batch, and `watch` is told before the next is decided.
 
     It is told the event as a command, the event, and its answer, once its records are durable.
     """
@@ -31,7 +31,7 @@ class OneByOne(Runner):
     watch: Callable[[str, Event, Answer], None] = staticmethod(lambda *_: None)
 
     def run(self, events: Sequence[Event]) -> list[Answer]:
-        """As `Runner.run`."""
+        """As `EventProcessor.run`."""
         answers: list[Answer] = []
         for event in events:
             text = event_text(event, self.state)
