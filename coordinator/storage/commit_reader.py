@@ -159,13 +159,13 @@ def read_table_files(folder: str) -> TableFiles:
 
 
 def _refuse_nothing(folder: str) -> None:
-    try:
-        left = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
-    except (FileNotFoundError, NotADirectoryError):
-        left = []
-    if left or os.path.isdir(log_folder(folder)):
-        there = f", while {left[0]} is there" if left else ""
-        raise CorruptLog(f"{log_folder(folder)} has no commits{there}: {RESTORE}")
+    """Refuse a folder without commits; without rows too it is a table that is just being made."""
+    for path, _, names in os.walk(folder):
+        if rows := sorted(name for name in names if name.endswith(".parquet")):
+            there = os.path.relpath(os.path.join(path, rows[0]), folder)
+            raise CorruptLog(
+                f"{log_folder(folder)} has no commits, while {there} is there: {RESTORE}"
+            )
     raise NoLog(f"there is no table of a coordinator in {folder}")
 
 

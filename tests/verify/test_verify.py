@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator import Coordinator
+from coordinator.backup import backup
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import (
     CurrentMember,
@@ -125,6 +126,17 @@ def test_commits_that_are_gone_are_damage_and_no_empty_store(store, muster_here)
     done = muster_here("verify", "--store", str(store))
     assert done.returncode == 1
     assert f"{store}/log/_delta_log has no commits".encode() in done.stderr
+
+
+def test_a_table_that_is_being_made_is_none_yet(tmp_path):
+    """A live coordinator makes the folder of a table's commits before its first commit."""
+    store = tmp_path / "store"
+    claimed(store).close()
+    shutil.rmtree(store / "snapshots", ignore_errors=True)
+    (store / "snapshots" / "_delta_log").mkdir(parents=True)
+    assert verify(store).snapshots == 0
+    backup(store, tmp_path / "copy")
+    assert verify(tmp_path / "copy").snapshots == 0
 
 
 def test_a_commit_that_names_a_file_outside_of_the_table_is_refused(store):
