@@ -69,7 +69,7 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
     ("members", "words", "said"),
     [
         ("nope.m", [], "--members 'nope.m' not found, neither as a path nor in Spark's catalog (its current schema is spark_catalog.default)"),
-        ("members@3", [], "--members 'members' not found, neither"),
+        ("nobody@3", [], "--members 'nobody' not found, neither"),
         ("main.inputs.members", [], "--members 'main.inputs.members' not found, neither"),
         ("a.b.c.d", [], "--members 'a.b.c.d' not found, neither"),
         ("inputs.members@99", [], "Cannot time travel Delta table to version 99"),
