@@ -23,11 +23,10 @@ from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import open_log_table
-from coordinator.storage.fenced_table import FencedTable, transact
 from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_decoder import ValueCache, decode_rows
-from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
-from coordinator.storage.snapshot_table import read_snapshot
+from coordinator.storage.record_log import Batch, CorruptLog, NoLog
+from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")
@@ -176,17 +175,8 @@ class LogReader:
         """Yield the newest snapshot; an earlier state is replayed from the beginning."""
         if not self._live:
             return
-        snapshots = FencedTable(
-            os.path.join(self.store, "snapshots"), Filesystem(), transact, sync=False
-        )
-        try:
-            snapshots.refresh()
-        except NoLog:
-            return
-        except LogError as error:
-            logger.warning("snapshots are passed over: %s", error)
-            return
-        yield from read_snapshot(snapshots, self.position, seen)
+        path = os.path.join(self.store, "snapshots")
+        yield from read_snapshot_at(Filesystem(), path, self.position, seen)
 
     def _position_of(self, as_of: int | datetime | None) -> int:
         last = self._parts[-1].last

@@ -37,12 +37,10 @@ from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
     Fenced,
-    LogError,
-    NoLog,
     merge_advances,
 )
 from coordinator.storage.recovery import find_damage, list_remains, log_folder, set_aside_torn
-from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot, write_snapshot
+from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot_at, write_snapshot
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
 
@@ -202,23 +200,11 @@ class DeltaLog:
             self._settle()
             parts, until = list_parts(self._table.handle), self.position
         seen, after = ValueCache(), 0
-        for batch in self._from_snapshot(until, seen):
+        for batch in read_snapshot_at(self._disk, self._snapshots.path, until, seen):
             yield batch
             after = batch.position
         for rows in _read_rows(self._disk, self._table.path, parts, after):
             yield from decode_batches(rows, seen)
-
-    def _from_snapshot(self, until: int, seen: ValueCache) -> Iterator[Batch]:
-        """Whatever is wrong with the snapshots, the log has everything."""
-        table = FencedTable(self._snapshots.path, self._disk, transact, sync=False)
-        try:
-            table.refresh()
-        except NoLog:
-            return
-        except LogError as error:
-            logger.warning("snapshots are passed over: %s", error)
-            return
-        yield from read_snapshot(table, until, seen)
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names."""

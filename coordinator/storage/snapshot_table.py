@@ -23,11 +23,11 @@ from coordinator.storage.data_files import (
     read_parts,
     write_part,
 )
-from coordinator.storage.fenced_table import Action, FencedTable
+from coordinator.storage.fenced_table import Action, FencedTable, transact
 from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import SCHEMA, encode_records
-from coordinator.storage.record_log import Batch, CorruptLog
+from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
 KEPT = 2
@@ -75,7 +75,23 @@ def write_snapshot(
     return [part.path for part in replaced]
 
 
-def read_snapshot(table: FencedTable, until: int, seen: ValueCache) -> Iterator[Batch]:
+def read_snapshot_at(disk: Filesystem, path: str, until: int, seen: ValueCache) -> Iterator[Batch]:
+    """Open the table of snapshots and yield the newest one up to a position, if there is any.
+
+    Whatever is wrong with the snapshots, the log has everything.
+    """
+    table = FencedTable(path, disk, transact, sync=False)
+    try:
+        table.refresh()
+    except NoLog:
+        return
+    except LogError as error:
+        logger.warning("snapshots are passed over: %s", error)
+        return
+    yield from _read_snapshot(table, until, seen)
+
+
+def _read_snapshot(table: FencedTable, until: int, seen: ValueCache) -> Iterator[Batch]:
     """Yield the newest snapshot that can be read; its batches bear the snapshot's position.
 
     It is read whole before the first batch leaves: half of one is worse than none.
