@@ -58,6 +58,14 @@ class Heartbeat:
     wants_assignment: bool = False
 
 
+def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:
+    """Tell whether a heartbeat joins without an id, as version 0 of the API may (G-12).
+
+    The coordinator then gives the member one, before the heartbeat becomes an event.
+    """
+    return version == 0 and member_epoch == JOIN and member_id == ""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
     """OffsetCommit: {topic: {partition: (offset, metadata)}}."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from coordinator.core.events import JOIN, Answer, Event, Heartbeat
+from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
 from coordinator.runtime.batch_heartbeats import run_heartbeats
@@ -135,8 +135,8 @@ class HeartbeatRequests(ABC):
         Future[HeartbeatAnswer]
             Cancelled before its turn, the heartbeat is not done.
         """
-        if version == 0 and member_epoch == JOIN and member_id == "":
-            member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
+        if needs_member_id(version, member_epoch, member_id):
+            member_id = str(uuid.uuid4())
         event = Heartbeat(
             group_id=group_id,
             member_id=member_id,

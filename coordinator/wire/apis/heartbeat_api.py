@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse
+from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
 from coordinator.core.partition_spans import Spans, TopicKey
 from coordinator.errors import GroupError
 from coordinator.wire.call import Call, Cluster, id_of, uuid_of
@@ -68,8 +68,8 @@ def _in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa:
 def _heartbeat(request: Request) -> Heartbeat:
     asked = request.body
     member_id = asked.member_id
-    if request.version == 0 and asked.member_epoch == JOIN and member_id == "":
-        member_id = str(uuid.uuid4())  # G-12: version 0 may join without an id
+    if needs_member_id(request.version, asked.member_epoch, member_id):
+        member_id = str(uuid.uuid4())
     return Heartbeat(
         group_id=asked.group_id,
         member_id=member_id,
