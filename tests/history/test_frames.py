@@ -21,9 +21,8 @@ from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.history_oracle import History, epoch_rows, history_rows
-from tests.support.stories import NOON, Story, all_stories, played, stored
+from tests.support.stories import NOON, Story, many_groups
 
-WALKS = [f"walk-{number:02}" for number in range(2, 31, 4)]
 TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
 OF_GROUPS = sorted(VIEWS.keys() - {"topics", "targets"})
 
@@ -31,10 +30,7 @@ OF_GROUPS = sorted(VIEWS.keys() - {"topics", "targets"})
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """One log of many groups."""
-    batches = all_stories()
-    for name in [*WALKS, *TRACES]:
-        batches += played(name, name)
-    return stored(batches, tmp_path_factory.mktemp("store"))
+    return many_groups(range(2, 31, 4), TRACES, tmp_path_factory.mktemp("store"))
 
 
 def records_of(store):

@@ -14,7 +14,7 @@ from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import as_json, describe_with_offsets
 from tests.conftest import ROOT
-from tests.support.stories import all_stories, played, stored
+from tests.support.stories import many_groups
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +22,6 @@ QUESTIONS = sorted((ROOT / "tests" / "sql").glob("*.txt"))
 REWRITE = "MUSTER_REWRITE"
 """Set, the answers in tests/sql are written anew; read the difference before you commit it."""
 
-WALKS = [f"walk-{number:02}" for number in range(1, 31, 3)]
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
 IN_ORDER = (
     "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
@@ -33,11 +32,8 @@ IN_ORDER = (
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """One log of many groups: our stories, and random lives of groups played by Kafka."""
-    batches = all_stories()
-    for name in [*WALKS, *TRACES]:
-        batches += played(name, name)
-    return stored(batches, tmp_path_factory.mktemp("store"))
+    """One log of many groups."""
+    return many_groups(range(1, 31, 3), TRACES, tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")

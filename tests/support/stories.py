@@ -182,6 +182,22 @@ def stored(batches, store):
     return store
 
 
+def many_groups(walks, traces, folder):
+    """Write one log of many groups: our stories, and lives of groups played by Kafka.
+
+    Parameters
+    ----------
+    walks
+        Numbers of golden walks.
+    traces
+        Names of other golden traces; each is a group of its name.
+    """
+    batches = all_stories()
+    for name in [*(f"walk-{number:02}" for number in walks), *traces]:
+        batches += played(name, name)
+    return stored(batches, folder)
+
+
 def billing():
     """Members come, change their mind, leave and fall silent; topics grow, go and come back."""
     story = Story("billing").topics(orders=6, payments=4)
