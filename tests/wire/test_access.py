@@ -8,6 +8,7 @@ import ssl
 import struct
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,16 +222,23 @@ def test_an_address_that_is_taken():
         coordinator.serve(address)
 
 
-def test_ipv6():
-    assert parse_address("[::1]:9092", "x") == ("::1", 9092)
-    config = Config(server=ServerConfig(listen="[::1]:0"))
+@contextmanager
+def served_over_ipv6(**settings):
+    """Serve a coordinator of 4 partitions at an IPv6 address; skip where there is no IPv6."""
+    config = Config(server=ServerConfig(**settings))
     with Coordinator.open(None, topics={"clicks": 4}, config=config) as coordinator:
         try:
             serving = coordinator.serve()
         except OSError:
             pytest.skip("no IPv6 here")
-        with serving, Client(serving.address) as client:
-            assert client.join("g", "m1", "clicks").member_epoch == 2
+        with serving:
+            yield coordinator, serving.address
+
+
+def test_ipv6():
+    assert parse_address("[::1]:9092", "x") == ("::1", 9092)
+    with served_over_ipv6(listen="[::1]:0") as (_, address), Client(address) as client:
+        assert client.join("g", "m1", "clicks").member_epoch == 2
 
 
 # Files that change ------------------------------------------------------------------------------
@@ -386,17 +394,11 @@ def test_a_file_behind_a_link_is_another_one_when_the_link_is(rereading, tmp_pat
 
 def test_an_ipv4_client_of_an_ipv6_socket_is_one_of_ipv4():
     """Kafka, too, writes its address so, and lists of hosts and limits go by it."""
-    config = Config(
-        server=ServerConfig(
-            listen="[::]:0", advertised="127.0.0.1:0", insecure=True, connections_per_address_max=1
-        )
-    )
-    with Coordinator.open(None, topics={"clicks": 4}, config=config) as coordinator:
-        try:
-            serving = coordinator.serve()
-        except OSError:
-            pytest.skip("no IPv6 here")
-        with serving, Client(serving.address) as client:
-            client.join("g", "m1", "clicks")
-            (group,) = coordinator.consumer_group_describe("g")
-            assert group["members"][0]["client_host"] == "/127.0.0.1"
+    settings = {"advertised": "127.0.0.1:0", "insecure": True, "connections_per_address_max": 1}
+    with (
+        served_over_ipv6(listen="[::]:0", **settings) as (coordinator, address),
+        Client(address) as client,
+    ):
+        client.join("g", "m1", "clicks")
+        (group,) = coordinator.consumer_group_describe("g")
+        assert group["members"][0]["client_host"] == "/127.0.0.1"
