@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from coordinator.storage.record_encoder import SCHEMA
+
 TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
 TIME = pa.timestamp("us", tz="UTC")
-_RANGE = [("topic", TEXT), ("topic_id", TEXT), ("first_partition", INT), ("partition_count", INT)]
-OWNED = pa.list_(pa.struct([*_RANGE, ("assignment_epoch", INT)]))
+OWNED = SCHEMA.field("assigned").type
 """Ranges of partitions that a member owns, each with the epoch that it came with."""
 
 # fmt: off
