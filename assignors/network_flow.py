@@ -65,24 +65,14 @@ def find_maximum_flow(network: Network, source: int, sink: int) -> Longs:
 
 def find_reached(network: Network, flow: Longs, start: int) -> Bools:
     """Tell which nodes the residual graph of `flow` reaches from `start`."""
-    forward, backward = flow < network.capacity, flow > 0
-    return _search(
-        network.nodes,
-        np.concatenate([network.tail[forward], network.head[backward]]),
-        np.concatenate([network.head[forward], network.tail[backward]]),
-        start,
-    )
+    tail, head = _residual_arcs(network, flow)
+    return _search(network.nodes, tail, head, start)
 
 
 def find_reaching(network: Network, flow: Longs, end: int) -> Bools:
     """Tell which nodes reach `end` in the residual graph of `flow`."""
-    forward, backward = flow < network.capacity, flow > 0
-    return _search(
-        network.nodes,
-        np.concatenate([network.head[forward], network.tail[backward]]),
-        np.concatenate([network.tail[forward], network.head[backward]]),
-        end,
-    )
+    tail, head = _residual_arcs(network, flow)
+    return _search(network.nodes, head, tail, end)
 
 
 def find_cheapest_flow(network: Network, cost: Longs, source: int, sink: int, amount: int) -> Longs:
@@ -133,8 +123,7 @@ class _Residual:
             network.nodes,
             np.concatenate([ahead, back]),
             len(ahead),
-            np.concatenate([network.tail[ahead], network.head[back]]),
-            np.concatenate([network.head[ahead], network.tail[back]]),
+            *_residual_arcs(network, flow),
             np.concatenate([network.capacity[ahead] - flow[ahead], flow[back]]),
             np.concatenate([cost[ahead], -cost[back]]),
         )
@@ -164,6 +153,15 @@ class _Residual:
         change[self.arc[place[ahead]]] += moved[ahead]
         change[self.arc[place[~ahead]]] -= moved[~ahead]
         return change
+
+
+def _residual_arcs(network: Network, flow: Longs) -> tuple[Longs, Longs]:
+    """Return tails and heads of the residual graph: arcs forward, then those that take back."""
+    ahead, back = flow < network.capacity, flow > 0
+    return (
+        np.concatenate([network.tail[ahead], network.head[back]]),
+        np.concatenate([network.head[ahead], network.tail[back]]),
+    )
 
 
 def _to_matrix(network: Network, data: npt.NDArray[Any]) -> Any:  # noqa: ANN401 - scipy's stubs tell arrays from matrices
