@@ -74,7 +74,7 @@ def register(
     """
     reading = LogReader(store, as_of)
     wanted = set(_texts() if only is None else only)
-    if _reader(spark, engine, catalog, wanted, reading.position) == "local":
+    if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
         position = None if as_of is None else reading.position
         for name in sorted(wanted & VIEW_SCHEMAS.keys()):
             frame = frame_view(spark, os.path.abspath(store), name, position)
@@ -84,7 +84,7 @@ def register(
     spark.sql(EXPLODE)
 
 
-def _reader(
+def _choose_engine(
     spark: SparkSession, engine: str, catalog: str | None, wanted: set[str], log_rows: int
 ) -> str:
     """Return which engine reads the views."""
