@@ -32,7 +32,6 @@ from coordinator.wire.decoder import WireError
 from coordinator.wire.each import (
     Each,
     May,
-    asking_for,
     configured,
     cut,
     group_named,
@@ -286,7 +285,7 @@ def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
     if not refused:
         return handler(request, cluster)
     # Of no topics, version 0 would list all: one without a name finds none.
-    call = handler(asking_for(request, "topics", allowed or asked[:1]), cluster)
+    call = handler(request.asking_for("topics", allowed or asked[:1]), cluster)
     refusals = [
         {
             "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,

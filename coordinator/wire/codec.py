@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -170,6 +170,10 @@ class Request:
             self.session,
             allowed_by=self.allowed_by,
         )
+
+    def asking_for(self, name: str, items: Sequence[Any]) -> Request:
+        """Return the same request, asking only for these elements of a list of its body."""
+        return replace(self, body=replace(self.body, **{name: tuple(items)}))
 
 
 def decode(frame: bytes, elements_max: int | None = None) -> Request:

@@ -127,7 +127,7 @@ class Each:
         if not allowed:
             return ready({"error_code": ErrorCode.NONE, self.answered: refusals})
         return joined(
-            handler(asking_for(request, self.asked, allowed), cluster), self.answered, refusals
+            handler(request.asking_for(self.asked, allowed), cluster), self.answered, refusals
         )
 
 
@@ -143,11 +143,6 @@ def cut(
         else:
             refused.append((item, of))
     return allowed, refused
-
-
-def asking_for(request: Request, name: str, items: Sequence[Any]) -> Request:
-    """Return a request that asks only for these."""
-    return replace(request, body=replace(request.body, **{name: tuple(items)}))
 
 
 def joined(call: Call, name: str, refusals: Sequence[Values]) -> Call:

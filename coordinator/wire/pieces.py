@@ -59,7 +59,7 @@ class Pieces:
             return None
         items = self._items[self._at : self._at + PIECE]
         self._at += PIECE
-        return replace(self.request, body=replace(self.request.body, **{self._asked: items}))
+        return self.request.asking_for(self._asked, items)
 
     def add(self, call: Call, answers: Sequence[Answer]) -> None:
         """Write the answer to the piece that was asked last."""
