@@ -7,7 +7,7 @@ which stores repeat access keys and signatures. Here it becomes one line without
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -49,6 +49,11 @@ _VARIABLES = (
 def is_url(name: str) -> bool:
     """Tell whether a name is a URL and no path."""
     return _SCHEME.match(name) is not None
+
+
+def path_of(url: str) -> str:
+    """Return the path of a file: URL; any other name as it is."""
+    return unquote(urlsplit(url).path) if url.startswith("file:") else url
 
 
 def split_version(name: str) -> tuple[str, int | None]:

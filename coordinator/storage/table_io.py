@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ from coordinator.storage.object_store import (
     check_table,
     check_url,
     is_url,
+    path_of,
     split_version,
     unreachable_error,
 )
@@ -101,7 +101,7 @@ class TableRef:
         url, version = split_version(name)
         check_url(url, what)
         if url.startswith("file:"):
-            path = unquote(urlsplit(url).path)
+            path = path_of(url)
             return cls.of(path if version is None else f"{path}@{version}", what)
         check_table(url, version, what)
         return cls(url, version, delta=True)

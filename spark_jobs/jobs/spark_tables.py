@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from coordinator.error_text import gist
-from coordinator.storage.object_store import is_url
+from coordinator.storage.object_store import is_url, path_of
 from coordinator.storage.table_io import TableRef
 from spark_jobs.jobs.inputs import SparkName, SparkTable
 from spark_jobs.session.work_session import Scratch
@@ -114,7 +114,7 @@ def _fixed(spark: SparkSession, asked: SparkName, name: str, detail: Row) -> Tab
     if version is None:
         version = int(spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"])
     frame = spark.read.option("versionAsOf", version).table(name)
-    path = _path(detail["location"])
+    path = path_of(detail["location"])
     if not is_url(path) and DeltaTable.is_deltatable(path):
         return TableRef(path, version, delta=True)
     identity = {"path": asked.name, "id": detail["id"], "version": version}
@@ -134,7 +134,7 @@ def _read_once(
         spark.catalog.refreshTable(asked.name)  # a session keeps lists of files that others replace
         frame = scratch.keep(spark.table(asked.name))
     identity = {"path": asked.name, "digest": _digest(frame)}
-    path = _path(detail["location"]) if detail is not None and detail["location"] else None
+    path = path_of(detail["location"]) if detail is not None and detail["location"] else None
     return SparkTable(path, None, identity, frame)
 
 
@@ -144,10 +144,6 @@ def _digest(frame: DataFrame) -> str:
     found: Any = frame.agg(F.count("*"), rows).collect()[0]
     text = f"{frame.schema.simpleString()} {found[0]} {found[1]}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _path(location: str) -> str:
-    return unquote(urlsplit(location).path) if location.startswith("file:") else location
 
 
 def _condition(error: Exception) -> str:
