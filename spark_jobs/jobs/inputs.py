@@ -1,6 +1,6 @@
 """Inputs of a job: paths, names of Spark's catalog, and URLs.
 
-A path is looked at when it is named. A name or a URL waits for the session: `catalog` finds it.
+A path is looked at when it is named. A name or a URL waits for the session, in `spark_tables`.
 """
 
 from __future__ import annotations
