@@ -426,11 +426,16 @@ def _frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
     if isinstance(table, SparkTable):
         return table.frame
     ref = local(table, "the table")
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
     # the JVM may be at work in another folder
     path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)
     frame: DataFrame
     if not ref.delta:
         frame = spark.read.parquet(path)
+        # Spark before 4.1.1 takes Parquet's columns of type null for integers
+        untyped = dict.fromkeys(ref.untyped_columns(), F.lit(None))
+        frame = frame.withColumns(untyped) if untyped else frame
     else:
         frame = spark.read.format("delta").option("versionAsOf", ref.version).load(path)
     return frame
