@@ -123,8 +123,6 @@ class EventProcessor:
         self.loaded_from = 0
         self.timers: Deadlines[TimerKey] = Deadlines()
         self.tasks: list[Task] = []
-        self.failures: dict[str, int] = {}
-        """How often in a row the computation of a group's target failed."""
         self.topics = TopicView()
         self._topics_version = 0
         self._seen = (0, 0)

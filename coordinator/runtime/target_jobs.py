@@ -64,6 +64,8 @@ class TargetJobs:
         self._engines: dict[str, Engine] = {}
         self._lock = threading.Lock()
         self._running: dict[str, RunningComputation] = {}
+        self._failures: dict[str, int] = {}
+        """How often in a row the computation of a group's target failed."""
         self._timers: set[threading.Timer] = set()
 
     def begin(self, task: ComputeTarget) -> None:
@@ -166,12 +168,12 @@ class TargetJobs:
         if isinstance(answer, GroupError):
             self._retry_later(task, answer.message)
         else:
-            self._processor.failures.pop(task.group_id, None)
+            self._failures.pop(task.group_id, None)
 
     def _retry_later(self, task: ComputeTarget, message: str) -> None:
         """Report a failure after the backoff; the group begins again, its last target stays."""
-        failures = self._processor.failures.get(task.group_id, 0) + 1
-        self._processor.failures[task.group_id] = failures
+        failures = self._failures.get(task.group_id, 0) + 1
+        self._failures[task.group_id] = failures
         self._processor.metrics.computation_failed(task.group_id)
         after = min(BACKOFF_S * 2 ** (failures - 1), BACKOFF_MAX_S)
         logger.warning(
@@ -205,7 +207,7 @@ class TargetJobs:
         size = GroupSize(len(job.roster.metas), job.classes, job.roster.targets.rows())
         wanted = job.settings.get("consumer.assignor.engine", config.engine.engine)
         wanted = choose_engine(config, wanted, size)
-        failures = self._processor.failures.get(job.task.group_id, 0)
+        failures = self._failures.get(job.task.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             wanted = "local"
         if wanted == "spark" and self._given is not None:

@@ -9,6 +9,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
 from coordinator.runtime import background_tasks
+from coordinator.runtime.log_maintenance import LogMaintenance
 from tests.support.members import wait_for
 
 BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
@@ -17,7 +18,7 @@ BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
 @pytest.fixture(autouse=True)
 def _seldom(monkeypatch):
     """Nobody would look by itself before the test is over."""
-    monkeypatch.setattr(background_tasks, "CARE_S", 60.0)
+    monkeypatch.setattr(background_tasks, "MAINTENANCE_S", 60.0)
 
 
 def commit(coordinator, times):
@@ -27,7 +28,7 @@ def commit(coordinator, times):
     ]
 
 
-def test_a_busy_log_is_cared_for_at_once(tmp_path):
+def test_a_busy_log_is_maintained_at_once(tmp_path):
     with Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as coordinator:
         commit(coordinator, BUSY.log.reopen_commits)
         wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists)
@@ -35,14 +36,12 @@ def test_a_busy_log_is_cared_for_at_once(tmp_path):
     assert time.monotonic() - began < 10.0  # its threads do not sleep on
 
 
-def test_who_lost_the_log_does_not_care_for_it(tmp_path, monkeypatch):
+def test_a_coordinator_that_lost_the_log_does_not_maintain_it(tmp_path, monkeypatch):
     """It sees another one's commits come, and is asked and asked."""
-    cared = []
-    care = background_tasks.BackgroundTasks._care
+    seen = []
+    run = LogMaintenance.run
     monkeypatch.setattr(
-        background_tasks.BackgroundTasks,
-        "_care",
-        lambda self: cared.append(self._loop.processor.status) or care(self),
+        LogMaintenance, "run", lambda self: seen.append(self._processor.status) or run(self)
     )
     with (
         Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as first,
@@ -50,5 +49,5 @@ def test_who_lost_the_log_does_not_care_for_it(tmp_path, monkeypatch):
     ):
         commit(second, 3 * BUSY.log.reopen_commits)
         assert set(commit(first, 50)) == {"NOT_COORDINATOR"}
-        wait_for(lambda: "active" in cared)
-    assert "fenced" not in cared
+        wait_for(lambda: "active" in seen)
+    assert "fenced" not in seen

@@ -1,0 +1,69 @@
+"""Log maintenance in the background: checkpoints, clean-up, snapshots, requested compactions."""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.runtime.event_processor import EventProcessor
+from coordinator.status import Status
+from coordinator.storage import admin_requests
+from coordinator.storage.record_log import LogError
+from coordinator.storage.state_loader import pack_log, write_snapshot
+
+ROWS_A_MEMBER = 3
+"""About how many rows of a snapshot a member takes."""
+logger = logging.getLogger("muster.coordinator")
+
+
+class LogMaintenance:
+    """The maintenance of one coordinator's log; one thread runs it.
+
+    Parameters
+    ----------
+    processor
+        The event processor that writes the log; the log's position and state are read from it.
+    """
+
+    def __init__(self, processor: EventProcessor) -> None:
+        self._processor = processor
+        self._snapshot_at = 0
+        """The position of the last snapshot."""
+
+    def start(self) -> None:
+        """Take the snapshot that the load began with for the last one."""
+        self._snapshot_at = self._processor.loaded_from
+
+    def run(self) -> None:
+        """Do what is due now; only a coordinator that has the log does any of it."""
+        processor = self._processor
+        if processor.status is not Status.ACTIVE:
+            return
+        try:
+            self._compact()
+            if processor.log.is_maintenance_due():
+                processor.log.maintain()
+            if self._snapshot_due():
+                self._snapshot_at = write_snapshot(processor.log, processor.clock())
+        except LogError as error:
+            logger.warning("log maintenance failed: %s", error)
+
+    def _snapshot_due(self) -> bool:
+        """Whether a snapshot would save as many rows as it costs."""
+        processor = self._processor
+        rows = processor.position - self._snapshot_at
+        if rows < processor.config.log.snapshot_rows:
+            return False
+        members = sum(len(group.members) for group in list(processor.state.groups.values()))
+        return rows >= ROWS_A_MEMBER * members
+
+    def _compact(self) -> None:
+        """Do what `muster compact` requested; the request goes once it is done."""
+        store = self._processor.log.store
+        if store is None:
+            return
+        admin_requests.set_unknown_aside(store)
+        requests = admin_requests.list_requests(store, admin_requests.COMPACT)
+        if requests:
+            self._snapshot_at = pack_log(self._processor.log, self._processor.clock())
+        for request in requests:
+            admin_requests.remove_request(store, request)
