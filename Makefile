@@ -46,10 +46,10 @@ test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, a
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim
 
-faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/faults.md
+faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/design/faults.md
 	@$(BIN)/python -m tests.faults
 
-bench: $(READY)  ## measure, print tables, write docs/benchmarks.md
+bench: $(READY)  ## measure, print tables, write docs/design/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
 lock: $(READY)   ## resolve dependencies anew (needs uv)

@@ -110,7 +110,7 @@ class GroupSpec:
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, object]) -> Self:
-        """Read the object of docs/formats.md#assignment-spec.
+        """Read the object of docs/reference/formats.md#assignment-spec.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class GroupSpec:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read JSON text of docs/formats.md#assignment-spec.
+        """Read JSON text of docs/reference/formats.md#assignment-spec.
 
         What is not JSON is refused, and so is a key given twice.
 
@@ -146,7 +146,7 @@ class GroupSpec:
         topics: pa.Table | pa.RecordBatch,
         owned: pa.Table | pa.RecordBatch | None = None,
     ) -> Self:
-        """Read the tables of docs/formats.md#tables.
+        """Read the tables of docs/reference/formats.md#tables.
 
         Parameters
         ----------

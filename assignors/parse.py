@@ -105,7 +105,7 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def parse_dict(spec: Mapping[str, object]) -> dict[str, Any]:
-    """Turn a spec into the columns of `GroupSpec.from_columns`: docs/formats.md#assignment-spec."""
+    """Turn a spec (docs/reference/formats.md#assignment-spec) into columns of `GroupSpec`."""
     if not isinstance(spec, Mapping):
         raise SpecError(f"expected an object with topics and members, got {kind_of(spec)}")
     for key in ("topics", "members"):

@@ -36,7 +36,7 @@ def parse_tables(
     topics: pa.Table | pa.RecordBatch,
     owned: pa.Table | pa.RecordBatch | None,
 ) -> dict[str, Any]:
-    """Turn the tables of docs/formats.md#tables into the columns of `GroupSpec.from_columns`."""
+    """Turn tables (docs/reference/formats.md#tables) into columns of `GroupSpec.from_columns`."""
     ids = _get_strings(members, "members", "member_id")
     refuse_unknown_columns(members.schema.names, MEMBERS_COLUMNS, "members")
     names, partitions = parse_topics_table(topics)

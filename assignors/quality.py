@@ -101,7 +101,7 @@ class Report:
         return self.load_max - self.load_min
 
     def summary(self) -> dict[str, Any]:
-        """Return the `quality` object of docs/formats.md#assignment-spec."""
+        """Return the `quality` object of docs/reference/formats.md#assignment-spec."""
         return {
             "loads": {"min": self.load_min, "max": self.load_max},
             "moved": self.moved,

@@ -21,7 +21,7 @@ _PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
 
 @dataclass(frozen=True, slots=True)
 class StickyAssignor:
-    """The fewest moves first, within bounds (docs/assignors.md#what-is-promised).
+    """The fewest moves first, within bounds (docs/design/assignors.md#what-is-promised).
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from assignors.plan import EXACT_EDGES, plan_uniform_cells, solve_plan
 
 @dataclass(frozen=True, slots=True)
 class UniformAssignor:
-    """Balance first, then the fewest moves (docs/assignors.md#what-is-promised).
+    """Balance first, then the fewest moves (docs/design/assignors.md#what-is-promised).
 
     Parameters
     ----------

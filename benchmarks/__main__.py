@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print tables, write docs/benchmarks.md."""
+"""`python -m benchmarks`: measure, print tables, write docs/design/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from benchmarks import (
 )
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs/design"
 PAPER_WIDTH = 160
 PACKAGES = ("numpy", "scipy", "pyarrow", "pyspark")
 

@@ -1,8 +1,8 @@
 """The report: sections of tables, shown on the terminal and kept in docs/.
 
-docs/benchmarks.json holds what was measured; docs/benchmarks.md is drawn from it. A run of some
-sections replaces those and leaves the others as they were, each with the date and machine it was
-measured on.
+docs/design/benchmarks.json holds what was measured; docs/design/benchmarks.md is drawn from it. A
+run of some sections replaces those and leaves the others as they were, each with the date and
+machine it was measured on.
 """
 
 from __future__ import annotations

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes and one of ours; docs/coordinator.md#what-an-error-means-to-a-caller."""
+    """Kafka's error codes and one of Muster's own.
+
+    docs/design/coordinator.md#what-an-error-means-to-a-caller says what to do about each.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,8 +1,9 @@
-"""Write docs/behaviours.md: each statement about a group coordinator, and the tests that check it.
+"""Write docs/design/behaviours.md: statements about a group coordinator, each with its tests.
 
     python docs/behaviours.py
 
-Statements are in behaviours.toml; tests name them: @pytest.mark.behaviour("G-31"). A test writes it
+Statements are in design/behaviours.toml; tests name them: @pytest.mark.behaviour("G-31"). A test
+writes it
 again and compares.
 """
 
@@ -31,7 +32,7 @@ This page is made of the markers by `python docs/behaviours.py`; its statements 
 
 def statements() -> dict:
     """Return sections of statements, and why some have no test."""
-    return tomllib.loads((HERE / "behaviours.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((HERE / "design/behaviours.toml").read_text(encoding="utf-8"))
 
 
 def tests_by_id() -> dict[str, list[str]]:
@@ -69,5 +70,5 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    (HERE / "behaviours.md").write_text(render(), encoding="utf-8")
-    print("docs/behaviours.md")
+    (HERE / "design/behaviours.md").write_text(render(), encoding="utf-8")
+    print("docs/design/behaviours.md")

@@ -1,4 +1,4 @@
-"""Draw docs/assignors.svg from what uniform really answers to examples/group.json.
+"""Draw docs/design/assignors.svg from what uniform really answers to examples/group.json.
 
     python docs/pictures.py
 
@@ -138,4 +138,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs/assignors.svg").write_text(draw())
+    (ROOT / "docs/design/assignors.svg").write_text(draw())

@@ -1,4 +1,4 @@
-"""Draw the states of groups and members into docs/coordinator.md, from the tables in the code.
+"""Draw the states of groups and members into docs/design/coordinator.md, from the code.
 
     python docs/states.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from coordinator.core.reconcile import ALLOWED_MOVES
 from coordinator.core.state import GROUP_MOVES
 
-PAGE = Path(__file__).resolve().parent / "coordinator.md"
+PAGE = Path(__file__).resolve().parent / "design/coordinator.md"
 
 
 def drawn(moves: Mapping[Enum, frozenset[Enum]]) -> str:
@@ -39,4 +39,4 @@ def page(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print("docs/coordinator.md")
+    print("docs/design/coordinator.md")

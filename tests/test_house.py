@@ -1,4 +1,4 @@
-"""The house rules that a machine can keep (docs/architecture.md)."""
+"""The house rules that a machine can keep (docs/design/architecture.md)."""
 
 from __future__ import annotations
 

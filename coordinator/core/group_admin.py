@@ -1,6 +1,6 @@
 """Describe, list, delete and configure groups (K-9…K-12, K-51, K-52).
 
-See docs/behaviours.md#offsets-list-describe-delete.
+See docs/design/behaviours.md#offsets-list-describe-delete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (docs/behaviours.md#heartbeat-flow), decided in three steps.
+"""ConsumerGroupHeartbeat (docs/design/behaviours.md#heartbeat-flow), decided in three steps.
 
 1. The member, and the group epoch: what the request changes, and whether that needs a new
    assignment.

@@ -1,4 +1,4 @@
-"""Remove members that leave or time out (docs/behaviours.md#static-members, #timers)."""
+"""Remove members that leave or time out (docs/design/behaviours.md#static-members, #timers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validate a heartbeat and find its member (docs/behaviours.md#heartbeat-validation).
+"""Validate a heartbeat and find its member (docs/design/behaviours.md#heartbeat-validation).
 
 Ends in a `MemberUpdate`: the member as this heartbeat makes it, with the records for that.
 """

@@ -1,6 +1,6 @@
 """Commit, fetch, delete and expire offsets, fenced by epochs.
 
-See docs/behaviours.md#offsets-list-describe-delete.
+See docs/design/behaviours.md#offsets-list-describe-delete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A member's next step towards its target (docs/behaviours.md#reconciliation, G-50…G-66).
+"""A member's next step towards its target (docs/design/behaviours.md#reconciliation, G-50…G-66).
 
 Revocation comes before assignment: what a member must give up is taken out of its assignment and
 stays pending until the member no longer reports it; only then is it free for others. Per topic,
@@ -36,7 +36,7 @@ ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
     MemberState.UNRELEASED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
     MemberState.UNKNOWN: frozenset({MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS}),
 }
-"""From which state a member may come to which (G-67, G-68); docs/coordinator.md draws it."""
+"""From which state a member may come to which (G-67, G-68); docs/design/coordinator.md draws it."""
 
 
 @dataclass(frozen=True, slots=True)

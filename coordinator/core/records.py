@@ -2,7 +2,7 @@
 
 Kafka's records (G-147) under its field names, and a few of ours: settings of groups, topics, the
 epoch-only advance, computations outside the coordinator; docs/design/log_format.md#kinds lists
-them. G-… and K-… are statements of docs/behaviours.md. A record is a frozen struct;
+them. G-… and K-… are statements of docs/design/behaviours.md. A record is a frozen struct;
 `kind` is its name in the log. A deleted key is a `Tombstone`. Records hold no cycles: the garbage
 collector, which would look at a million of them again and again, is told so.
 """
@@ -116,7 +116,7 @@ class CurrentMember(Record, frozen=True, gc=False):
 class MembersAdvanced(Record, frozen=True, gc=False):
     """Members that reached an epoch which changes nothing for them.
 
-    See docs/coordinator.md#the-fast-path.
+    See docs/design/coordinator.md#the-fast-path.
     """
 
     kind: ClassVar[str] = "members_advanced"

@@ -51,7 +51,7 @@ GROUP_MOVES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset(GroupState) - {GroupState.DEAD},
     GroupState.DEAD: frozenset(),
 }
-"""From which state a group may come to which by one event; docs/coordinator.md draws it.
+"""From which state a group may come to which by one event; docs/design/coordinator.md draws it.
 
 A group is Dead once it is deleted, or expired: then it is not there.
 """

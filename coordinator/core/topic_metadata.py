@@ -1,6 +1,6 @@
 """Topics as the catalog reports them, and the topics that regular expressions match (G-148).
 
-See docs/behaviours.md#regular-expressions.
+See docs/design/behaviours.md#regular-expressions.
 """
 
 from __future__ import annotations

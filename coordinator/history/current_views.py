@@ -1,6 +1,6 @@
 """Views of the state at a position: topics, members, ranges, targets, offsets, groups.
 
-Each function is one view of docs/sql.md, by columns; the twins in SQL are spark_jobs/sql.
+Each function is one view of docs/guide/sql.md, by columns; the twins in SQL are spark_jobs/sql.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The views of a store as Arrow tables, without a JVM; for DuckDB, polars, pandas.
 
 `VIEWS` is the one place that knows them all; each has a twin in SQL of the same name
-(spark_jobs/sql) and a section in docs/sql.md, and tests compare the three.
+(spark_jobs/sql) and a section in docs/guide/sql.md, and tests compare the three.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def frame(
     store
         The folder that the coordinator was opened with.
     view
-        One of docs/sql.md.
+        One of docs/guide/sql.md.
     group_id
         Only rows of this group, and only they are read; of one that is not in the log, none.
     as_of

@@ -206,7 +206,7 @@ class FileCatalog:
 
 
 class DeltaCatalog:
-    """A Delta table of topics (docs/formats.md#topics-of-a-coordinator)."""
+    """A Delta table of topics (docs/reference/formats.md#topics-of-a-coordinator)."""
 
     def __init__(self, table: str) -> None:
         self._table = table

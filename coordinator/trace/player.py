@@ -1,4 +1,4 @@
-"""Operations in, answers out, as JSON lines (docs/formats.md#trace-operations); time is virtual.
+"""Play operations as JSON lines (docs/reference/formats.md#trace-operations); time is virtual.
 
 A thin shell over the event processor: it turns operations into events and results into Kafka's
 JSON, and moves a clock. It has no step, replay or timer code of its own.

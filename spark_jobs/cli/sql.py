@@ -28,7 +28,7 @@ def sql(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row a line.")] = False,
 ) -> None:
-    """Ask the views of a store, all of them as of one position (docs/sql.md)."""
+    """Ask the views of a store, all of them as of one position (docs/guide/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import answer  # noqa: PLC0415 - other commands never import pyspark

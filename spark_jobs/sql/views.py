@@ -1,7 +1,7 @@
 """SQL views over the log of a store: who owns what, who owned it, and why it moved.
 
 One file of `sql/` is one view; `$name` in it stands for another view, wherever that is registered.
-What each view shows, and questions with their answers, is in docs/sql.md.
+What each view shows, and questions with their answers, is in docs/guide/sql.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/behaviours.md and docs/coordinator.md say what the code and its tests say."""
+"""docs/design/behaviours.md and docs/design/coordinator.md say what the code and its tests say."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_tests_and_reasons_name_only_what_is_stated():
 
 
 def test_the_page_is_as_the_markers_say():
-    page = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/design/behaviours.md").read_text(encoding="utf-8")
     assert page == docs["render"](), "run `python docs/behaviours.py`"
 
 
 def test_the_tests_that_the_page_names_are_there():
-    page = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/design/behaviours.md").read_text(encoding="utf-8")
     for file, function in set(re.findall(r"`([\w/]+\.py)::(\w+)`", page)):
         assert f"def {function}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
 
@@ -54,5 +54,5 @@ def test_no_statement_of_the_specification_is_missing():
 
 
 def test_the_states_are_drawn_from_the_tables_in_the_code():
-    page = (ROOT / "docs" / "coordinator.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/design/coordinator.md").read_text(encoding="utf-8")
     assert page == states["page"](page), "run `python docs/states.py`"

@@ -59,5 +59,5 @@ def test_cited_pages_and_their_headings_exist(name):
 
 
 def test_an_anchor_is_made_as_github_does():
-    page = ROOT / "docs/assignors.md"
+    page = ROOT / "docs/design/assignors.md"
     assert {"in-steps-max_moves", "what-is-proved-the-verdict"} <= anchors(page)

@@ -49,5 +49,5 @@ def test_the_commands_and_options_of_a_page_exist(page, options):
 
 
 def test_every_command_is_on_the_page_of_commands(options):
-    page = ROOT / "docs/commands.md"
+    page = ROOT / "docs/reference/commands.md"
     assert set(options) == {command for command, _ in named(page)}

@@ -66,7 +66,7 @@ def bare(text: str) -> str:
     return " ".join(TIME.sub("NOW", text).split())
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/assign.md", 5)])
+@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/guide/assign.md", 5)])
 def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
     pairs = said_and_shown(page, folder, lacking="spark-submit")
     assert len(pairs) >= blocks
@@ -77,7 +77,7 @@ def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_nightly_job_on_spark(folder):
-    pairs = said_and_shown("docs/assign.md", folder, having="nightly/")
+    pairs = said_and_shown("docs/guide/assign.md", folder, having="nightly/")
     assert '"engine": "spark"' in pairs[-1][0]
     for said, shown in pairs:
         assert said == shown
@@ -87,10 +87,10 @@ def test_the_nightly_job_on_spark(folder):
 def test_the_blocks_about_a_spark_driver_run(spark, tmp_path, monkeypatch, capsys):
     """In one process and session, one after another, as a driver would."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/embedding.md").read_text()
+    page = (ROOT / "docs/guide/embedding.md").read_text()
     for language, block, _ in BLOCK.findall(page):
         if language == "python":
-            exec(compile(block, "docs/embedding.md", "exec"), {"spark": spark})
+            exec(compile(block, "docs/guide/embedding.md", "exec"), {"spark": spark})
     assert "127.0.0.1:" in capsys.readouterr().out
 
 
@@ -129,4 +129,6 @@ def test_links_lead_somewhere(page):
 def test_the_picture_is_what_the_assignor_answers():
     command = [sys.executable, "-c", "import pictures; print(pictures.draw(), end='')"]
     drawn = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, text=True, check=True)
-    assert drawn.stdout == (ROOT / "docs/assignors.svg").read_text(), "python docs/pictures.py"
+    assert drawn.stdout == (ROOT / "docs/design/assignors.svg").read_text(), (
+        "python docs/pictures.py"
+    )

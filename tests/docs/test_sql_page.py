@@ -1,4 +1,4 @@
-"""docs/sql.md tells the truth: its questions have these answers, its tables all columns."""
+"""docs/guide/sql.md tells the truth: its questions have these answers, its tables all columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 __all__ = ["folder"]
 
-PAGE = ROOT / "docs/sql.md"
+PAGE = ROOT / "docs/guide/sql.md"
 LINES = r"((?:(?!```).*\n)*)"
 BLOCK = re.compile(rf"^```(sql|shell|python)\n{LINES}```\n```text\n{LINES}```\n", re.MULTILINE)
 SECTION = re.compile(r"^### `(\w+)`[^\n]*\n(.*?)(?=^##)", re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""python -m tests.faults: make every fault, again and again, and write docs/faults.md."""
+"""python -m tests.faults: make every fault, again and again, and write docs/design/faults.md."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What came of each fault, on the terminal and in docs/faults.md."""
+"""What came of each fault, on the terminal and in docs/design/faults.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/design/faults.md"
 BEGIN, END = "<!-- outcomes -->\n", "<!-- end -->"
 HEAD = "| fault | times | seed | what came of it | seconds | when, where |\n|---|---|---|---|---|---|\n"
 
@@ -59,6 +59,6 @@ def with_row(text: str, row: Row, order: list[str]) -> str:
 
 
 def write(row: Row, order: list[str]) -> None:
-    """Put a row into docs/faults.md."""
+    """Put a row into docs/design/faults.md."""
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(with_row(text, row, order), encoding="utf-8")

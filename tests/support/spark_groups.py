@@ -102,7 +102,7 @@ def crowd(seed: int, *, members: int, classes: int) -> twins.Spec:
 
 
 def tables(spec: twins.Spec, seed: int) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return the tables of docs/formats.md#tables: claims cut at random, owners that left, rows shuffled."""
+    """Return the tables of docs/reference/formats.md#tables: claims cut at random, owners that left, rows shuffled."""
     draw = random.Random(seed)
     claims = [
         (member, topic, *piece)

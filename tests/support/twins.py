@@ -1,6 +1,6 @@
 """Obvious twins of the fast algorithms: slow, plain Python on sets of partitions, and a flow.
 
-A spec is the object of docs/formats.md#assignment-spec. Nothing here shares code with `assignors`.
+A spec is the object of docs/reference/formats.md#assignment-spec. Nothing here shares code with `assignors`.
 """
 
 from __future__ import annotations
