@@ -14,15 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from coordinator.runtime.async_coordinator import AsyncCoordinator
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.runtime.responses import HeartbeatAnswer
     from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 
-__all__ = ["Coordinator", "DictCatalog", "FileCatalog"]
+__all__ = ["AsyncCoordinator", "Coordinator", "DictCatalog", "FileCatalog", "HeartbeatAnswer"]
 
 _ROOMS = {
+    "AsyncCoordinator": "coordinator.runtime.async_coordinator",
     "Coordinator": "coordinator.runtime.coordinator",
     "DictCatalog": "coordinator.runtime.topic_catalog",
     "FileCatalog": "coordinator.runtime.topic_catalog",
+    "HeartbeatAnswer": "coordinator.runtime.responses",
 }
 
 

@@ -7,16 +7,14 @@ import re
 import subprocess
 import sys
 
-from coordinator import Coordinator
-from coordinator.runtime.async_coordinator import AsyncCoordinator
+from coordinator import AsyncCoordinator, Coordinator
 from tests.conftest import ROOT
 
 PROGRAM = """
 import asyncio
 from typing import assert_type
 
-from coordinator import Coordinator
-from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator import AsyncCoordinator, Coordinator, HeartbeatAnswer
 
 coordinator = Coordinator.open(None, topics={"clicks": 4})
 answer = coordinator.consumer_group_heartbeat(
@@ -37,7 +35,7 @@ coordinator.delete_group("g")  # E: attr-defined
 
 
 async def main() -> None:
-    aio = coordinator.aio
+    aio: AsyncCoordinator = coordinator.aio
     answer = await aio.consumer_group_heartbeat(group_id="g", member_id="m", member_epoch=2)
     assert_type(answer, HeartbeatAnswer)
     assert_type(await aio.group_epochs(["g"]), list[tuple[int, int]])
