@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, solve_sticky_plan
 from spark_jobs.assignors.group import FrameGroup
-from spark_jobs.assignors.materialize import Assigned, expand
-from spark_jobs.assignors.ownership import FrameOwned
-from spark_jobs.assignors.prior_ownership import check_previous, settle
-from spark_jobs.session.work_session import Scratch, release_with
+from spark_jobs.assignors.materialize import FrameAssignment, materialize
+from spark_jobs.assignors.ownership import FrameOwnership
+from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
+from spark_jobs.session.work_session import WorkSession, release_with
 
 
 def assign_balanced(
@@ -25,23 +25,25 @@ def assign_balanced(
     imbalance: int | Fraction = 0,
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
-) -> Assigned:
+) -> FrameAssignment:
     """Assign with the fewest moves within an imbalance; 0 is uniform.
 
     What the rows need stays kept by Spark until the result is no longer referenced.
     """
-    scratch = Scratch(spark)
+    work_session = WorkSession(spark)
     try:
         if previous is None:
             previous = spark.createDataFrame(ARROW_SCHEMA.empty_table())
-        claims, rows = check_previous(scratch.adopt(previous))
-        group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), rows)
-        owned = FrameOwned(group, settle(group, claims))
+        claims, rows = check_previous(work_session.adopt(previous))
+        group = FrameGroup.of(
+            work_session, work_session.adopt(members), work_session.adopt(topics), rows
+        )
+        owned = FrameOwnership(group, resolve_claims(group, claims))
         plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)
-        assigned = expand(plan, owned, max_moves)
+        assigned = materialize(plan, owned, max_moves)
     except BaseException:
-        scratch.release()
+        work_session.release()
         raise
-    rows_of_user = scratch.give_back(assigned.rows)
-    release_with(rows_of_user, scratch)
+    rows_of_user = work_session.give_back(assigned.rows)
+    release_with(rows_of_user, work_session)
     return replace(assigned, rows=rows_of_user)

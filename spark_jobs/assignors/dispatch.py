@@ -6,9 +6,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
-from spark_jobs.assignors.materialize import Assigned
+from spark_jobs.assignors.materialize import FrameAssignment
 
-_RUN = {"range": range_.run, "uniform": uniform.run, "sticky": sticky.run}
+_RUN = {
+    "range": range_.assign_with_totals,
+    "uniform": uniform.assign_with_totals,
+    "sticky": sticky.assign_with_totals,
+}
 
 
 def assign_frames(
@@ -18,6 +22,6 @@ def assign_frames(
     topics: DataFrame,
     previous: DataFrame | None,
     **options: object,
-) -> Assigned:
+) -> FrameAssignment:
     """Assign with DataFrame operations, by the assignor's name and its own options."""
     return _RUN[assignor](spark, members, topics, previous, **options)

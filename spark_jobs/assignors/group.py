@@ -21,7 +21,7 @@ from assignors.materialize import PartitionLine
 from assignors.parse_tables import parse_topics_table
 from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_members, select_topics, small
-from spark_jobs.session.work_session import Scratch
+from spark_jobs.session.work_session import WorkSession
 
 ORDER = ("dynamic", "instance", "member_id")
 """Member order: static members first by instance id, then by member id."""
@@ -34,14 +34,14 @@ _SEEDS = range(16)
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicTable:
     """The topics table, on the driver: sorted by name."""
 
     names: pa.StringArray
     partitions: Longs
 
     @classmethod
-    def of(cls, frame: DataFrame) -> Topics:
+    def of(cls, frame: DataFrame) -> TopicTable:
         """Read and check the topics.
 
         Raises
@@ -72,7 +72,7 @@ class Classes:
         lists = np.split(self.topics, self.offsets[1:-1])
         return Classes.of(self.size[order].tolist(), [lists[at].tolist() for at in order])
 
-    def problem(self, topics: Topics) -> CompressedProblem:
+    def problem(self, topics: TopicTable) -> CompressedProblem:
         """Compress the group."""
         return CompressedProblem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
 
@@ -83,7 +83,7 @@ class FrameGroup:
 
     Attributes
     ----------
-    scratch
+    work_session
         Where it lives, and what it keeps.
     topics, classes, problem
         On the driver.
@@ -93,8 +93,8 @@ class FrameGroup:
         Of the hash that makes the key.
     """
 
-    scratch: Scratch
-    topics: Topics
+    work_session: WorkSession
+    topics: TopicTable
     classes: Classes
     problem: CompressedProblem
     members: DataFrame
@@ -103,10 +103,12 @@ class FrameGroup:
     @property
     def spark(self) -> SparkSession:
         """The session to work in."""
-        return self.scratch.spark
+        return self.work_session.spark
 
     @classmethod
-    def of(cls, scratch: Scratch, members: DataFrame, topics: DataFrame, rows: int) -> FrameGroup:
+    def of(
+        cls, work_session: WorkSession, members: DataFrame, topics: DataFrame, rows: int
+    ) -> FrameGroup:
         """Read members and topics.
 
         Parameters
@@ -119,16 +121,16 @@ class FrameGroup:
         SpecError
             As `GroupSpec.from_arrow`.
         """
-        known = Topics.of(topics)
-        named = _named(select_members(members))
-        classes = _classes(named, known)
+        known = TopicTable.of(topics)
+        named = _normalize_members(select_members(members))
+        classes = _collect_classes(named, known)
         count = int(classes.size.sum())
-        scratch.cut(max(-(-max(count, rows) // BUCKET_ROWS), scratch.tasks))
-        labelled = _labelled(scratch.spark, named, classes, known)
-        kept, seed = _keyed(scratch, labelled)
+        work_session.cut(max(-(-max(count, rows) // BUCKET_ROWS), work_session.tasks))
+        labelled = _label_members(work_session.spark, named, classes, known)
+        kept, seed = _add_keys(work_session, labelled)
         if len(classes.size) > 1:
-            kept, classes = _by_first_member(scratch.spark, kept, classes)
-        return cls(scratch, known, classes, classes.problem(known), kept, seed)
+            kept, classes = _renumber_classes(work_session.spark, kept, classes)
+        return cls(work_session, known, classes, classes.problem(known), kept, seed)
 
     def line(self, problem: CompressedProblem) -> PartitionLine:
         """Lay out all partitions by topic class."""
@@ -140,7 +142,7 @@ def key_of(name: str, seed: int) -> Column:
     return F.xxhash64(F.lit(seed), F.col(name))
 
 
-def _named(members: DataFrame) -> DataFrame:
+def _normalize_members(members: DataFrame) -> DataFrame:
     """Bring members into the form of their total order."""
     return members.select(
         "member_id",
@@ -150,18 +152,18 @@ def _named(members: DataFrame) -> DataFrame:
     )
 
 
-def _as_set(name: str) -> Column:
+def _to_set(name: str) -> Column:
     """Return a list of topics sorted and without repeats."""
     return F.sort_array(F.array_distinct(name))
 
 
-def _classes(members: DataFrame, topics: Topics) -> Classes:
+def _collect_classes(members: DataFrame, topics: TopicTable) -> Classes:
     """Collect the distinct subscriptions, in some order: as many rows as there are classes."""
     nameless = F.sum(F.col("member_id").isNull().cast("int"))
     alike = members.groupBy("subscribed").agg(  # first as given, so that few lists are sorted
         F.count(F.lit(1)).alias("size"), nameless.alias("nameless")
     )
-    rows = alike.groupBy(_as_set("subscribed").alias("subscribed")).agg(
+    rows = alike.groupBy(_to_set("subscribed").alias("subscribed")).agg(
         F.sum("size").alias("size"), F.sum("nameless").alias("nameless")
     )
     place = {name: at for at, name in enumerate(topics.names.to_pylist())}
@@ -190,7 +192,7 @@ def _refuse_unknown(members: DataFrame, names: list[str | None], place: dict[str
             )
 
 
-def _refuse_too_large(topics: Topics, classes: Classes) -> None:
+def _refuse_too_large(topics: TopicTable, classes: Classes) -> None:
     used = np.unique(classes.topics)
     total = int(topics.partitions[used].sum())
     if total > PARTITIONS_MAX:
@@ -200,8 +202,8 @@ def _refuse_too_large(topics: Topics, classes: Classes) -> None:
         )
 
 
-def _labelled(
-    spark: SparkSession, members: DataFrame, classes: Classes, topics: Topics
+def _label_members(
+    spark: SparkSession, members: DataFrame, classes: Classes, topics: TopicTable
 ) -> DataFrame:
     """Put the class in place of the subscription."""
     if len(classes.size) <= 1:
@@ -214,15 +216,15 @@ def _labelled(
         "subscribed": pa.array(lists, pa.list_(pa.string())),
         "class": np.arange(len(lists), dtype=np.int32),
     }
-    sets = members.withColumn("subscribed", _as_set("subscribed"))
+    sets = members.withColumn("subscribed", _to_set("subscribed"))
     return sets.join(small(spark, labels), "subscribed", "inner").drop("subscribed")
 
 
-def _keyed(scratch: Scratch, members: DataFrame) -> tuple[DataFrame, int]:
+def _add_keys(work_session: WorkSession, members: DataFrame) -> tuple[DataFrame, int]:
     """Give members their key and keep them; refuse a member that is there twice."""
     for seed in _SEEDS:
         keyed = members.withColumn("key", key_of("member_id", seed)).select(*MEMBERS)
-        kept = scratch.keep(keyed.repartition(scratch.tasks, "key"))
+        kept = work_session.keep(keyed.repartition(work_session.tasks, "key"))
         again = kept.groupBy("key").count().where("count > 1").drop("count")
         if not again.count():
             return kept, seed
@@ -234,7 +236,7 @@ def _keyed(scratch: Scratch, members: DataFrame) -> tuple[DataFrame, int]:
     raise AssertionError("16 seeds clash: the hash of member ids is broken")
 
 
-def _by_first_member(
+def _renumber_classes(
     spark: SparkSession, members: DataFrame, classes: Classes
 ) -> tuple[DataFrame, Classes]:
     """Number the classes by their first member."""

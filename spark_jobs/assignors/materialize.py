@@ -20,10 +20,10 @@ from assignors.partition_ranges import Verdict
 from assignors.plan import Plan
 from assignors.water_level import Histogram, WaterLevel, fill_loads
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
-from spark_jobs.assignors.ordered_ops import join_neighbours, lay_beside, running_sum
-from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
-from spark_jobs.assignors.prior_ownership import touching_merged
-from spark_jobs.assignors.relinquish import drops_of
+from spark_jobs.assignors.ordered_ops import add_running_sum, join_neighbours, lay_beside
+from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_load, sum_by_key
+from spark_jobs.assignors.prior_ownership import merge_touching
+from spark_jobs.assignors.relinquish import relinquish
 from spark_jobs.session.schemas import select_assignment, small
 
 GAINED = ("key", "topic_index", "first", "count")
@@ -31,7 +31,7 @@ GAINED = ("key", "topic_index", "first", "count")
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class FrameAssignment:
     """An assignment as rows, and what is known of it without reading them.
 
     Attributes
@@ -83,7 +83,7 @@ class Assigned:
         }
 
 
-def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assigned:
+def materialize(plan: Plan, owned: FrameOwnership, max_moves: int | None = None) -> FrameAssignment:
     """Carry out a plan.
 
     Parameters
@@ -92,62 +92,62 @@ def expand(plan: Plan, owned: FrameOwned, max_moves: int | None = None) -> Assig
         Most partitions to take from live owners; None for as many as the plan says.
     """
     view = owned.view(plan.cells)
-    drops, new = drops_of(view, plan, owned)
-    lost = _lost(view, drops)
-    shares = _shares(plan, view.orphans + lost, new)
+    drops, new = relinquish(view, plan, owned)
+    lost = _count_lost(view, drops)
+    shares = _share_pools(plan, view.orphans + lost, new)
     moved, pool, orphans = int(lost.sum()), int(shares.sum()), int(view.orphans.sum())
     if pool == 0:
         verdict = Verdict(partial=False, moved_minimum=plan.moved, exact=plan.exact)
-        return Assigned(named(view.group, view.ranges), verdict, view.loads, 0, orphans)
-    members = _left(view, drops)
+        return FrameAssignment(add_names(view.group, view.ranges), verdict, view.loads, 0, orphans)
+    members = _subtract_lost(view, drops)
     loads = view.loads
     if drops is not None:
-        loads = histogram(members, "load", len(plan.cells.low))
+        loads = count_by_load(members, "load", len(plan.cells.low))
     level = fill_loads(loads, sum_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
-    wants = view.group.scratch.keep(_wants(view, members, loads, level))
+    wants = view.group.work_session.keep(_find_demand(view, members, loads, level))
     touched = wants.select("key")
     if drops is not None:
         touched = touched.unionByName(drops.select("key"))
     touched = touched.hint("shuffle_hash")
-    mine = _kept(view, view.ranges.join(touched, "key", "left_semi"), drops)
-    gained = _hand_out(view, _pool(view, mine, drops), shares, wants, pool)
+    mine = _add_kept(view, view.ranges.join(touched, "key", "left_semi"), drops)
+    gained = _match_demand(view, _build_pool(view, mine, drops), shares, wants, pool)
     partial = max_moves is not None and moved > max_moves
     if partial and max_moves is not None:
-        moved, gained = max_moves, _limit(view, gained, mine, max_moves)
+        moved, gained = max_moves, _limit_moves(view, gained, mine, max_moves)
     kept = mine.where("kept > 0").select(*GAINED[:3], F.col("kept").cast("int").alias("count"))
-    merged = touching_merged(kept.unionByName(gained))
+    merged = merge_touching(kept.unionByName(gained))
     rest = view.ranges.join(touched, "key", "left_anti")
-    rows = named(view.group, rest).unionByName(named(view.group, merged))
+    rows = add_names(view.group, rest).unionByName(add_names(view.group, merged))
     verdict = Verdict(partial, plan.moved, plan.exact)
-    after = _filled(loads, level)
+    after = _add_filled(loads, level)
     if partial:
-        after = loads_of(view.group, rest.select(*GAINED).unionByName(merged))
-    return Assigned(rows, verdict, after, moved, orphans)
+        after = count_loads(view.group, rest.select(*GAINED).unionByName(merged))
+    return FrameAssignment(rows, verdict, after, moved, orphans)
 
 
-def loads_of(group: FrameGroup, ranges: DataFrame) -> Histogram:
+def count_loads(group: FrameGroup, ranges: DataFrame) -> Histogram:
     """Count members by class and load, members without ranges included."""
     sums = ranges.groupBy("key").agg(F.sum("count").alias("load"))
     members = group.members.join(sums.hint("shuffle_hash"), "key", "left").fillna(0, ["load"])
-    return histogram(members, "load", len(group.classes.size))
+    return count_by_load(members, "load", len(group.classes.size))
 
 
-def _lost(view: View, drops: DataFrame | None) -> Longs:
+def _count_lost(view: CellView, drops: DataFrame | None) -> Longs:
     """Return what members give up of each topic class."""
     size = len(view.cells.problem.partitions)
     if drops is None:
         return np.zeros(size, dtype=np.int64)
-    return total(drops, "topic_class", "amount", size)
+    return sum_by_key(drops, "topic_class", "amount", size)
 
 
-def _shares(plan: Plan, pool: Longs, new: Longs) -> Longs:
+def _share_pools(plan: Plan, pool: Longs, new: Longs) -> Longs:
     """Return per pair what the class gets of the topic class's pool: alone in its cell, all."""
     problem = plan.cells.problem
     alone = plan.cells.alone[plan.cells.of_class[problem.pair_class]]
     return np.where(alone, pool[problem.pair_topic], new)
 
 
-def _left(view: View, drops: DataFrame | None) -> DataFrame:
+def _subtract_lost(view: CellView, drops: DataFrame | None) -> DataFrame:
     """All members with what they still have."""
     rows, left = view.members, F.col("owned")
     if drops is not None:
@@ -155,10 +155,12 @@ def _left(view: View, drops: DataFrame | None) -> DataFrame:
         rows = rows.join(given.hint("shuffle_hash"), "key", "left")
         left = left - F.coalesce("dropped", F.lit(0))
     rows = rows.select(*MEMBERS, left.alias("load"))
-    return rows if drops is None else view.group.scratch.keep(rows)
+    return rows if drops is None else view.group.work_session.keep(rows)
 
 
-def _wants(view: View, members: DataFrame, loads: Histogram, level: WaterLevel) -> DataFrame:
+def _find_demand(
+    view: CellView, members: DataFrame, loads: Histogram, level: WaterLevel
+) -> DataFrame:
     """Fill the emptiest members of each class: `MEMBERS`, want."""
     low_enough = np.where(loads.load <= level.height[loads.class_], loads.members, 0)
     low_enough = np.where(level.first[loads.class_] > 0, low_enough, 0)
@@ -174,8 +176,8 @@ def _wants(view: View, members: DataFrame, loads: Histogram, level: WaterLevel) 
     if level.first.any():
         may = (F.col("load") <= F.col("height")) & (F.col("more") > 0)
         rest = rows.where((~may) & (F.col("want") > 0))
-        ranked = running_sum(
-            view.group.scratch, rows.where(may).withColumn("one", F.lit(1)), ["class", *ORDER],
+        ranked = add_running_sum(
+            view.group.work_session, rows.where(may).withColumn("one", F.lit(1)), ["class", *ORDER],
             "one", "rank", int(low_enough.sum()),
         )  # fmt: skip
         one = (F.col("rank") - F.col("earlier") < F.col("more")).cast("long")
@@ -184,7 +186,7 @@ def _wants(view: View, members: DataFrame, loads: Histogram, level: WaterLevel) 
     return rows.where("want > 0").select(*MEMBERS, "want")
 
 
-def _filled(loads: Histogram, level: WaterLevel) -> Histogram:
+def _add_filled(loads: Histogram, level: WaterLevel) -> Histogram:
     """Return the loads after filling."""
     low = loads.load <= level.height[loads.class_]
     lifted = sum_segments(np.where(low, loads.members, 0), loads.offsets)
@@ -199,10 +201,10 @@ def _filled(loads: Histogram, level: WaterLevel) -> Histogram:
     )
 
 
-def _kept(view: View, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
+def _add_kept(view: CellView, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
     """Add `kept`: the longest ranges first, the last one cut."""
     if drops is None:
-        return view.group.scratch.keep(rows.withColumn("kept", F.col("count").cast("long")))
+        return view.group.work_session.keep(rows.withColumn("kept", F.col("count").cast("long")))
     lost = drops.select("key", "topic_class", F.col("owned").alias("had"), "amount")
     rows = rows.join(lost.hint("shuffle_hash"), ["key", "topic_class"], "left")
     order = Window.partitionBy("key", "topic_class").orderBy(
@@ -213,10 +215,10 @@ def _kept(view: View, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
     )
     stays = F.greatest(F.lit(0), F.least(F.col("count"), F.col("had") - F.col("amount") - before))
     kept = F.coalesce(stays, F.col("count")).cast("long")
-    return view.group.scratch.keep(rows.withColumn("kept", kept))
+    return view.group.work_session.keep(rows.withColumn("kept", kept))
 
 
-def _given(view: View, mine: DataFrame) -> DataFrame:
+def _list_given(view: CellView, mine: DataFrame) -> DataFrame:
     """What members give up, on the line: at, length, topic_index, first, and who."""
     rows = mine.where("kept < count").join(
         view.topics.select("topic_index", "line_start"), "topic_index", "inner"
@@ -232,10 +234,10 @@ def _given(view: View, mine: DataFrame) -> DataFrame:
     )
 
 
-def _gaps(view: View) -> DataFrame:
+def _list_gaps(view: CellView) -> DataFrame:
     """What nobody owned, on the line."""
     topics = view.topics.select("topic_index", "line_start", "topic_class")
-    rows = view.settled.gaps.join(topics, "topic_index", "inner")
+    rows = view.resolved.gaps.join(topics, "topic_index", "inner")
     return rows.select(
         (F.col("line_start") + F.col("first")).alias("at"),
         "length",
@@ -245,30 +247,32 @@ def _gaps(view: View) -> DataFrame:
     )
 
 
-def _pool(view: View, mine: DataFrame, drops: DataFrame | None) -> DataFrame:
+def _build_pool(view: CellView, mine: DataFrame, drops: DataFrame | None) -> DataFrame:
     """All that nobody keeps: at, length, topic_index, first, topic_class; nothing touches."""
-    pool, rows = _gaps(view), view.settled.gap_rows
+    pool, rows = _list_gaps(view), view.resolved.gap_rows
     if drops is not None:
-        pool = pool.unionByName(_given(view, mine).select(*pool.columns))
-        rows += view.settled.rows // 8
-    return view.group.scratch.keep(join_neighbours(view.group.scratch, pool, rows))
+        pool = pool.unionByName(_list_given(view, mine).select(*pool.columns))
+        rows += view.resolved.rows // 8
+    return view.group.work_session.keep(join_neighbours(view.group.work_session, pool, rows))
 
 
-def _hand_out(
-    view: View, pool: DataFrame, shares: Longs, wants: DataFrame, total_: int
+def _match_demand(
+    view: CellView, pool: DataFrame, shares: Longs, wants: DataFrame, total_: int
 ) -> DataFrame:
     """Lay pool and wants, class by class, beside each other: `GAINED`."""
-    scratch, problem = view.group.scratch, view.cells.problem
+    work_session, problem = view.group.work_session, view.cells.problem
     pieces, seekers = pool.count(), wants.count()
     some = np.flatnonzero(shares)
     if len(some) == 1:
         pool = pool.withColumn("class", F.lit(int(problem.pair_class[some[0]])))
     else:
-        pool = _by_class(view, pool, shares, some, pieces)
+        pool = _split_by_class(view, pool, shares, some, pieces)
     pool = pool.withColumn("longest", -F.col("length"))
-    left = running_sum(scratch, pool, ["class", "longest", "at"], "length", "laid", pieces)
+    left = add_running_sum(work_session, pool, ["class", "longest", "at"], "length", "laid", pieces)
     seek = wants.withColumn("greatest", -F.col("want"))
-    right = running_sum(scratch, seek, ["class", "greatest", *ORDER], "want", "laid", seekers)
+    right = add_running_sum(
+        work_session, seek, ["class", "greatest", *ORDER], "want", "laid", seekers
+    )
     beside = lay_beside(
         left.select(F.col("laid").alias("at"), "length", "topic_index", "first"),
         right.select(F.col("laid").alias("at"), F.col("want").alias("length"), "key"),
@@ -283,7 +287,9 @@ def _hand_out(
     )
 
 
-def _by_class(view: View, pool: DataFrame, shares: Longs, some: Longs, rows: int) -> DataFrame:
+def _split_by_class(
+    view: CellView, pool: DataFrame, shares: Longs, some: Longs, rows: int
+) -> DataFrame:
     """Cut the pool of each topic class among its classes, in line order."""
     problem, edges = view.cells.problem, offsets_of(shares)
     segments = {
@@ -292,7 +298,7 @@ def _by_class(view: View, pool: DataFrame, shares: Longs, some: Longs, rows: int
         "low": edges[:-1][some],
         "high": edges[1:][some],
     }
-    laid = running_sum(view.group.scratch, pool, ["at"], "length", "pool_at", rows)
+    laid = add_running_sum(view.group.work_session, pool, ["at"], "length", "pool_at", rows)
     cut = laid.join(small(view.group.spark, segments), "topic_class", "inner")
     start = F.greatest("pool_at", "low")
     end = F.least(F.col("pool_at") + F.col("length"), F.col("high"))
@@ -306,26 +312,26 @@ def _by_class(view: View, pool: DataFrame, shares: Longs, some: Longs, rows: int
     )
 
 
-def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFrame:
+def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) -> DataFrame:
     """Leave all but `most` partitions of live owners where they are.
 
     The owner with the greatest surplus gives first, then the line decides.
     """
-    scratch, group = view.group.scratch, view.group
+    work_session, group = view.group.work_session, view.group
     start = view.topics.select("topic_index", "line_start")
     laid = gained.join(start, "topic_index", "inner").select(
         (F.col("line_start") + F.col("first")).alias("at"),
         F.col("count").cast("long").alias("length"),
         *GAINED[:3],
     )
-    laid = scratch.keep(laid)
+    laid = work_session.keep(laid)
     end = int(view.cells.problem.partitions.sum()) + len(group.topics.names)
-    rows = laid.count() + view.settled.gap_rows
+    rows = laid.count() + view.resolved.gap_rows
     first = (F.col("left.first") + F.col("left_offset")).alias("first")
-    free = lay_beside(laid, _gaps(view).select("at", "length"), end, rows)
+    free = lay_beside(laid, _list_gaps(view).select("at", "length"), end, rows)
     placed = free.select("left.key", "left.topic_index", first, "count")
-    given = _given(view, mine).select("at", "length", "key")
-    moves = lay_beside(laid, _with_surplus(view, given), end, rows).select(
+    given = _list_given(view, mine).select("at", "length", "key")
+    moves = lay_beside(laid, _add_surplus(view, given), end, rows).select(
         (F.col("left.at") + F.col("left_offset")).alias("at"),
         F.col("left.key").alias("taker"),
         F.col("right.key").alias("owner"),
@@ -334,9 +340,9 @@ def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFra
         first,
         "count",
     )
-    ranked = running_sum(scratch, moves, ["order", "at"], "count", "before", rows)
+    ranked = add_running_sum(work_session, moves, ["order", "at"], "count", "before", rows)
     goes = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
-    ranked = scratch.keep(ranked.withColumn("goes", goes))
+    ranked = work_session.keep(ranked.withColumn("goes", goes))
     gone = ranked.where("goes > 0").select(
         F.col("taker").alias("key"), "topic_index", "first", F.col("goes").alias("count")
     )
@@ -351,7 +357,7 @@ def _limit(view: View, gained: DataFrame, mine: DataFrame, most: int) -> DataFra
     return rows_after.select("key", *ints)
 
 
-def _with_surplus(view: View, given: DataFrame) -> DataFrame:
+def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
     """Add how far the owner's load is above the least it may have."""
     who = view.members.join(view.bounds.select("class", "low"), "class", "inner").select(
         "key", (F.col("owned") - F.col("low")).alias("surplus")
@@ -361,7 +367,7 @@ def _with_surplus(view: View, given: DataFrame) -> DataFrame:
     )
 
 
-def named(group: FrameGroup, ranges: DataFrame) -> DataFrame:
+def add_names(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     """Put names to members and topics: `ASSIGNMENT`."""
     names = group.topics.names
     topics = small(

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_jobs.session.work_session import Scratch
+from spark_jobs.session.work_session import WorkSession
 
 BUCKET_ROWS = 250_000
 """Rows of a bucket, about: what one task sorts at once."""
@@ -26,7 +26,7 @@ _BUCKETS_MAX = 256  # more would make the written-out search of a row's bucket t
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedFrame:
     """A frame whose rows carry their bucket: all of one bucket come before all of the next."""
 
     frame: DataFrame
@@ -60,7 +60,9 @@ class Ordered:
         return F.get(table, F.col("bucket"))
 
 
-def ordered(scratch: Scratch, frame: DataFrame, keys: Sequence[str], rows: int) -> Ordered:
+def order_rows(
+    work_session: WorkSession, frame: DataFrame, keys: Sequence[str], rows: int
+) -> OrderedFrame:
     """Put rows into buckets by a total order.
 
     Parameters
@@ -73,35 +75,40 @@ def ordered(scratch: Scratch, frame: DataFrame, keys: Sequence[str], rows: int) 
     buckets = min(max(1, -(-rows // BUCKET_ROWS)), _BUCKETS_MAX)
     edges: list[tuple[Any, ...]] = []
     if buckets > 1:
-        frame = scratch.keep(frame)
-        edges = _edges(frame, keys, rows, buckets)
+        frame = work_session.keep(frame)
+        edges = _find_edges(frame, keys, rows, buckets)
     if edges:
         kinds = [frame.schema[key].dataType for key in keys]
-        bucket = _search(edges, 0, len(edges), F.struct(*keys), kinds)
+        bucket = _count_edges(edges, 0, len(edges), F.struct(*keys), kinds)
     else:  # 0, but no literal: Spark would drop that from a window's keys
         bucket = F.pmod(F.xxhash64(*keys), F.lit(1))
-    return Ordered(frame.withColumn("bucket", bucket), tuple(keys), len(edges) + 1)
+    return OrderedFrame(frame.withColumn("bucket", bucket), tuple(keys), len(edges) + 1)
 
 
-def running_sum(
-    scratch: Scratch, frame: DataFrame, keys: Sequence[str], amount: str, into: str, rows: int
+def add_running_sum(
+    work_session: WorkSession,
+    frame: DataFrame,
+    keys: Sequence[str],
+    amount: str,
+    into: str,
+    rows: int,
 ) -> DataFrame:
     """Add a column: the sum of `amount` over all rows that come before in the total order."""
-    order = ordered(scratch, frame, keys, rows)
+    order = order_rows(work_session, frame, keys, rows)
     carried = order.carried(F.sum(amount), "sum")
     earlier = order.window().rowsBetween(Window.unboundedPreceding, -1)
     inside = F.coalesce(F.sum(amount).over(earlier), F.lit(0))
     return order.frame.withColumn(into, carried + inside).drop("bucket")
 
 
-def join_neighbours(scratch: Scratch, frame: DataFrame, rows: int) -> DataFrame:
+def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> DataFrame:
     """Merge intervals `at`, `length` of a line that touch; other columns: their minimum."""
-    order = ordered(scratch, frame, ["at"], rows)
+    order = order_rows(work_session, frame, ["at"], rows)
     end = F.col("at") + F.col("length")
     carried = order.carried(F.max(end), "max")
     before = F.coalesce(F.lag(end).over(order.window()), carried)
     head = (~F.coalesce(before == F.col("at"), F.lit(False))).cast("long")
-    heads = Ordered(order.frame.withColumn("head", head), order.keys, order.buckets)
+    heads = OrderedFrame(order.frame.withColumn("head", head), order.keys, order.buckets)
     upto = order.window().rowsBetween(Window.unboundedPreceding, 0)
     run = heads.carried(F.sum("head"), "sum") + F.sum("head").over(upto)
     others = [F.min(name).alias(name) for name in frame.columns if name != "length"]
@@ -127,8 +134,8 @@ def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> Data
     """
     buckets = min(max(1, -(-rows // BUCKET_ROWS)), max(total, 1))
     width = max(-(-total // buckets), 1)
-    events = _pieces(left, "left", "right", right, width).unionByName(
-        _pieces(right, "right", "left", left, width)
+    events = _cut_pieces(left, "left", "right", right, width).unionByName(
+        _cut_pieces(right, "right", "left", left, width)
     )
     events = events.groupBy("bucket", "from").agg(
         F.max("left").alias("left"), F.max("right").alias("right")
@@ -154,12 +161,12 @@ def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> Data
     )
 
 
-def _pieces(
+def _cut_pieces(
     frame: DataFrame, own: str, other: str, other_frame: DataFrame, width: int
 ) -> DataFrame:
     """Cut intervals at bucket ends: bucket, where the piece starts, and all of it as a struct."""
     end = F.col("at") + F.col("length")
-    first, last = _div(F.col("at"), width), _div(end - 1, width)
+    first, last = _floor_div(F.col("at"), width), _floor_div(end - 1, width)
     cut = frame.where(F.col("length") > 0).withColumn("bucket", F.explode(F.sequence(first, last)))
     start = F.greatest(F.col("at"), F.col("bucket") * width)
     until = F.least(end, (F.col("bucket") + 1) * width)
@@ -175,12 +182,14 @@ def _struct_type(frame: DataFrame) -> T.StructType:
     return T.StructType(ends + [T.StructField(f.name, f.dataType) for f in frame.schema.fields])
 
 
-def _div(column: Column, width: int) -> Column:
+def _floor_div(column: Column, width: int) -> Column:
     """Divide whole numbers of 0 or more, rounding down."""
     return F.floor(column / F.lit(width)) if width > 1 else column
 
 
-def _edges(frame: DataFrame, keys: Sequence[str], rows: int, buckets: int) -> list[tuple[Any, ...]]:
+def _find_edges(
+    frame: DataFrame, keys: Sequence[str], rows: int, buckets: int
+) -> list[tuple[Any, ...]]:
     """Return keys that cut the frame into buckets of about equal size.
 
     They come from a sample chosen by a hash, so they are the same on every run; no result depends
@@ -193,7 +202,7 @@ def _edges(frame: DataFrame, keys: Sequence[str], rows: int, buckets: int) -> li
     return [found[cut] for cut in sorted(cuts) if cut < len(found)]
 
 
-def _search(
+def _count_edges(
     edges: Sequence[tuple[Any, ...]], low: int, high: int, key: Column, kinds: Sequence[Any]
 ) -> Column:
     """Return how many edges are at or below the key, as a binary search written out."""
@@ -201,9 +210,9 @@ def _search(
         return F.lit(low)
     middle = (low + high) // 2
     fields = [F.lit(v).cast(kind) for v, kind in zip(edges[middle], kinds, strict=True)]
-    return F.when(key >= F.struct(*fields), _search(edges, middle + 1, high, key, kinds)).otherwise(
-        _search(edges, low, middle, key, kinds)
-    )
+    return F.when(
+        key >= F.struct(*fields), _count_edges(edges, middle + 1, high, key, kinds)
+    ).otherwise(_count_edges(edges, low, middle, key, kinds))
 
 
 def _max(left: int | None, right: int | None) -> int | None:

@@ -16,22 +16,22 @@ from assignors.ownership import ClassTotals, compress_ownership
 from assignors.plan import CompressedOwnership, OwnershipSource
 from assignors.water_level import Histogram
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
-from spark_jobs.assignors.prior_ownership import Settled
+from spark_jobs.assignors.prior_ownership import ResolvedOwnership
 from spark_jobs.session.schemas import small
 
 
 @dataclass
-class View:
-    """The settled ranges of a group, seen through one set of cells.
+class CellView:
+    """The resolved ranges of a group, seen through one set of cells.
 
     Attributes
     ----------
-    group, settled, cells
+    group, resolved, cells
         What is looked at.
     """
 
     group: FrameGroup
-    settled: Settled
+    resolved: ResolvedOwnership
     cells: Cells
 
     @cached_property
@@ -72,7 +72,7 @@ class View:
     @cached_property
     def ranges(self) -> DataFrame:
         """Settled ranges with topic_class, and inside: whether it is in its owner's cell."""
-        rows = self.settled.ranges
+        rows = self.resolved.ranges
         if len(self.cells.low) == 1:
             return rows.withColumn("topic_class", F.lit(0)).withColumn("inside", F.lit(True))
         rows = rows.join(self.topics.drop("line_start"), "topic_index", "inner")
@@ -89,7 +89,7 @@ class View:
         )
         rows = self.group.members.join(sums.hint("shuffle_hash"), "key", "left")
         zero = F.lit(0).cast("long")
-        return self.group.scratch.keep(
+        return self.group.work_session.keep(
             rows.select(
                 *MEMBERS,
                 F.coalesce("load", zero).alias("load"),
@@ -100,19 +100,19 @@ class View:
     @cached_property
     def loads(self) -> Histogram:
         """Members by class and load within their cell."""
-        return histogram(self.members, "load", len(self.cells.low))
+        return count_by_load(self.members, "load", len(self.cells.low))
 
     @cached_property
     def crossing(self) -> int:
         """Owned partitions that lie in another cell than their owner."""
-        return int(self.settled.owned - self.loads.total().sum())
+        return int(self.resolved.owned - self.loads.total().sum())
 
     @property
     def orphans(self) -> Longs:
         """Partitions of each topic class that nobody owns."""
         of_topic = self.cells.problem.topic_class
         used = np.flatnonzero(of_topic >= 0)
-        return sum_by(of_topic[used], self.settled.free[used], len(self.cells.problem.partitions))
+        return sum_by(of_topic[used], self.resolved.free[used], len(self.cells.problem.partitions))
 
     def entries(self, rows: DataFrame) -> DataFrame:
         """Sum ranges by (member, topic class): key, class, topic_class, owned."""
@@ -141,10 +141,10 @@ class View:
         typed = rows.where("load > low and load > above").groupBy(*keys, "topic_class")
         # The array is sorted: what it holds does not depend on the order of collecting.
         vector = F.sort_array(F.collect_list(F.struct("topic_class", "owned"))).alias("vector")
-        members = self.group.scratch.keep(
+        members = self.group.work_session.keep(
             typed.agg(F.sum("count").alias("owned")).groupBy(*keys).agg(vector)
         )
-        types = self.group.scratch.keep(
+        types = self.group.work_session.keep(
             members.groupBy("class", "vector").agg(
                 F.count(F.lit(1)).alias("members"), F.min(F.struct(*ORDER)).alias("head")
             )
@@ -198,20 +198,20 @@ class View:
         return sum_by(at, found["owned"].to_numpy(), len(keys))
 
 
-class FrameOwned(OwnershipSource):
+class FrameOwnership(OwnershipSource):
     """Spark's answers to the plan, remembered for the expansion."""
 
-    def __init__(self, group: FrameGroup, settled: Settled) -> None:
-        self.group, self.settled = group, settled
-        self._views: list[tuple[Cells, View]] = []
+    def __init__(self, group: FrameGroup, resolved: ResolvedOwnership) -> None:
+        self.group, self.resolved = group, resolved
+        self._views: list[tuple[Cells, CellView]] = []
         self._types: list[tuple[CompressedOwnership, DataFrame]] = []
 
-    def view(self, cells: Cells) -> View:
+    def view(self, cells: Cells) -> CellView:
         """Return the group seen through `cells`, worked out once."""
         for known, view in self._views:
             if known is cells:
                 return view
-        self._views.append((cells, View(self.group, self.settled, cells)))
+        self._views.append((cells, CellView(self.group, self.resolved, cells)))
         return self._views[-1][1]
 
     def loads(self, cells: Cells) -> Histogram:
@@ -234,7 +234,7 @@ class FrameOwned(OwnershipSource):
         return next(members for known, members in self._types if known is held)
 
 
-def histogram(members: DataFrame, load: str, classes: int) -> Histogram:
+def count_by_load(members: DataFrame, load: str, classes: int) -> Histogram:
     """Count members by class and load."""
     found = members.groupBy("class", load).count().toArrow()
     return Histogram.of(
@@ -245,7 +245,7 @@ def histogram(members: DataFrame, load: str, classes: int) -> Histogram:
     )
 
 
-def total(frame: DataFrame, key: str, amount: str, size: int) -> Longs:
+def sum_by_key(frame: DataFrame, key: str, amount: str, size: int) -> Longs:
     """Sum `amount` per key in 0 … size − 1, on the driver."""
     found = frame.groupBy(key).agg(F.sum(amount).alias("total")).toArrow()
     return sum_by(found[key].to_numpy(), found["total"].to_numpy(), size)

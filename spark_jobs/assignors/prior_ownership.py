@@ -20,13 +20,13 @@ from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_owned, small
 
 RANGES = ("key", "class", "topic_index", "first", "count")
-"""Columns of settled ranges: canonical within each member, each partition owned once."""
+"""Columns of resolved ranges: canonical within each member, each partition owned once."""
 
 _UNKNOWN_TOPIC, _OUTSIDE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolvedOwnership:
     """What members own, and what nobody owns.
 
     Attributes
@@ -86,7 +86,7 @@ def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame
     return claims, int(found["rows"])
 
 
-def settle(group: FrameGroup, claims: DataFrame) -> Settled:
+def resolve_claims(group: FrameGroup, claims: DataFrame) -> ResolvedOwnership:
     """Decide every claim (docs/design/algorithm.md#prior-ownership).
 
     Raises
@@ -94,34 +94,34 @@ def settle(group: FrameGroup, claims: DataFrame) -> Settled:
     SpecError
         A live member's claim lies outside its topic, or overlaps another claim of its own.
     """
-    judged = group.scratch.keep(_judged(group, claims))
+    judged = group.work_session.keep(_judge_claims(group, claims))
     rows, fault = judged.agg(F.count(F.lit(1)), F.max("fault")).collect()[0]
     if fault:
-        _refuse(group, judged)
+        _refuse_invalid(group, judged)
     ranges = judged.where("subscribed").select(*RANGES)
     line = _Line.of(group, rows)
-    marks = group.scratch.keep(line.marks(ranges))
+    marks = group.work_session.keep(line.marks(ranges))
     if marks.where("kind = 'lap'").limit(1).count():
         _refuse_own_overlap(group, judged)
-        ranges = group.scratch.keep(_first_in_member_order(group, ranges))
+        ranges = group.work_session.keep(_resolve_overlaps(group, ranges))
     elif line.any_touch(marks):
-        ranges = group.scratch.keep(touching_merged(ranges))
+        ranges = group.work_session.keep(merge_touching(ranges))
     owned, rows = ranges.agg(F.sum("count"), F.count(F.lit(1))).collect()[0]
     gaps = marks.where("kind = 'gap'").select("topic_index", "first", "length")
     sums = gaps.groupBy("topic_index").agg(F.sum("length"), F.count(F.lit(1))).toArrow()
     topic, length, pieces = (column.to_numpy() for column in sums.columns)
     free = sum_by(topic, length, len(group.topics.names))
-    return Settled(ranges, gaps, rows, owned or 0, int(pieces.sum()), free)
+    return ResolvedOwnership(ranges, gaps, rows, owned or 0, int(pieces.sum()), free)
 
 
-def _judged(group: FrameGroup, claims: DataFrame) -> DataFrame:
+def _judge_claims(group: FrameGroup, claims: DataFrame) -> DataFrame:
     """Look up members and topics, and say which claims cannot be."""
     members = group.members.select("key", "class", F.col("member_id").alias("name"))
     claims = claims.withColumn("key", key_of("member_id", group.seed))
-    live = claims.repartition(group.scratch.tasks, "key").join(
+    live = claims.repartition(group.work_session.tasks, "key").join(
         members.hint("shuffle_hash"), "key", "inner"
     )
-    known = _with_topics(group, live)
+    known = _add_topics(group, live)
     # Said here and not as a filter, which would become part of the join and cost a shuffle more.
     same = F.col("member_id") == F.col("name")
     end = F.col("first_partition") + F.col("partition_count")
@@ -140,7 +140,7 @@ def _judged(group: FrameGroup, claims: DataFrame) -> DataFrame:
     )
 
 
-def _with_topics(group: FrameGroup, claims: DataFrame) -> DataFrame:
+def _add_topics(group: FrameGroup, claims: DataFrame) -> DataFrame:
     """Add topic_index, partitions, and whether the owner subscribes to the topic."""
     names, classes = group.topics.names, group.classes
     topics: dict[str, npt.ArrayLike] = {
@@ -163,7 +163,7 @@ def _with_topics(group: FrameGroup, claims: DataFrame) -> DataFrame:
     )
 
 
-def _refuse(group: FrameGroup, judged: DataFrame) -> None:
+def _refuse_invalid(group: FrameGroup, judged: DataFrame) -> None:
     named = judged.where("fault > 0").join(group.members.select("key", "member_id"), "key", "inner")
     row = named.agg(F.min(F.struct("fault", "member_id", "topic", "first", "count", "topic_index")))
     fault, member, topic, first, count, index = row.collect()[0][0]
@@ -227,7 +227,7 @@ class _Line:
         """
         end = (F.col("first") + F.col("count")).cast("long")
         first = F.col("first").cast("long")
-        buckets = F.sequence(_div(first, self.width), _div(end - 1, self.width))
+        buckets = F.sequence(_floor_div(first, self.width), _floor_div(end - 1, self.width))
         cut = ranges.select(
             "key",
             "topic_index",
@@ -285,11 +285,11 @@ class _Line:
         return bool(start.join(end, ["topic_index", "first", "key"], "left_semi").limit(1).count())
 
 
-def _div(column: Column, width: int) -> Column:
+def _floor_div(column: Column, width: int) -> Column:
     return F.floor(column / F.lit(width)).cast("long")
 
 
-def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
+def _resolve_overlaps(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     """Give each partition claimed twice to the first member in order.
 
     Only runs of overlapping ranges are cut into segments; the rest passes through.
@@ -302,7 +302,7 @@ def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     run = F.sum("fresh").over(line.rowsBetween(Window.unboundedPreceding, 0))
     rows = rows.withColumn("run", run)
     whole = Window.partitionBy("topic_index", "run")
-    rows = group.scratch.keep(rows.withColumn("crowd", F.count(F.lit(1)).over(whole)))
+    rows = group.work_session.keep(rows.withColumn("crowd", F.count(F.lit(1)).over(whole)))
     owners = group.members.select(*MEMBERS).drop("class").hint("shuffle_hash")
     crowded = rows.where("crowd > 1").join(owners, "key", "inner")
     ends = crowded.select("topic_index", "run", F.explode(F.array("first", "until")).alias("cut"))
@@ -320,10 +320,10 @@ def _first_in_member_order(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     )  # fmt: skip
     rest = rows.where("crowd = 1").select(*RANGES)
     together = rest.unionByName(won.select(*RANGES))
-    return touching_merged(together.repartition(group.scratch.tasks, "key"))
+    return merge_touching(together.repartition(group.work_session.tasks, "key"))
 
 
-def touching_merged(ranges: DataFrame) -> DataFrame:
+def merge_touching(ranges: DataFrame) -> DataFrame:
     """Merge touching ranges (key, topic_index, first, count) of the same member and topic."""
     order = Window.partitionBy("key").orderBy("topic_index", "first")
     same = F.lag("topic_index").over(order) == F.col("topic_index")

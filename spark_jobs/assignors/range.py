@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
 from spark_jobs.assignors.group import ORDER, FrameGroup
-from spark_jobs.assignors.materialize import Assigned, loads_of, named
-from spark_jobs.assignors.ordered_ops import lay_beside, running_sum
-from spark_jobs.assignors.prior_ownership import Settled, check_previous, settle
+from spark_jobs.assignors.materialize import FrameAssignment, add_names, count_loads
+from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
+from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
 from spark_jobs.session.schemas import small
-from spark_jobs.session.work_session import Scratch, release_with
+from spark_jobs.session.work_session import WorkSession, release_with
 
 
 def assign(
@@ -42,34 +42,36 @@ def assign(
     SpecError
         Bad input; nothing was computed.
     """
-    return run(spark, members, topics, previous).rows
+    return assign_with_totals(spark, members, topics, previous).rows
 
 
-def run(
+def assign_with_totals(
     spark: SparkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None = None,
-) -> Assigned:
+) -> FrameAssignment:
     """Assign, and say what is known of the result."""
-    scratch = Scratch(spark)
+    work_session = WorkSession(spark)
     try:
         claims, count = None, 0
         if previous is not None:
-            claims, count = check_previous(scratch.adopt(previous))
-        group = FrameGroup.of(scratch, scratch.adopt(members), scratch.adopt(topics), count)
-        settled = settle(group, claims) if claims is not None else None
-        rows = scratch.keep(_rows(group))
-        assigned = _judged(group, rows, settled)
+            claims, count = check_previous(work_session.adopt(previous))
+        group = FrameGroup.of(
+            work_session, work_session.adopt(members), work_session.adopt(topics), count
+        )
+        resolved = resolve_claims(group, claims) if claims is not None else None
+        rows = work_session.keep(_cut_topics(group))
+        assigned = _count_totals(group, rows, resolved)
     except BaseException:
-        scratch.release()
+        work_session.release()
         raise
-    given_back = scratch.give_back(assigned.rows)
-    release_with(given_back, scratch)
+    given_back = work_session.give_back(assigned.rows)
+    release_with(given_back, work_session)
     return replace(assigned, rows=given_back)
 
 
-def _rows(group: FrameGroup) -> DataFrame:
+def _cut_topics(group: FrameGroup) -> DataFrame:
     """key, topic_index, first, count: who gets which run of which topic."""
     problem, partitions = group.problem, group.topics.partitions
     subscribers = sum_by(
@@ -88,8 +90,8 @@ def _rows(group: FrameGroup) -> DataFrame:
         "quota": partitions[topic] // subscribers[of_topic],
         "rest": partitions[topic] % subscribers[of_topic],
     }
-    placed = _placed(group, subscribers)
-    steps = small(group.spark, _steps(of_topic, rows))
+    placed = _add_place(group, subscribers)
+    steps = small(group.spark, _find_steps(of_topic, rows))
     some = placed.join(steps, "topic_class", "inner").where("place >= low and place < high")
     nth = F.explode(F.sequence(F.lit(0).cast("long"), F.col("topics") - 1)).alias("nth")
     each = some.select("key", "topic_class", "place", nth)
@@ -103,7 +105,7 @@ def _rows(group: FrameGroup) -> DataFrame:
     )
 
 
-def _placed(group: FrameGroup, subscribers: Longs) -> DataFrame:
+def _add_place(group: FrameGroup, subscribers: Longs) -> DataFrame:
     """key, topic_class, place: each member's place among the subscribers of each topic class."""
     problem = group.problem
     pairs = {
@@ -114,12 +116,12 @@ def _placed(group: FrameGroup, subscribers: Longs) -> DataFrame:
     rows = group.members.join(small(group.spark, pairs), "class", "inner")
     rows = rows.withColumn("one", F.lit(1))
     keys = ["topic_class", *ORDER]
-    ranked = running_sum(group.scratch, rows, keys, "one", "rank", int(subscribers.sum()))
+    ranked = add_running_sum(group.work_session, rows, keys, "one", "rank", int(subscribers.sum()))
     place = (F.col("rank") - F.col("earlier")).alias("place")
     return ranked.select("key", "topic_class", place)
 
 
-def _steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
+def _find_steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
     """Say how many topics of a class reach a subscriber at a place: constant between two steps."""
     head, last = np.ones(len(rows), dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
     head[1:] = (rows[1:] != rows[:-1]) | (of_topic[1:] != of_topic[:-1])
@@ -136,16 +138,20 @@ def _steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
     }
 
 
-def _judged(group: FrameGroup, rows: DataFrame, settled: Settled | None) -> Assigned:
+def _count_totals(
+    group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnership | None
+) -> FrameAssignment:
     """Say what is known of the rows: loads, moves, orphans."""
     orphans, moved = int(group.problem.partitions.sum()), 0
-    if settled is not None:
-        orphans -= settled.owned
-        moved = settled.owned - _stayed(group, rows, settled)
-    return Assigned(named(group, rows), Verdict(), loads_of(group, rows), moved, orphans)
+    if resolved is not None:
+        orphans -= resolved.owned
+        moved = resolved.owned - _count_stayed(group, rows, resolved)
+    return FrameAssignment(
+        add_names(group, rows), Verdict(), count_loads(group, rows), moved, orphans
+    )
 
 
-def _stayed(group: FrameGroup, rows: DataFrame, settled: Settled) -> int:
+def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnership) -> int:
     """Count partitions that are where they were."""
     start = offsets_of(np.where(group.problem.topic_class >= 0, group.topics.partitions, 0))
     line = {"topic_index": np.arange(len(start) - 1, dtype=np.int32), "line": start[:-1]}
@@ -156,7 +162,7 @@ def _stayed(group: FrameGroup, rows: DataFrame, settled: Settled) -> int:
         return frame.join(small(group.spark, line), "topic_index").select(at, length, "key")
 
     beside = lay_beside(
-        laid(rows), laid(settled.ranges), int(start[-1]), settled.rows + rows.count()
+        laid(rows), laid(resolved.ranges), int(start[-1]), resolved.rows + rows.count()
     )
     same = beside.where("left.key = right.key").agg(F.sum("count")).collect()[0][0]
     return int(same or 0)

@@ -13,15 +13,15 @@ from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
 from assignors.plan import CompressedOwnership, Flows, Plan
 from assignors.water_level import Histogram, WaterLevel, count_drops_needed, lower_loads
 from spark_jobs.assignors.group import ORDER
-from spark_jobs.assignors.ordered_ops import running_sum
-from spark_jobs.assignors.ownership import FrameOwned, View, histogram, total
+from spark_jobs.assignors.ordered_ops import add_running_sum
+from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_load, sum_by_key
 from spark_jobs.session.schemas import small
 
 COLUMNS = ("key", "class", "topic_class", "owned", "amount")
 """What a drop is: `amount` of the `owned` partitions of (member, topic class)."""
 
 
-def drops_of(view: View, plan: Plan, owned: FrameOwned) -> tuple[DataFrame | None, Longs]:
+def relinquish(view: CellView, plan: Plan, owned: FrameOwnership) -> tuple[DataFrame | None, Longs]:
     """Bring a plan's drops down to members.
 
     Returns
@@ -34,23 +34,28 @@ def drops_of(view: View, plan: Plan, owned: FrameOwned) -> tuple[DataFrame | Non
         rows = view.entries(view.ranges.where("not inside"))
         parts.append(rows.withColumn("amount", F.col("owned")))
     if plan.drops.any():
-        parts.append(_lowered(view, plan))
+        parts.append(_relinquish_above_level(view, plan))
     new = np.zeros(len(plan.cells.problem.pair_class), dtype=np.int64)
     if plan.flows is not None:
         new = plan.flows.new
-        typed = _typed(view, plan.flows, owned)
-        below = _below(view, plan.flows)
-        lumped, back = _lumped(view, plan, plan.flows)
+        typed = _relinquish_of_types(view, plan.flows, owned)
+        below = _relinquish_below_low(view, plan.flows)
+        lumped, back = _relinquish_of_classes(view, plan, plan.flows)
         parts += [part for part in (typed, below, lumped) if part is not None]
         new = new + back
     if not parts:
         return None, new
     union = reduce(DataFrame.unionByName, [part.select(*COLUMNS) for part in parts])
-    return view.group.scratch.keep(union.where("amount > 0")), new
+    return view.group.work_session.keep(union.where("amount > 0")), new
 
 
-def above_level(
-    view: View, members: DataFrame, load: str, loads: Histogram, level: WaterLevel, cut: np.ndarray
+def add_above_level(
+    view: CellView,
+    members: DataFrame,
+    load: str,
+    loads: Histogram,
+    level: WaterLevel,
+    cut: np.ndarray,
 ) -> DataFrame:
     """Add `give`: what each member has above its class's level, for the classes flagged.
 
@@ -67,8 +72,8 @@ def above_level(
     rows = members.join(small(view.group.spark, classes), "class", "inner")
     rows = rows.withColumn("give", F.col(load) - F.col("height")).where("give > 0")
     if level.first[cut].any():
-        ranked = running_sum(
-            view.group.scratch,
+        ranked = add_running_sum(
+            view.group.work_session,
             rows.withColumn("one", F.lit(1)),
             ["class", *ORDER],
             "one",
@@ -82,13 +87,13 @@ def above_level(
     return rows.drop("height", "first", "earlier")
 
 
-def _lowered(view: View, plan: Plan) -> DataFrame:
+def _relinquish_above_level(view: CellView, plan: Plan) -> DataFrame:
     """Lower the fullest members of classes that are alone in their cell."""
     problem = plan.cells.problem
     only = np.zeros(len(problem.size), dtype=np.int64)  # the one topic class of the cell
     only[problem.pair_class] = problem.pair_topic
     cut = plan.drops > 0
-    rows = above_level(
+    rows = add_above_level(
         view,
         view.members.drop("owned"),
         "load",
@@ -106,7 +111,7 @@ def _lowered(view: View, plan: Plan) -> DataFrame:
     )  # fmt: skip
 
 
-def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
+def _relinquish_of_types(view: CellView, flows: Flows, owned: FrameOwnership) -> DataFrame | None:
     """Lay each type's drops end to end; unit j is given up by member j mod w of the type."""
     held = flows.held
     count = int(held.typed.sum())
@@ -118,10 +123,11 @@ def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
     laid = offsets_of(amount)
     entry = np.repeat(np.arange(count), np.diff(offsets))
     start = laid[:-1] - laid[offsets[:-1]][entry]
-    types = _vectors(view, held, offsets, losing)
+    types = _build_vectors(view, held, offsets, losing)
     members = owned.find_types(held).join(types, ["class", "vector"], "inner").drop("vector")
-    ranked = running_sum(
-        view.group.scratch, members.withColumn("one", F.lit(1)), ["type", *ORDER], "one", "before",
+    ranked = add_running_sum(
+        view.group.work_session, members.withColumn("one", F.lit(1)), ["type", *ORDER], "one",
+        "before",
         int(held.node_members[:count][losing].sum()),
     )  # fmt: skip
     at = np.flatnonzero(losing[entry])
@@ -144,8 +150,8 @@ def _typed(view: View, flows: Flows, owned: FrameOwned) -> DataFrame | None:
     return ranked.join(entries, "type", "inner").withColumn("amount", units)
 
 
-def _vectors(
-    view: View, held: CompressedOwnership, offsets: Longs, losing: np.ndarray
+def _build_vectors(
+    view: CellView, held: CompressedOwnership, offsets: Longs, losing: np.ndarray
 ) -> DataFrame:
     """class, vector, type: the types that lose something, to be found by what they own."""
     topic = pa.array(held.entry_topic[: offsets[-1]], pa.int32())
@@ -163,22 +169,22 @@ def _vectors(
     )
 
 
-def _entries(rows: DataFrame) -> DataFrame:
+def _sum_entries(rows: DataFrame) -> DataFrame:
     """Sum ranges by (member, topic class), keeping the owner's order and bounds."""
     keys = ("key", "class", *ORDER, "load", "low", "high", "topic_class")
     return rows.groupBy(*keys).agg(F.sum("count").alias("owned"))
 
 
-def _below(view: View, flows: Flows) -> DataFrame | None:
+def _relinquish_below_low(view: CellView, flows: Flows) -> DataFrame | None:
     """Take what members at or below low lose (rare) from the last of them in order."""
     lost = flows.held.below - flows.kept_below
     if not lost.any():
         return None
-    rows = _entries(view.competing().where("load <= low"))
-    return _from_last(_of_pairs(view, rows, np.flatnonzero(lost), lost), "owned")
+    rows = _sum_entries(view.competing().where("load <= low"))
+    return _take_from_last(_add_pairs(view, rows, np.flatnonzero(lost), lost), "owned")
 
 
-def _of_pairs(view: View, rows: DataFrame, at: Longs, lost: Longs) -> DataFrame:
+def _add_pairs(view: CellView, rows: DataFrame, at: Longs, lost: Longs) -> DataFrame:
     """Add `pair` and `lost`, leaving out rows of other pairs than those at `at`."""
     problem = view.cells.problem
     pairs = {
@@ -190,7 +196,7 @@ def _of_pairs(view: View, rows: DataFrame, at: Longs, lost: Longs) -> DataFrame:
     return rows.join(small(view.group.spark, pairs), ["topic_class", "class"], "inner")
 
 
-def _from_last(rows: DataFrame, offer: str) -> DataFrame:
+def _take_from_last(rows: DataFrame, offer: str) -> DataFrame:
     """Take `lost` partitions of each pair from the members that own some, the last one first."""
     order = Window.partitionBy("pair").orderBy(*[F.col(name).desc() for name in ORDER])
     before = F.coalesce(
@@ -200,7 +206,9 @@ def _from_last(rows: DataFrame, offer: str) -> DataFrame:
     return rows.withColumn("amount", take)
 
 
-def _lumped(view: View, plan: Plan, flows: Flows) -> tuple[DataFrame | None, Longs]:
+def _relinquish_of_classes(
+    view: CellView, plan: Plan, flows: Flows
+) -> tuple[DataFrame | None, Longs]:
     """Carry out drops of classes that were planned without types (`exact` is then False).
 
     The steps are those of `assignors.relinquish`. A window here spans the members of one pair: this
@@ -217,14 +225,14 @@ def _lumped(view: View, plan: Plan, flows: Flows) -> tuple[DataFrame | None, Lon
     pair_lost[np.searchsorted(keys, held.entry_topic[at] * len(problem.size) + losing)] = lost[at]
     cut = np.zeros(len(problem.size), dtype=np.bool_)
     cut[losing] = True
-    rows = _entries(view.competing().where("load > low"))
+    rows = _sum_entries(view.competing().where("load > low"))
     every = np.flatnonzero(cut[problem.pair_class])
-    rows = _of_pairs(view, rows, every, pair_lost)
-    rows = view.group.scratch.keep(_twice_taken(rows))
-    return _levelled(view, plan, flows, rows, cut)
+    rows = _add_pairs(view, rows, every, pair_lost)
+    rows = view.group.work_session.keep(_take_twice(rows))
+    return _level_classes(view, plan, flows, rows, cut)
 
 
-def _twice_taken(rows: DataFrame) -> DataFrame:
+def _take_twice(rows: DataFrame) -> DataFrame:
     """Take from the fullest members what they have above high, then the rest from the last ones."""
     surplus = F.col("load") - F.col("high")
     offer = F.greatest(F.lit(0), F.least(surplus, F.col("owned")))
@@ -237,14 +245,14 @@ def _twice_taken(rows: DataFrame) -> DataFrame:
     rows = rows.withColumn("taken", taken)
     left = F.col("lost") - F.sum("taken").over(Window.partitionBy("pair"))
     rows = rows.withColumn("lost", left).withColumn("more", F.col("owned") - F.col("taken"))
-    rows = _from_last(rows, "more")
+    rows = _take_from_last(rows, "more")
     return rows.withColumn("amount", F.col("taken") + F.col("amount")).drop(
         "offer", "taken", "more"
     )
 
 
-def _levelled(
-    view: View, plan: Plan, flows: Flows, rows: DataFrame, cut: np.ndarray
+def _level_classes(
+    view: CellView, plan: Plan, flows: Flows, rows: DataFrame, cut: np.ndarray
 ) -> tuple[DataFrame, Longs]:
     """Lower members still above their bounds, each from its last topic classes."""
     problem, cells = plan.cells.problem, plan.cells
@@ -253,14 +261,16 @@ def _levelled(
         "key", "class", *ORDER,
         (F.col("load") - F.coalesce("dropped", F.lit(0))).alias("left_load"),
     )  # fmt: skip
-    loads = histogram(members, "left_load", len(problem.size))
+    loads = count_by_load(members, "left_load", len(problem.size))
     given = sum_by(problem.pair_class, flows.new, len(problem.size))
     needed = count_drops_needed(loads, cells.low, cells.high, loads.total() + given)
     needed = np.where(cut, needed, 0)
     back = np.zeros(len(problem.pair_class), dtype=np.int64)
     if not needed.any():
         return rows, back
-    give = above_level(view, members, "left_load", loads, lower_loads(loads, needed), needed > 0)
+    give = add_above_level(
+        view, members, "left_load", loads, lower_loads(loads, needed), needed > 0
+    )
     rows = rows.join(give.select("key", "give"), "key", "left")
     left = F.col("owned") - F.col("amount")
     order = Window.partitionBy("key").orderBy(F.col("topic_class").desc())
@@ -268,6 +278,6 @@ def _levelled(
         F.sum(left).over(order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)
     )
     more = F.greatest(F.lit(0), F.least(F.coalesce("give", F.lit(0)) - before, left))
-    rows = view.group.scratch.keep(rows.withColumn("more", more))
-    back = total(rows, "pair", "more", len(back))
+    rows = view.group.work_session.keep(rows.withColumn("more", more))
+    back = sum_by_key(rows, "pair", "more", len(back))
     return rows.withColumn("amount", F.col("amount") + F.col("more")), back

@@ -8,7 +8,7 @@ from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
 from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.materialize import Assigned
+from spark_jobs.assignors.materialize import FrameAssignment
 
 
 def assign(
@@ -39,10 +39,12 @@ def assign(
     SpecError
         Bad input or a bad option; nothing was computed.
     """
-    return run(spark, members, topics, previous, imbalance=imbalance, max_moves=max_moves).rows
+    return assign_with_totals(
+        spark, members, topics, previous, imbalance=imbalance, max_moves=max_moves
+    ).rows
 
 
-def run(
+def assign_with_totals(
     spark: SparkSession,
     members: DataFrame,
     topics: DataFrame,
@@ -51,7 +53,7 @@ def run(
     imbalance: int | str = 0,
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
-) -> Assigned:
+) -> FrameAssignment:
     """Assign, and say what was proved on the way."""
     get_assignor("sticky", imbalance=imbalance, max_moves=max_moves)  # refuses bad options
     return assign_balanced(

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.materialize import Assigned
+from spark_jobs.assignors.materialize import FrameAssignment
 
 
 def assign(
@@ -37,16 +37,16 @@ def assign(
     SpecError
         Bad input; nothing was computed.
     """
-    return run(spark, members, topics, previous).rows
+    return assign_with_totals(spark, members, topics, previous).rows
 
 
-def run(
+def assign_with_totals(
     spark: SparkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None = None,
     *,
     exact_edges: int = EXACT_EDGES,
-) -> Assigned:
+) -> FrameAssignment:
     """Assign, and say what was proved on the way."""
     return assign_balanced(spark, members, topics, previous, exact_edges=exact_edges)

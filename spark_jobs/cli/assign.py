@@ -25,7 +25,7 @@ from spark_jobs.jobs.outputs import check_spec_output
 from spark_jobs.jobs.safeguards import MAX_FORGOTTEN, Safeguards
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """Where to compute."""
 
     auto = "auto"
@@ -33,7 +33,7 @@ class Engine(StrEnum):
     spark = "spark"
 
 
-class Format(StrEnum):
+class PartitionFormat(StrEnum):
     """How partitions are printed."""
 
     lists = "lists"
@@ -45,7 +45,7 @@ class Output:
     """What to print, and where to."""
 
     path: str | None
-    format: Format
+    format: PartitionFormat
     report: bool
     json: bool
     plot: str | None
@@ -69,7 +69,8 @@ MaxMoves = Annotated[
     int | None, typer.Option(help="sticky: most partitions to take from live owners")
 ]
 PairsOrLists = Annotated[
-    Format, typer.Option("--format", help="Partitions one by one, or pairs of first and count.")
+    PartitionFormat,
+    typer.Option("--format", help="Partitions one by one, or pairs of first and count."),
 ]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
 MaxForgotten = Annotated[
@@ -97,8 +98,8 @@ def assign(
     ] = None,
     imbalance: Imbalance = None,
     max_moves: MaxMoves = None,
-    engine: Annotated[Engine, typer.Option(help="Where to compute.")] = Engine.auto,
-    format_: PairsOrLists = Format.lists,
+    engine: Annotated[EngineChoice, typer.Option(help="Where to compute.")] = EngineChoice.auto,
+    format_: PairsOrLists = PartitionFormat.lists,
     report: Annotated[
         bool, typer.Option("--report", help="Print loads, moves and why, not the assignment.")
     ] = False,
@@ -141,11 +142,11 @@ def assign(
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
     inputs = _inputs(engine, members=members, topics=topics, owned=owned, previous=previous)
-    work = assignment_job.Job(
+    work = assignment_job.AssignmentJob(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
     with progress.shown("assigning"):
-        done = assignment_job.run(work, settings)
+        done = assignment_job.run_job(work, settings)
     _print_done(work, done, wanted, settings)
 
 
@@ -155,7 +156,7 @@ def _plot_path(plot: str | None, title: str | None) -> str | None:
     return plot_path(plot) if plot else None
 
 
-def _inputs(engine: Engine, **named: str | None) -> dict[str, Any]:
+def _inputs(engine: EngineChoice, **named: str | None) -> dict[str, Any]:
     """Return the tables that options name."""
     if named["owned"] and named["previous"]:
         raise SpecError("give either --owned or --previous: both say who owned what")
@@ -169,18 +170,18 @@ def _propose(
     store: str | None,
     group: str | None,
     asked: tuple[str | None, str | None, int | None, str | None],
-    engine: Engine,
+    engine: EngineChoice,
     config: Config,
 ) -> None:
     """Compute the target of a group of a store, and say what its coordinator made of it."""
     if store is None or group is None:
         raise SpecError("give both --store and --group: a group is known by both")
-    if engine == Engine.local:
+    if engine == EngineChoice.local:
         raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
-    from spark_jobs.jobs.propose_target import Wanted, run  # noqa: PLC0415 - others never import pyspark
+    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target  # noqa: PLC0415 - others never import pyspark
 
     with progress.shown("computing a target"):
-        done = run(Wanted(store, group, *asked), config)
+        done = propose_target(ProposalOptions(store, group, *asked), config)
     print(as_json(done))  # noqa: T201 - the answer
 
 
@@ -188,7 +189,7 @@ def _specs(
     source: str,
     options: assignment_job.Options,
     named: str | None,
-    engine: Engine,
+    engine: EngineChoice,
     output: Output,
     config: Config,
 ) -> None:
@@ -230,7 +231,7 @@ def _specs(
 class _Solver:
     """Assigns one group after the other on the engine chosen."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
+    def __init__(self, engine: EngineChoice, config: Config) -> None:
         self.engine, self.config = engine, config
 
     def solve(
@@ -240,7 +241,7 @@ class _Solver:
         given = options.given(self.config)
         assignor = get_assignor(options.assignor, **given)
         group = GroupSpec.from_dict(spec)
-        if self.engine == Engine.spark:
+        if self.engine == EngineChoice.spark:
             ranges = assignment_job.group_on_spark(group, options.assignor, given)
         else:
             ranges = assignor.assign(group)
@@ -259,12 +260,12 @@ def _answer(
     options: assignment_job.Options,
     ranges: PartitionRanges,
     report: quality.Report,
-    format_: Format,
+    format_: PartitionFormat,
 ) -> str:
     answer = {"id": spec["id"]} if "id" in spec else {}
     answer |= {
         "assignor": options.assignor,
-        "assignment": ranges.to_dict(lists=format_ == Format.lists),
+        "assignment": ranges.to_dict(lists=format_ == PartitionFormat.lists),
         "quality": report.summary(),
     }
     if ranges.partial:
@@ -292,7 +293,10 @@ def _show(
 
 
 def _print_done(
-    work: assignment_job.Job, done: assignment_job.Done, output: Output, config: Config
+    work: assignment_job.AssignmentJob,
+    done: assignment_job.AssignmentResult,
+    output: Output,
+    config: Config,
 ) -> None:
     """Say what a job on tables did."""
     facts: dict[str, Any] = {

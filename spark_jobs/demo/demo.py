@@ -95,7 +95,7 @@ def demo(
 ) -> None:
     """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
     started = time.perf_counter()
-    groups = kafka.read(cases or demo_cases())
+    groups = kafka.read_cases(cases or demo_cases())
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
     with _stage(console, output, groups, members, partitions) as stage:
@@ -145,13 +145,13 @@ def _stage(
 # Acts --------------------------------------------------------------------------------------------
 
 
-def against_kafka(stage: Stage) -> Outcome:
+def show_kafka_comparison(stage: Stage) -> Outcome:
     """Assign every golden group in this process, and compare with what Kafka answered."""
     title = "1. Kafka's own groups: each answer beside Kafka's"
     table = _act(stage, title, "assignor", *kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
     for name in assignment_job.TWINS:
-        found = kafka.compared(name, stage.cases)
+        found = kafka.compare_with_kafka(name, stage.cases)
         worse += found["worse"]
         table.add_row(name, *[str(found[verdict]) for verdict in kafka.VERDICTS])
     seconds = time.perf_counter() - started
@@ -161,7 +161,7 @@ def against_kafka(stage: Stage) -> Outcome:
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 
 
-def small_group(stage: Stage) -> Outcome:
+def show_small_group(stage: Stage) -> Outcome:
     """Let two Kafka clients share a topic, as they are, over the wire."""
     table = _act(stage, f"2. {SMALL}: Kafka clients in processes of their own", "client", "owns")
     if find_spec("confluent_kafka") is None:
@@ -174,7 +174,7 @@ def small_group(stage: Stage) -> Outcome:
     return Outcome(good, f"{SMALL}: two Kafka clients share {CLICKS} at {stage.address}")
 
 
-def large_group(stage: Stage) -> Outcome:
+def show_large_group(stage: Stage) -> Outcome:
     """Let very many members join, and have their target computed on Spark."""
     columns = ("members", "partitions", "join", "target on Spark, and taken", "ranges")
     table = _act(stage, f"3. {LARGE}: a target computed on Spark", *columns)
@@ -204,7 +204,7 @@ def large_group(stage: Stage) -> Outcome:
     )
 
 
-def changes(stage: Stage) -> Outcome:
+def show_changes(stage: Stage) -> Outcome:
     """Change something in each: clients come and go, a topic grows; a part of the crowd goes."""
     table = _act(stage, "4. Something changes in each", "group", "change", "until all is settled")
     good = True
@@ -243,7 +243,7 @@ QUERIES = {
 }
 
 
-def by_sql(stage: Stage) -> Outcome:
+def ask_by_sql(stage: Stage) -> Outcome:
     """Ask the store what is and what was."""
     from spark_jobs.sql import views  # noqa: PLC0415 - imports pyspark
 
@@ -264,7 +264,7 @@ def by_sql(stage: Stage) -> Outcome:
     return Outcome(asked == len(QUERIES), f"the store stays for your own questions: {again}")
 
 
-def drawn(stage: Stage) -> Outcome:
+def draw_pictures(stage: Stage) -> Outcome:
     """Draw loads and moves of the large group, before and after the change."""
     from assignors import GroupSpec, PartitionRanges, quality  # noqa: PLC0415
 
@@ -291,7 +291,8 @@ def drawn(stage: Stage) -> Outcome:
 
 
 ACTS: tuple[Callable[[Stage], Outcome], ...] = (
-    against_kafka, small_group, large_group, changes, by_sql, drawn,
+    show_kafka_comparison, show_small_group, show_large_group, show_changes, ask_by_sql,
+    draw_pictures,
 )  # fmt: skip
 
 

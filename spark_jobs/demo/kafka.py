@@ -16,7 +16,7 @@ VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 _SETTINGS = Config()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_cases(path: Path) -> list[dict[str, Any]]:
     """Return the groups of a file, each with Kafka's answers.
 
     Raises
@@ -34,20 +34,20 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [case for _, case in parse_json_objects(text)]
 
 
-def compared(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:
+def compare_with_kafka(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:
     """Assign each group in this process, and count how the answers compare with Kafka's."""
-    return Counter(_judged(assignor, case) for case in cases)
+    return Counter(_judge_case(assignor, case) for case in cases)
 
 
-def _assigned(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
+def _assign_case(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
     group = GroupSpec.from_dict(case)
     ranges = get_assignor(name, **assignment_job.Options(name).given(_SETTINGS)).assign(group)
     return ranges, quality.report(group, ranges)
 
 
-def _judged(name: str, case: dict[str, Any]) -> str:
+def _judge_case(name: str, case: dict[str, Any]) -> str:
     """Assign one group, and compare it with Kafka's answer."""
-    ranges, report = _assigned(name, case)
+    ranges, report = _assign_case(name, case)
     if not report.valid:
         return "worse"
     return _verdict(name, case["kafka"], ranges.to_dict(), report.members.to_pylist())

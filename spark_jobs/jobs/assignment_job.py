@@ -36,15 +36,15 @@ from coordinator.storage.table_io import (
     replace_text,
     table_lock,
 )
-from spark_jobs.jobs.inputs import Input, SparkName, SparkTable, local, schema_of_name
+from spark_jobs.jobs.inputs import Input, SparkName, SparkTable, local_table, schema_of_name
 from spark_jobs.jobs.outputs import BESIDE, check_table_output, is_delta_output
-from spark_jobs.jobs.runs import KEY, Run, asked_of, find_run
+from spark_jobs.jobs.runs import KEY, Run, find_run, run_inputs
 from spark_jobs.jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.assignors.materialize import Assigned
+    from spark_jobs.assignors.materialize import FrameAssignment
 
 TWINS = ("range", "uniform", "sticky")
 """Assignors that also exist as DataFrame operations."""
@@ -80,7 +80,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class AssignmentJob:
     """What to read, how to assign, where to write.
 
     Attributes
@@ -117,7 +117,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AssignmentResult:
     """What a job did.
 
     Attributes
@@ -161,7 +161,7 @@ class Done:
         return replace(run, summary=kept)
 
 
-def run(job: Job, config: Config) -> Done:
+def run_job(job: AssignmentJob, config: Config) -> AssignmentResult:
     """Do a job.
 
     Raises
@@ -173,12 +173,12 @@ def run(job: Job, config: Config) -> Done:
     """
     get_assignor(job.options.assignor, **job.options.given(config))
     _check_output(job)
-    with _found(job) as job:  # noqa: PLR1704 - the same job, with what Spark found
-        return _run(job, config)
+    with _find_tables(job) as job:  # noqa: PLR1704 - the same job, with what Spark found
+        return _run_pinned(job, config)
 
 
 @contextmanager
-def _found(job: Job) -> Iterator[Job]:
+def _find_tables(job: AssignmentJob) -> Iterator[AssignmentJob]:
     """Find the tables that only Spark finds, before anything is locked or written."""
     names = any(isinstance(table, SparkName) for table in job.inputs().values())
     schema = None
@@ -187,46 +187,46 @@ def _found(job: Job) -> Iterator[Job]:
     if not names and schema is None:
         yield job
         return
-    from spark_jobs.jobs.spark_tables import check_no_table, found  # noqa: PLC0415 - only Spark needs it
+    from spark_jobs.jobs.spark_tables import check_no_table, find_tables  # noqa: PLC0415 - only Spark needs it
 
-    with _spark() as spark:
+    with _open_session() as spark:
         if schema is not None and job.output is not None:
             check_no_table(spark, job.output, schema)
-        with found(spark, job.inputs()) as tables:
+        with find_tables(spark, job.inputs()) as tables:
             job = replace(job, **tables)
             _check_output(job)
             yield job
 
 
-def _run(job: Job, config: Config) -> Done:
+def _run_pinned(job: AssignmentJob, config: Config) -> AssignmentResult:
     run_id = job.run_id or str(uuid.uuid4())
     with table_lock(job.output) if job.output is not None else nullcontext():
-        job = _pinned(job)
-        run = Run(run_id, asked_of(job), {})
+        job = _pin_inputs(job)
+        run = Run(run_id, run_inputs(job), {})
         before = find_run(job.output, run_id) if job.output is not None else None
         if before is not None and job.output is not None:
             before.check_asked(run.asked, job.output)
-            return Done.of(before)
-        job = replace(job, previous=_previous(job))
-        engine = _engine(job, config)
+            return AssignmentResult.of(before)
+        job = replace(job, previous=_find_previous(job))
+        engine = _choose_engine(job, config)
         return (_run_local if engine == "local" else _run_spark)(job, config, run)
 
 
-def _check_output(job: Job) -> None:
+def _check_output(job: AssignmentJob) -> None:
     if job.output is None:
         return
-    paths = {f"--{field}": _path(table) for field, table in job.inputs().items()}
+    paths = {f"--{field}": _path_of(table) for field, table in job.inputs().items()}
     previous = paths.pop("--previous")
     read = {option: path for option, path in paths.items() if path is not None}
     check_table_output(job.output, read, previous)
 
 
-def _path(table: Input | None) -> str | None:
+def _path_of(table: Input | None) -> str | None:
     """Return where a table is, as far as is known by now."""
     return None if table is None or isinstance(table, SparkName) else table.path
 
 
-def _pinned(job: Job) -> Job:
+def _pin_inputs(job: AssignmentJob) -> AssignmentJob:
     """Fix what is read. The output's own content is no input: it is what is replaced."""
     tables: dict[str, Any] = job.inputs()
     previous = job.previous
@@ -238,7 +238,7 @@ def _pinned(job: Job) -> Job:
     return replace(job, **tables)
 
 
-def _previous(job: Job) -> Input | None:
+def _find_previous(job: AssignmentJob) -> Input | None:
     """Return the previous assignment: the output's content, if no other is given."""
     if job.output is None or job.previous is not None or job.owned is not None:
         return job.previous
@@ -252,7 +252,7 @@ def _has_content(output: str) -> bool:
     return path.is_file() or any(path.iterdir())
 
 
-def _engine(job: Job, config: Config) -> str:
+def _choose_engine(job: AssignmentJob, config: Config) -> str:
     """Choose where to compute.
 
     Raises
@@ -267,8 +267,8 @@ def _engine(job: Job, config: Config) -> str:
     if job.options.assignor not in TWINS:
         return "local"
     previous = job.owned or job.previous
-    rows = local(previous, "--previous").rows() if previous else 0
-    size = GroupSize(local(job.members, "--members").rows(), 1, rows)
+    rows = local_table(previous, "--previous").rows() if previous else 0
+    size = GroupSize(local_table(job.members, "--members").rows(), 1, rows)
     return choose_engine(config, "auto", size)
 
 
@@ -287,7 +287,7 @@ def _check_replaceable_here(output: str) -> None:
         raise SpecError(f"--output {output!r} is a folder, as Spark writes Parquet: name another")
 
 
-def _run_local(job: Job, config: Config, run: Run) -> Done:
+def _run_local(job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
     if job.output is not None:
         _check_replaceable_here(job.output)
     members, topics = _read(job.members, "members"), _read(job.topics, "topics")
@@ -302,7 +302,9 @@ def _run_local(job: Job, config: Config, run: Run) -> Done:
     ranges = assignor.assign(group)
     report = quality.report(group, ranges)
     totals = report.totals()
-    done = Done("local", run.run_id, None, False, forgotten, group, ranges, report, totals)
+    done = AssignmentResult(
+        "local", run.run_id, None, False, forgotten, group, ranges, report, totals
+    )
     if job.output is None:
         return done
     kept = done.recorded(run).to_json()
@@ -314,7 +316,7 @@ def _run_local(job: Job, config: Config, run: Run) -> Done:
 
 
 def _read(table: Input, what: str) -> pa.Table:
-    return local(table, f"--{what}").read(what)
+    return local_table(table, f"--{what}").read(what)
 
 
 def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
@@ -335,16 +337,16 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     return kept, int((count - left).sum())
 
 
-def _run_spark(job: Job, config: Config, run: Run) -> Done:
+def _run_spark(job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
     from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - only this engine needs it
 
     _refuse_to_replace_parquet(job.output)
-    with _spark() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
-        return _on_spark(spark, job, config, run)
+    with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
+        return _assign_on_spark(spark, job, config, run)
 
 
 @contextmanager
-def _spark() -> Iterator[SparkSession]:
+def _open_session() -> Iterator[SparkSession]:
     """Yield the running session, or one for the block."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
@@ -360,37 +362,37 @@ def _spark() -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _on_spark(spark: Any, job: Job, config: Config, run: Run) -> Done:  # noqa: ANN401
+def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:  # noqa: ANN401
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
     from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
 
-    members, topics = _frame(spark, job.members), _frame(spark, job.topics)
-    claims, forgotten = _frame(spark, job.owned) if job.owned else None, 0
+    members, topics = _read_frame(spark, job.members), _read_frame(spark, job.topics)
+    claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
-        previous, _ = check_previous(_frame(spark, job.previous), "previous")
+        previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
         claims, forgotten, total = _forget_frames(previous, topics)
         job.safeguards.check_forgotten(forgotten, total)
     options = job.options.given(config)
     assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **options)
     job.safeguards.check_members(assigned.members)
-    done = Done("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
+    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
     if assigned.members + assigned.rows.count() <= config.report.rows_max:
-        done = _reported(done, assigned, members, topics, claims)
+        done = _add_report(done, assigned, members, topics, claims)
     if job.output is None:
         return done
     version = _write(assigned, job.output, done.recorded(run))
-    rows = _frame(spark, TableRef(job.output, version, delta=version is not None))
+    rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
     _check_written(rows, assigned, job.output)
     return replace(done, version=version)
 
 
-def _reported(
-    done: Done,
-    assigned: Assigned,
+def _add_report(
+    done: AssignmentResult,
+    assigned: FrameAssignment,
     members: DataFrame,
     topics: DataFrame,
     claims: DataFrame | None,
-) -> Done:
+) -> AssignmentResult:
     """Judge a result that fits the driver as the local engine judges its own."""
     group = GroupSpec.from_arrow(
         members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
@@ -422,10 +424,10 @@ def group_on_spark(group: GroupSpec, assignor: str, options: dict[str, Any]) -> 
     return replace(ranges, verdict=assigned.verdict)
 
 
-def _frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
+def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
     if isinstance(table, SparkTable):
         return table.frame
-    ref = local(table, "the table")
+    ref = local_table(table, "the table")
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     # the JVM may be at work in another folder
@@ -462,7 +464,7 @@ def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, i
     return kept, int((total or 0) - (found or 0)), int(total or 0)
 
 
-def _write(assigned: Assigned, output: str, run: Run) -> int | None:
+def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
     """Write the rows, sorted by member within each file, in one step."""
     rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
     path = os.path.abspath(output)
@@ -481,7 +483,7 @@ def _write(assigned: Assigned, output: str, run: Run) -> int | None:
     return TableRef(output, None, delta=True).pinned().version
 
 
-def _check_written(rows: DataFrame, assigned: Assigned, output: str) -> None:
+def _check_written(rows: DataFrame, assigned: FrameAssignment, output: str) -> None:
     """Read what was written: another writer of the same table could have got in between."""
     found = rows.selectExpr("sum(partition_count)").collect()[0][0] or 0
     if found != assigned.partitions:

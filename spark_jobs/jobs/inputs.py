@@ -101,7 +101,7 @@ def schema_of_name(output: str) -> str | None:
     return ".".join(parts[:-1])
 
 
-def local(table: Input, what: str) -> TableRef:
+def local_table(table: Input, what: str) -> TableRef:
     """Return a table that can be read without Spark.
 
     Raises

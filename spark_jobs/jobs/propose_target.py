@@ -30,7 +30,7 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.table_io import BusyError
 from spark_jobs.jobs.assignment_job import Options
-from spark_jobs.jobs.target_job import Work, compute
+from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
 
 LOOK_S = 0.25
@@ -38,7 +38,7 @@ logger = logging.getLogger("muster.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProposalOptions:
     """What the job is asked for; what is None follows from the group.
 
     Attributes
@@ -55,7 +55,7 @@ class Wanted:
     run_id: str | None = None
 
 
-def run(wanted: Wanted, config: Config) -> dict[str, Any]:
+def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     """Compute a group's target, propose it, and return what came of it.
 
     Raises
@@ -74,26 +74,26 @@ def run(wanted: Wanted, config: Config) -> dict[str, Any]:
         snapshot = GroupSnapshot(LogScan.of(store), wanted.group_id)
     except GroupError as error:
         raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
-    before = _before(store, wanted.run_id)
+    before = _find_earlier_verdict(store, wanted.run_id)
     if before is not None:
-        return _outcome(before, {"run_id": wanted.run_id, "already_judged": True})
+        return _describe_outcome(before, {"run_id": wanted.run_id, "already_judged": True})
     facts = {"group_id": wanted.group_id, "group_epoch": snapshot.group_epoch}
     if snapshot.group_epoch <= snapshot.assignment_epoch:
         return facts | {"verdict": "nothing to compute", "position": snapshot.source.position}
     run_id = wanted.run_id or str(uuid.uuid4())
-    options = _options(wanted, snapshot, config)
-    work = Work(store, snapshot, run_id, options, config, config.engine.timeout_ms / 1000)
+    options = _choose_options(wanted, snapshot, config)
+    work = TargetWork(store, snapshot, run_id, options, config, config.engine.timeout_ms / 1000)
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
-        proposal = compute(spark, work, _say)
+        proposal = compute_on_spark(spark, work, _say)
     proposal_inbox.put_proposal(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
-        verdict = _verdict(store, proposal, config)
-    return _outcome(verdict, msgspec.structs.asdict(proposal))
+        verdict = _await_verdict(store, proposal, config)
+    return _describe_outcome(verdict, msgspec.structs.asdict(proposal))
 
 
-def _options(wanted: Wanted, snapshot: GroupSnapshot, config: Config) -> Options:
+def _choose_options(wanted: ProposalOptions, snapshot: GroupSnapshot, config: Config) -> Options:
     """Return how to assign: as asked for, else as the last target was made, else the default."""
     name = wanted.assignor or snapshot.assignor or config.kafka.assignors[0]
     own = asdict(Options.of_group(name, snapshot.settings))
@@ -101,12 +101,12 @@ def _options(wanted: Wanted, snapshot: GroupSnapshot, config: Config) -> Options
     return Options(**own | {key: value for key, value in asked.items() if value is not None})
 
 
-def _before(store: str, run_id: str | None) -> ProposalJudged | None:
+def _find_earlier_verdict(store: str, run_id: str | None) -> ProposalJudged | None:
     """Return what became of an earlier run of this name."""
     return None if run_id is None else proposal_inbox.find_verdict(store, run_id, after=0)[0]
 
 
-def _verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
+def _await_verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
     """Wait for what the coordinator says; without one, be it."""
     lease = Lease(store, "", "", config.lease, wall_ms)
     after = proposal.position
@@ -139,7 +139,7 @@ def _judge(store: str, proposal: Proposal, config: Config) -> None:
             time.sleep(LOOK_S)
 
 
-def _outcome(found: ProposalJudged, facts: dict[str, Any]) -> dict[str, Any]:
+def _describe_outcome(found: ProposalJudged, facts: dict[str, Any]) -> dict[str, Any]:
     if found.reason != ACCEPTED:
         raise RuntimeError(found.reason)
     return facts | {"verdict": found.reason}

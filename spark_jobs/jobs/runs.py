@@ -23,7 +23,7 @@ from spark_jobs.jobs.inputs import Input, SparkTable
 from spark_jobs.jobs.outputs import BESIDE, is_delta_output
 
 if TYPE_CHECKING:
-    from spark_jobs.jobs.assignment_job import Job
+    from spark_jobs.jobs.assignment_job import AssignmentJob
 
 KEY = "muster"
 
@@ -79,7 +79,7 @@ class Run:
                 )
 
 
-def asked_of(job: Job) -> dict[str, Any]:
+def run_inputs(job: AssignmentJob) -> dict[str, Any]:
     """Return what tells one run's result from another's; the inputs are pinned."""
     options = job.options
     asked: dict[str, Any] = {

@@ -35,7 +35,7 @@ logger = logging.getLogger("muster.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SparkProgress:
     """Where a computation is.
 
     Attributes
@@ -109,7 +109,7 @@ class SparkEngine:
             except Exception as error:  # noqa: BLE001 - a session that is gone has no jobs left
                 logger.warning("the Spark jobs of %s cannot be cancelled: %s", group_id, error)
 
-    def progress(self) -> list[Progress]:
+    def progress(self) -> list[SparkProgress]:
         """Return where each computation is now."""
         with self._lock:
             runs = list(self._runs)
@@ -156,15 +156,15 @@ class SparkEngine:
 
     def _proposal(self, job: TargetRequest, run: _Run) -> Proposal:
         from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
-        from spark_jobs.jobs.target_job import Work, compute  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
         position = find_position(store, task.group_id, task.computation_id)
         snapshot = GroupSnapshot(LogScan.of(store, position), task.group_id)
         patience_s = self._config.engine.timeout_ms / 1000
         options = Options.of_group(job.assignor, job.settings)
-        work = Work(store, snapshot, task.computation_id, options, self._config, patience_s)
-        return compute(self._session(), work, self._say(run))
+        work = TargetWork(store, snapshot, task.computation_id, options, self._config, patience_s)
+        return compute_on_spark(self._session(), work, self._say(run))
 
     def _say(self, run: _Run) -> Callable[[str, int], None]:
         def say(stage: str, rows: int) -> None:
@@ -175,7 +175,7 @@ class SparkEngine:
 
         return say
 
-    def _progress(self, run: _Run) -> Progress:
+    def _progress(self, run: _Run) -> SparkProgress:
         done = tasks = 0
         if self._spark is not None:
             tracker = self._spark.sparkContext.statusTracker()
@@ -186,7 +186,7 @@ class SparkEngine:
                     if stage is not None:
                         done, tasks = done + stage.numCompletedTasks, tasks + stage.numTasks
         seconds = time.monotonic() - run.began
-        return Progress(run.group_id, run.stage, run.rows, done, tasks, seconds)
+        return SparkProgress(run.group_id, run.stage, run.rows, done, tasks, seconds)
 
 
 def _store(job: TargetRequest) -> str:

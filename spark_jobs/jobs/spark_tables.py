@@ -22,7 +22,7 @@ from coordinator.error_text import gist
 from coordinator.storage.object_store import is_url, path_of
 from coordinator.storage.table_io import TableRef
 from spark_jobs.jobs.inputs import SparkName, SparkTable
-from spark_jobs.session.work_session import Scratch
+from spark_jobs.session.work_session import WorkSession
 
 _VIEW = "EXPECT_TABLE_NOT_VIEW"
 _NOTHING = (
@@ -41,7 +41,7 @@ _PACKAGES = (
 
 
 @contextmanager
-def found(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def find_tables(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Find those of the tables that wait for Spark; what is read once is kept for the block.
 
     Raises
@@ -49,15 +49,15 @@ def found(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, 
     SpecError
         One is not there, or cannot be read.
     """
-    scratch = Scratch(spark)
+    work_session = WorkSession(spark)
     try:
         yield {
-            field: _find(spark, scratch, table)
+            field: _find(spark, work_session, table)
             for field, table in tables.items()
             if isinstance(table, SparkName)
         }
     finally:
-        scratch.release()
+        work_session.release()
 
 
 def check_no_table(spark: SparkSession, output: str, schema: str) -> None:
@@ -75,19 +75,21 @@ def check_no_table(spark: SparkSession, output: str, schema: str) -> None:
         )
 
 
-def _find(spark: SparkSession, scratch: Scratch, asked: SparkName) -> TableRef | SparkTable:
+def _find(
+    spark: SparkSession, work_session: WorkSession, asked: SparkName
+) -> TableRef | SparkTable:
     name = asked.name
     if is_url(name):
         name = f"delta.`{name.replace('`', '``')}`"
     try:
         detail = _detail(spark, asked, name)
         if detail is not None and detail["format"] == "delta":
-            return _fixed(spark, asked, name, detail)
-        return _read_once(spark, scratch, asked, detail)
+            return _pin_table(spark, asked, name, detail)
+        return _read_once(spark, work_session, asked, detail)
     except SpecError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a catalog or a file system raises
-        raise SpecError(_why_not(spark, asked, error)) from None
+        raise SpecError(_explain_refusal(spark, asked, error)) from None
 
 
 def _detail(spark: SparkSession, asked: SparkName, name: str) -> Row | None:
@@ -98,17 +100,19 @@ def _detail(spark: SparkSession, asked: SparkName, name: str) -> Row | None:
         condition = _condition(error)
         other = condition.startswith((_VIEW, "DELTA_MISSING_DELTA_TABLE"))
         if other or (
-            condition not in _NOTHING and not is_url(asked.name) and _is_there(spark, name)
+            condition not in _NOTHING and not is_url(asked.name) and _table_exists(spark, name)
         ):
             return None
         raise
 
 
-def _is_there(spark: SparkSession, name: str) -> bool:
+def _table_exists(spark: SparkSession, name: str) -> bool:
     return bool(spark.catalog.tableExists(name))
 
 
-def _fixed(spark: SparkSession, asked: SparkName, name: str, detail: Row) -> TableRef | SparkTable:
+def _pin_table(
+    spark: SparkSession, asked: SparkName, name: str, detail: Row
+) -> TableRef | SparkTable:
     """Return a Delta table at a version: as its path if that is here, so it is held to the same."""
     version = asked.version
     if version is None:
@@ -122,17 +126,17 @@ def _fixed(spark: SparkSession, asked: SparkName, name: str, detail: Row) -> Tab
 
 
 def _read_once(
-    spark: SparkSession, scratch: Scratch, asked: SparkName, detail: Row | None
+    spark: SparkSession, work_session: WorkSession, asked: SparkName, detail: Row | None
 ) -> SparkTable:
     if asked.version is not None:
         raise SpecError(
             f"{asked.option} {asked.name!r} is no Delta table, so it has no version {asked.version}"
         )
     if is_url(asked.name):
-        frame = scratch.keep(spark.read.parquet(asked.name))
+        frame = work_session.keep(spark.read.parquet(asked.name))
     else:
         spark.catalog.refreshTable(asked.name)  # a session keeps lists of files that others replace
-        frame = scratch.keep(spark.table(asked.name))
+        frame = work_session.keep(spark.table(asked.name))
     identity = {"path": asked.name, "digest": _digest(frame)}
     path = path_of(detail["location"]) if detail is not None and detail["location"] else None
     return SparkTable(path, None, identity, frame)
@@ -154,7 +158,7 @@ def _condition(error: Exception) -> str:
     return str(condition or "")
 
 
-def _why_not(spark: SparkSession, asked: SparkName, error: Exception) -> str:
+def _explain_refusal(spark: SparkSession, asked: SparkName, error: Exception) -> str:
     what = f"{asked.option} {asked.name!r}"
     if not is_url(asked.name) and _condition(error) in _NOTHING:
         current = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}"

@@ -35,7 +35,7 @@ from coordinator.storage.target_table import COLUMNS, list_files, lock_targets, 
 from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.jobs.assignment_job import TWINS, Options
 from spark_jobs.session.schemas import small
-from spark_jobs.session.work_session import Scratch
+from spark_jobs.session.work_session import WorkSession
 
 RUN_VERSION = 1
 """A run is a Delta application of its own; all that it writes is its transaction number 1."""
@@ -51,7 +51,7 @@ Say = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TargetWork:
     """What to compute.
 
     Attributes
@@ -76,7 +76,9 @@ class Work:
     patience_s: float
 
 
-def compute(spark: SparkSession, work: Work, say: Say = lambda _stage, _rows: None) -> Proposal:
+def compute_on_spark(
+    spark: SparkSession, work: TargetWork, say: Say = lambda _stage, _rows: None
+) -> Proposal:
     """Compute a target, write it, and return what is to be said of it.
 
     Parameters
@@ -98,17 +100,17 @@ def compute(spark: SparkSession, work: Work, say: Say = lambda _stage, _rows: No
             f"assignor {work.options.assignor!r} has no Spark form: set the group's "
             "consumer.assignor.engine to local"
         )
-    scratch = Scratch(spark)
+    work_session = WorkSession(spark)
     try:
-        return _computed(scratch, work, say)
+        return _compute_and_write(work_session, work, say)
     finally:
-        scratch.release()
+        work_session.release()
 
 
-def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
-    snapshot, session = work.snapshot, scratch.spark
+def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) -> Proposal:
+    snapshot, session = work.snapshot, work_session.spark
     say("reading", 0)
-    log = _log(session, snapshot)
+    log = _read_log(session, snapshot)
     topics = session.createDataFrame(
         pa.table(
             {
@@ -118,16 +120,16 @@ def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
             }
         )
     )
-    members, previous = _members(session, log, snapshot), _previous(session, log, work)
-    alive = _on_topics(previous, topics)
+    members, previous = _read_members(session, log, snapshot), _read_previous(session, log, work)
+    alive = _drop_dead_topics(previous, topics)
     given = work.options.given(work.config)
     say("assigning", 0)
     assigned = assign_frames(session, work.options.assignor, members, topics, alive, **given)
     say("sorting", assigned.members)
     rows = assigned.rows.join(F.broadcast(topics.drop("partitions")), "topic")
     rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")
-    rows = scratch.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
-    count, digest = counted(rows)
+    rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
+    count, digest = count_and_digest(rows)
     say("writing", count)
     version = _write(session, work, rows, count, digest)
     return Proposal(
@@ -148,30 +150,30 @@ def _computed(scratch: Scratch, work: Work, say: Say) -> Proposal:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def _log(spark: SparkSession, snapshot: GroupSnapshot) -> DataFrame:
+def _read_log(spark: SparkSession, snapshot: GroupSnapshot) -> DataFrame:
     """Return the group's rows up to the position; a snapshot's come before the log's."""
     source = snapshot.source
-    rows = _files(spark, source.log, LOG_COLUMNS)
+    rows = _read_files(spark, source.log, LOG_COLUMNS)
     rows = rows.where(F.col("position").between(source.after + 1, source.position))
     if source.snapshot:
-        before = _files(spark, source.snapshot, LOG_COLUMNS)
+        before = _read_files(spark, source.snapshot, LOG_COLUMNS)
         before = before.withColumn("position", F.col("position") + F.lit(BEFORE_THE_LOG))
         rows = before.unionByName(rows)
     return rows.where(F.col("group_id") == snapshot.group_id)
 
 
-def _files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
+def _read_files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
     """Return the rows of data files; none of their names is meant as a pattern."""
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*(PATTERN.sub(r"\\\g<0>", file) for file in files))
 
 
-def _members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
+def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
     """Return member_id, instance_id, subscribed: each member as its last row has it."""
     rows = log.where(F.col("kind") == MemberMetadata.kind)
     label = F.xxhash64(NAMES, REGEX).alias("label")
-    last = _last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
+    last = _take_last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
     names = {topic.key.name for topic in snapshot.topics}
     lists = [[name for name in found if name in names] for found in snapshot.lists.values()]
     subscriptions = small(
@@ -185,23 +187,23 @@ def _members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> Da
     return found.join(subscriptions, "label").drop("label")
 
 
-def _previous(spark: SparkSession, log: DataFrame, work: Work) -> DataFrame:
+def _read_previous(spark: SparkSession, log: DataFrame, work: TargetWork) -> DataFrame:
     """Return the last target: the whole one, but for members that have another one since."""
     snapshot = work.snapshot
     own = log.where(F.col("kind") == TargetMember.kind)
     if snapshot.installed is not None:
         own = own.where(F.col("position") > snapshot.installed_at)
-    last = _last(own, "tombstone", "target")
+    last = _take_last(own, "tombstone", "target")
     ranges = last.where("not row.tombstone").select("member_id", F.inline("row.target"))
     columns = ("member_id", "topic_id", "topic", "first_partition", "partition_count")
     ranges = ranges.select(*columns)
     if snapshot.installed is None:
         return ranges
-    whole = _whole(spark, work).join(last.select("member_id"), "member_id", "left_anti")
+    whole = _read_whole(spark, work).join(last.select("member_id"), "member_id", "left_anti")
     return whole.select(*columns).unionByName(ranges)
 
 
-def _whole(spark: SparkSession, work: Work) -> DataFrame:
+def _read_whole(spark: SparkSession, work: TargetWork) -> DataFrame:
     """Return the last whole target, once it is seen to be the one that its record names."""
     record, path = work.snapshot.installed, targets_path(work.store)
     assert record is not None
@@ -214,9 +216,9 @@ def _whole(spark: SparkSession, work: Work) -> DataFrame:
             pq.read_metadata(file)
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise LostTarget(f"{where} is not in {path}: {one_line(error)}") from error
-    rows = _files(spark, files, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
+    rows = _read_files(spark, files, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
     rows = rows.where(F.col("run_id") == record.computation_id)
-    found = counted(rows)
+    found = count_and_digest(rows)
     if found != (record.ranges, record.digest):
         raise LostTarget(
             f"{where} has {found[0]} rows with digest {found[1]} in {path}, its record says "
@@ -225,7 +227,7 @@ def _whole(spark: SparkSession, work: Work) -> DataFrame:
     return rows
 
 
-def _last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - names and expressions
+def _take_last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - names and expressions
     """Return member_id and the last row of each member."""
     row = F.struct("position", *columns)
     return (
@@ -235,7 +237,7 @@ def _last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - names 
     )
 
 
-def _on_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
+def _drop_dead_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
     """Leave out what is on topics that are not there any more, or beyond their end."""
     rows = previous.join(F.broadcast(topics), ["topic", "topic_id"])
     count = F.least("partition_count", F.col("partitions") - F.col("first_partition"))
@@ -246,7 +248,7 @@ def _on_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
 # Writing -----------------------------------------------------------------------------------------
 
 
-def counted(rows: DataFrame) -> tuple[int, int]:
+def count_and_digest(rows: DataFrame) -> tuple[int, int]:
     """Return the number of rows and their digest (coordinator/storage/target_digest.py)."""
     hashes = rows.select(
         F.xxhash64("member_id", "topic_id", "first_partition", "partition_count").alias("hash")
@@ -256,7 +258,7 @@ def counted(rows: DataFrame) -> tuple[int, int]:
     return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
-def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest: int) -> int:
+def _write(spark: SparkSession, work: TargetWork, rows: DataFrame, count: int, digest: int) -> int:
     """Commit the rows, and return the version that has them, once they are read from there."""
     path, snapshot = targets_path(work.store), work.snapshot
     with lock_targets(work.store, work.patience_s):
@@ -273,7 +275,7 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
         writer.save(path)
         version = int(DeltaTable(path).version())
         _permit(work, before, version)
-        found = _written(spark, work, version)
+        found = _read_written(spark, work, version)
     if found != (count, digest):
         raise RuntimeError(
             f"version {version} of {path} has {found[0]} rows of run {work.run_id} with digest "
@@ -282,7 +284,7 @@ def _write(spark: SparkSession, work: Work, rows: DataFrame, count: int, digest:
     return version
 
 
-def _make_table(work: Work) -> None:
+def _make_table(work: TargetWork) -> None:
     """Make the table when it is not there, so that its history is kept as long as the log's."""
     path, disk = targets_path(work.store), filesystem_of(work.store)
     if DeltaTable.is_deltatable(path):
@@ -303,7 +305,7 @@ def _make_table(work: Work) -> None:
     disk.permit_all(path)
 
 
-def _permit(work: Work, before: int, version: int) -> None:
+def _permit(work: TargetWork, before: int, version: int) -> None:
     """Give what Spark wrote the store's mode: its files are as Hadoop's settings say."""
     path, snapshot, disk = targets_path(work.store), work.snapshot, filesystem_of(work.store)
     files = list_files(path, snapshot.group_id, snapshot.group_epoch, version)
@@ -316,10 +318,10 @@ def _permit(work: Work, before: int, version: int) -> None:
             disk.permit(os.path.join(log_folder(path), name))
 
 
-def _written(spark: SparkSession, work: Work, version: int) -> tuple[int, int]:
+def _read_written(spark: SparkSession, work: TargetWork, version: int) -> tuple[int, int]:
     """Read a version back: the count and the digest of what the run wrote."""
     table = spark.read.format("delta").option("versionAsOf", version).load(targets_path(work.store))
     here = (F.col("group_id") == work.snapshot.group_id) & (
         F.col("assignment_epoch") == work.snapshot.group_epoch
     )
-    return counted(table.where(here & (F.col("run_id") == work.run_id)))
+    return count_and_digest(table.where(here & (F.col("run_id") == work.run_id)))

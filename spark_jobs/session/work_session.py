@@ -18,7 +18,7 @@ _CONF = {
 }
 
 
-class Scratch:
+class WorkSession:
     """A session of our own on the user's SparkContext, and frames that several steps read.
 
     The user's session and its settings are left alone. A kept frame is a local checkpoint, not a
@@ -48,11 +48,11 @@ class Scratch:
 
     def adopt(self, frame: DataFrame) -> DataFrame:
         """Return the user's frame as one of ours."""
-        return _moved(frame, self.spark)
+        return _move_frame(frame, self.spark)
 
     def give_back(self, frame: DataFrame) -> DataFrame:
         """Return a frame of ours as one of the user's."""
-        return _moved(frame, self._user)
+        return _move_frame(frame, self._user)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now, and keep it in memory or on disk until released."""
@@ -66,7 +66,7 @@ class Scratch:
             self._kept.pop().unpersist(False)  # do not wait
 
 
-def _moved(frame: DataFrame, session: SparkSession) -> DataFrame:
+def _move_frame(frame: DataFrame, session: SparkSession) -> DataFrame:
     """Return the same rows in another session of the same SparkContext."""
     check_in_driver(frame.sparkSession)
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public way
@@ -74,9 +74,9 @@ def _moved(frame: DataFrame, session: SparkSession) -> DataFrame:
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
 
 
-def release_with(rows: DataFrame, scratch: Scratch) -> None:
+def release_with(rows: DataFrame, work_session: WorkSession) -> None:
     """Release cached frames when no caller holds the rows any more."""
-    weakref.finalize(rows, _release, scratch.release)
+    weakref.finalize(rows, _release, work_session.release)
 
 
 def _release(release: Callable[[], None]) -> None:

@@ -332,10 +332,12 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 
 def _compute(store: Path, run_id: str) -> str:
     from spark_jobs.jobs.assignment_job import Options
-    from spark_jobs.jobs.target_job import Work, compute
+    from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
     snapshot = GroupSnapshot(LogScan.of(store), "g")
-    compute(spark(), Work(str(store), snapshot, run_id, Options("uniform"), ON_SPARK, PATIENCE_S))
+    compute_on_spark(
+        spark(), TargetWork(str(store), snapshot, run_id, Options("uniform"), ON_SPARK, PATIENCE_S)
+    )
     return run_id
 
 

@@ -37,13 +37,13 @@ def test_the_demo_ends_well_and_leaves_what_it_names(muster, installed, tmp_path
 
 def test_it_notices_an_answer_worse_than_kafkas():
     right, fewer, fairer = (json.loads(CASES[40]) for _ in range(3))
-    assert not kafka.compared("uniform", [right])["worse"]
+    assert not kafka.compare_with_kafka("uniform", [right])["worse"]
     fewer["kafka"]["uniform"]["moved"] = -1
     fairer["kafka"]["uniform"]["loads"][0] += 1
     other = copy.deepcopy(right)
     other["kafka"]["range"] = {}
     for assignor, case in (("uniform", fewer), ("uniform", fairer), ("range", other)):
-        assert kafka.compared(assignor, [right, case])["worse"] == 1, case
+        assert kafka.compare_with_kafka(assignor, [right, case])["worse"] == 1, case
 
 
 def test_cases_that_are_not_there(muster, tmp_path):

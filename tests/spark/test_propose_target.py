@@ -30,30 +30,32 @@ def installed(store):
 
 
 def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine):
-    from spark_jobs.jobs.propose_target import Wanted, run
+    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
 
-    wanted = Wanted(str(tmp_path), "g", run_id="monday")
+    wanted = ProposalOptions(str(tmp_path), "g", run_id="monday")
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
-        done = run(wanted, CONFIG)
+        done = propose_target(wanted, CONFIG)
         assert (done["verdict"], done["members"], done["ranges"]) == ("accepted", 2, 2)
         assert sorted(map(len, members.settle().values())) == [3, 3]
-        again = run(wanted, CONFIG)
+        again = propose_target(wanted, CONFIG)
         assert again == {"run_id": "monday", "already_judged": True, "verdict": "accepted"}
-        idle = run(Wanted(str(tmp_path), "g"), CONFIG)
+        idle = propose_target(ProposalOptions(str(tmp_path), "g"), CONFIG)
         assert (idle["verdict"], idle["group_epoch"]) == ("nothing to compute", 3)
     assert [r.computation_id for r in installed(tmp_path) if r.computation_id] == ["monday"]
 
 
 def test_a_refused_job_says_why_and_of_two_one_is_installed(spark, tmp_path, engine):
-    from spark_jobs.jobs.propose_target import Wanted, run
+    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
 
     outcomes = {}
 
     def job(name):
         try:
-            outcomes[name] = run(Wanted(str(tmp_path), "g", run_id=name), CONFIG)["verdict"]
+            outcomes[name] = propose_target(
+                ProposalOptions(str(tmp_path), "g", run_id=name), CONFIG
+            )["verdict"]
         except RuntimeError as error:
             outcomes[name] = str(error).split(":")[0]
 

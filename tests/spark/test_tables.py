@@ -56,8 +56,10 @@ def made(spark, path, columns, properties, partitioning, steps, rows):
 
 def on(engine, members, topics):
     tables = [TableRef.of(str(path), "table") for path in (members, topics)]
-    work = assignment_job.Job(*tables, None, None, None, assignment_job.Options("sticky"), engine)
-    return assignment_job.run(work, Config()).ranges.to_arrow().to_pylist()
+    work = assignment_job.AssignmentJob(
+        *tables, None, None, None, assignment_job.Options("sticky"), engine
+    )
+    return assignment_job.run_job(work, Config()).ranges.to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -34,13 +34,13 @@ SPARK = Config(
 
 def test_the_digest_is_sparks(spark):
     """Text of every length, in any script; no number is too large."""
-    from spark_jobs.jobs.target_job import counted
+    from spark_jobs.jobs.target_job import count_and_digest
 
     rows = [("é☃x" * (n // 3) + "y" * (n % 3), "t" * n, n, 2**31 - 1 - n) for n in range(110)]
     schema = "member_id string, topic_id string, first_partition int, partition_count int"
     frame = spark.createDataFrame(rows, schema)
-    assert counted(frame) == (110, digest_rows(frame.toArrow()))
-    assert counted(frame.where("false")) == (0, 0)
+    assert count_and_digest(frame) == (110, digest_rows(frame.toArrow()))
+    assert count_and_digest(frame.where("false")) == (0, 0)
 
 
 class Compared(SparkEngine):
@@ -120,17 +120,17 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
 
 def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
     from spark_jobs.jobs.assignment_job import Options
-    from spark_jobs.jobs.target_job import Work, compute
+    from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
     with opened(tmp_path, LocalEngine(), {"a": 6}) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
         members.settle()
     snapshot = GroupSnapshot(LogScan.of(tmp_path), "g")
-    work = Work(str(tmp_path), snapshot, "my-run", Options("uniform"), SPARK, 10.0)
-    first = compute(spark, work)
+    work = TargetWork(str(tmp_path), snapshot, "my-run", Options("uniform"), SPARK, 10.0)
+    first = compute_on_spark(spark, work)
     version = DeltaTable(targets_path(tmp_path)).version()
-    assert compute(spark, work) == first
+    assert compute_on_spark(spark, work) == first
     assert DeltaTable(targets_path(tmp_path)).version() == version == first.targets_version
 
 
@@ -160,7 +160,7 @@ def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
     from spark_jobs.jobs import target_job
 
     engine, began, let = SparkEngine(spark, SPARK), threading.Event(), threading.Event()
-    counted = target_job.counted
+    counted = target_job.count_and_digest
 
     def slow(rows):
         if not let.is_set():
@@ -168,7 +168,7 @@ def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
             spark.range(4).selectExpr("java_method('java.lang.Thread', 'sleep', 60000L)").collect()
         return counted(rows)
 
-    monkeypatch.setattr(target_job, "counted", slow)
+    monkeypatch.setattr(target_job, "count_and_digest", slow)
     monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     with opened(tmp_path, engine, {"a": 6}) as coordinator:
         members = Members(coordinator, 0.1)

@@ -14,7 +14,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from assignors import GroupSpec, PartitionRanges, get_assignor, quality
-from spark_jobs.assignors.materialize import Assigned
+from spark_jobs.assignors.materialize import FrameAssignment
 from tests.support import twins
 
 COLUMNS = ["member_id", "topic", "first_partition", "partition_count"]
@@ -144,7 +144,7 @@ def _table(rows: list[tuple], **columns: pa.DataType) -> pa.Table:
 
 def same_as_numpy(
     spark: SparkSession,
-    assigned: Assigned,
+    assigned: FrameAssignment,
     given: tuple[pa.Table, pa.Table, pa.Table | None],
     assignor: str,
     options: dict,
