@@ -14,7 +14,6 @@ from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import format_time
 from coordinator.progress import task
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.store_marks import (
     BACKUP,
     INCOMPLETE,
@@ -23,6 +22,7 @@ from coordinator.storage.store_marks import (
     refuse_copy,
     sum_file,
 )
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.verify.store import open_store, verify_tables
 
 

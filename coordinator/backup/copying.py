@@ -22,15 +22,15 @@ from coordinator.backup.destination import copy_file
 from coordinator.core.records import TargetMetadata
 from coordinator.error_text import one_line
 from coordinator.progress import task
-from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.data_files import SNAPSHOT, write_part
-from coordinator.storage.fenced_table import APP, FencedTable, transact
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
-from coordinator.storage.recovery import RESTORE
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.store_marks import FileSum
+from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
+from coordinator.storage.tables.fenced_table import APP, FencedTable, transact
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.data_files import Numbered, in_order
 
 TRIES = 10

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from coordinator.config import ConfigError
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.store_marks import INCOMPLETE, FileSum
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.filesystem import Filesystem
 
 CHUNK = 1 << 20
 

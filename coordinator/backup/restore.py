@@ -12,10 +12,10 @@ from coordinator.backup.destination import new_store
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import AsOf, LogReader, format_time, parse_as_of
-from coordinator.storage.commit_reader import read_table_files
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup
+from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import in_order
 from coordinator.verify.store import open_store, verify_tables

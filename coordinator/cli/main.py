@@ -20,7 +20,7 @@ from coordinator.config import Config, ConfigError, parse
 from coordinator.error_text import gist
 from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
 BAD_INPUT, FAILURE = 2, 1

@@ -23,8 +23,8 @@ from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
-from coordinator.storage.filesystem import Filesystem
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.table_io import BusyError
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator

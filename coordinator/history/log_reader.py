@@ -23,10 +23,10 @@ from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import open_log_table
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")

@@ -17,7 +17,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
-from coordinator.storage.table_io import UnreadableTableError, read_delta
+from coordinator.storage.tables.table_io import UnreadableTableError, read_delta
 
 PARTITIONS_MAX = 2**31 - 1
 KAFKA = "kafka://"

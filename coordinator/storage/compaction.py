@@ -31,7 +31,7 @@ from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
 DAY_MS = 86_400_000

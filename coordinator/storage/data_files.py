@@ -22,9 +22,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.storage.tables.filesystem import Filesystem
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""

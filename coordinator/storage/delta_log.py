@@ -21,14 +21,6 @@ from coordinator.core.records import Record, TargetMetadata
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.storage import target_table
 from coordinator.storage.data_files import SNAPSHOT, Part, list_parts, read_parts, write_part
-from coordinator.storage.fenced_table import (
-    FencedTable,
-    Transact,
-    VersionConflict,
-    open_newest,
-    transact,
-)
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
@@ -39,10 +31,23 @@ from coordinator.storage.record_log import (
     Fenced,
     merge_advances,
 )
-from coordinator.storage.recovery import find_damage, list_remains, log_folder, set_aside_torn
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot_at, write_snapshot
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.fenced_table import (
+    FencedTable,
+    Transact,
+    VersionConflict,
+    open_newest,
+    transact,
+)
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import (
+    find_damage,
+    list_remains,
+    log_folder,
+    set_aside_torn,
+)
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""

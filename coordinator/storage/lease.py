@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from coordinator.config import LeaseConfig
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.table_io import BusyError
 
 POLL_MS = 200
 logger = logging.getLogger("muster.coordinator")

@@ -24,10 +24,15 @@ from coordinator.storage.data_files import (
     read_parts,
     write_part,
 )
-from coordinator.storage.fenced_table import FencedTable, explain_unreadable, open_newest
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import LogError
-from coordinator.storage.recovery import CHECKPOINT_FILE, COMMIT_FILE, LAST_CHECKPOINT, log_folder
+from coordinator.storage.tables.fenced_table import FencedTable, explain_unreadable, open_newest
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import (
+    CHECKPOINT_FILE,
+    COMMIT_FILE,
+    LAST_CHECKPOINT,
+    log_folder,
+)
 
 COMMITS_KEPT_S = 10.0
 """Commits that a checkpoint holds stay so long, for readers that listed them before.

@@ -23,11 +23,11 @@ from coordinator.storage.data_files import (
     read_parts,
     write_part,
 )
-from coordinator.storage.fenced_table import Action, FencedTable, transact
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import SCHEMA, encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
+from coordinator.storage.tables.fenced_table import Action, FencedTable, transact
+from coordinator.storage.tables.filesystem import Filesystem
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
 KEPT = 2

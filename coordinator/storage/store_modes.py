@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-from coordinator.storage.filesystem import PRIVATE, Filesystem
+from coordinator.storage.tables.filesystem import PRIVATE, Filesystem
 
 WIDEST = 0o775
 """Everybody may read what is made in a store that is open to everybody, never write."""

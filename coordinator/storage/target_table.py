@@ -23,7 +23,7 @@ from coordinator.core.target_assignment import WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_digest import digest_rows
 
 COLUMNS = {

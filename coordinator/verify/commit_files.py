@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-from coordinator.storage.commit_reader import read_checkpoint, read_commit
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.recovery import (
+from coordinator.storage.tables.commit_reader import read_checkpoint, read_commit
+from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
     COMMIT_FILE,
     LAST_CHECKPOINT,

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.storage.commit_reader import DataFile, TableFiles
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.recovery import RESTORE
+from coordinator.storage.tables.commit_reader import DataFile, TableFiles
+from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.statistics import Summaries
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from coordinator.core.records import Record
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.recovery import RESTORE
+from coordinator.storage.tables.recovery import RESTORE
 
 
 def records(rows: pa.Table, path: str) -> list[Record | None]:

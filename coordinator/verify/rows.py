@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from coordinator.core.records import KINDS, Tombstone
 from coordinator.storage.record_encoder import COLUMNS, FIELDS, NAME_COLUMN, SCHEMA
 from coordinator.storage.record_log import CLAIM, CorruptLog
-from coordinator.storage.recovery import RESTORE
+from coordinator.storage.tables.recovery import RESTORE
 
 Longs: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 

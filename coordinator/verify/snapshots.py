@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.progress import task
-from coordinator.storage.commit_reader import TableFiles, read_table_files
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog
+from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.verify.data_files import Numbered, in_order, read_pieces
 from coordinator.verify.decoding import records
 from coordinator.verify.digests import Digest

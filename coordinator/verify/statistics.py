@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordinator.storage.commit_reader import DataFile
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.recovery import RESTORE
+from coordinator.storage.tables.commit_reader import DataFile
+from coordinator.storage.tables.recovery import RESTORE
 
 
 class Summary(NamedTuple):

@@ -18,14 +18,14 @@ from coordinator.core.state import State
 from coordinator.error_text import one_line
 from coordinator.errors import IllegalStateError
 from coordinator.progress import task
-from coordinator.storage.commit_reader import TableFiles, read_table_files
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.fenced_table import APP, FORMAT, FORMAT_PROPERTY
 from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
-from coordinator.storage.recovery import RESTORE
 from coordinator.storage.store_marks import refuse_incomplete
+from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
+from coordinator.storage.tables.fenced_table import APP, FORMAT, FORMAT_PROPERTY
+from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import Numbered, in_order, read_pieces

@@ -12,9 +12,9 @@ from coordinator.core.records import TargetMetadata
 from coordinator.core.state import State
 from coordinator.progress import task
 from coordinator.storage import target_table
-from coordinator.storage.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog
-from coordinator.storage.recovery import RESTORE
+from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
+from coordinator.storage.tables.recovery import RESTORE
 from coordinator.storage.target_digest import digest_rows
 from coordinator.verify.data_files import read_pieces
 

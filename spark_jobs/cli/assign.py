@@ -17,7 +17,7 @@ from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
 from coordinator.printable import as_json
-from coordinator.storage.table_io import replace_text
+from coordinator.storage.tables.table_io import replace_text
 from spark_jobs.cli.report import plot, plot_path, print_report, print_totals
 from spark_jobs.jobs import assignment_job
 from spark_jobs.jobs.inputs import find_input

@@ -26,8 +26,8 @@ from assignors.quality import Report
 from coordinator import progress
 from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
-from coordinator.storage.object_store import is_url
-from coordinator.storage.table_io import (
+from coordinator.storage.tables.object_store import is_url
+from coordinator.storage.tables.table_io import (
     RUN_VERSION,
     TableRef,
     check_replaceable,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assignors import SpecError
-from coordinator.storage.object_store import check_url, is_url, split_version
-from coordinator.storage.table_io import TableRef
+from coordinator.storage.tables.object_store import check_url, is_url, split_version
+from coordinator.storage.tables.table_io import TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

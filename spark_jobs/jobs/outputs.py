@@ -12,7 +12,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from assignors import SpecError
-from coordinator.storage.object_store import is_url
+from coordinator.storage.tables.object_store import is_url
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"

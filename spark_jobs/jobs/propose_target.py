@@ -28,7 +28,7 @@ from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 from spark_jobs.jobs.assignment_job import Options
 from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session

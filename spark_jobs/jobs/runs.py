@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
-from coordinator.storage.table_io import TableRef, parquet_files
+from coordinator.storage.tables.table_io import TableRef, parquet_files
 from spark_jobs.jobs.inputs import Input, SparkTable
 from spark_jobs.jobs.outputs import BESIDE, is_delta_output
 

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from coordinator.error_text import gist
-from coordinator.storage.object_store import is_url, path_of
-from coordinator.storage.table_io import TableRef
+from coordinator.storage.tables.object_store import is_url, path_of
+from coordinator.storage.tables.table_io import TableRef
 from spark_jobs.jobs.inputs import SparkName, SparkTable
 from spark_jobs.session.work_session import WorkSession
 

@@ -28,8 +28,8 @@ from coordinator.error_text import one_line
 from coordinator.history.group_snapshot import NAMES, REGEX, GroupSnapshot
 from coordinator.storage.log_scan import BEFORE_THE_LOG
 from coordinator.storage.record_log import LostTarget
-from coordinator.storage.recovery import LAST_CHECKPOINT, log_folder
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.recovery import LAST_CHECKPOINT, log_folder
 from coordinator.storage.target_digest import join_halves
 from coordinator.storage.target_table import COLUMNS, list_files, lock_targets, targets_path
 from spark_jobs.assignors.dispatch import assign_frames

@@ -23,12 +23,12 @@ from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetada
 from coordinator.core.state import fingerprint
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.storage import maintenance
-from coordinator.storage.commit_reader import read_table_files
 from coordinator.storage.compaction import compact
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import CommitFailed, Fenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
+from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.target_digest import digest_rows
 from coordinator.verify import verify
 from tests.conftest import kill_when

@@ -15,7 +15,7 @@ from coordinator.cli.main import FAILURE, guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
 from tests.faults import crash, damage, disk, drivers, standby, zombie

@@ -25,7 +25,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 from coordinator.storage.record_log import LogError, MemoryLog, MemoryRecords
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
 

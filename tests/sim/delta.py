@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 from coordinator.config import LogConfig
 from coordinator.storage import maintenance
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.fenced_table import Action, Transact, transact
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
-from coordinator.storage.recovery import commit_file, log_folder
+from coordinator.storage.tables.fenced_table import Action, Transact, transact
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import commit_file, log_folder
 
 from .chance import Chance
 from .logs import LogFaults

@@ -14,9 +14,10 @@ from coordinator.core import member_update, reconcile, replay
 from coordinator.core.records import CurrentMember
 from coordinator.core.state import Group
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.storage import fenced_table, state_loader
-from coordinator.storage.fenced_table import COMMIT_ID, FencedTable, open_newest
+from coordinator.storage import state_loader
 from coordinator.storage.record_log import MemoryLog
+from coordinator.storage.tables import fenced_table
+from coordinator.storage.tables.fenced_table import COMMIT_ID, FencedTable, open_newest
 from tests.conftest import ROOT
 from tests.sim import delta
 from tests.sim.run import DELTA_EVERY, simulate

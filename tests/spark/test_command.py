@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.storage.table_io import TableRef, read_delta, table_lock
+from coordinator.storage.tables.table_io import TableRef, read_delta, table_lock
 from tests.conftest import GOLDEN, kill_when
 
 SPEC = {

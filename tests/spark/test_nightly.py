@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.storage.table_io import read_delta, table_lock
+from coordinator.storage.tables.table_io import read_delta, table_lock
 from tests.conftest import kill_when
 from tests.support.spark_groups import ORDER, crowd
 from tests.support.spark_groups import tables as tables_of

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from assignors import GroupSpec, get_assignor
-from coordinator.storage.table_io import read_delta
+from coordinator.storage.tables.table_io import read_delta
 from spark_jobs.jars import spark_jars
 from spark_jobs.session.package_files import PACKAGE
 from tests.conftest import ROOT

@@ -8,7 +8,7 @@ from deltalake import write_deltalake
 
 from assignors import SpecError
 from coordinator.config import Config
-from coordinator.storage.table_io import TableRef, check_replaceable, replace_delta
+from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
 from spark_jobs.jobs import assignment_job
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from coordinator.core.records import TargetMetadata
 from coordinator.storage import admin_requests, compaction
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.log_scan import list_data_files
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, wait_for
 from tests.support.table_engine import write_rows

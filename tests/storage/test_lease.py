@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.config import LeaseConfig
 from coordinator.storage.lease import Lease
-from coordinator.storage.table_io import BusyError
+from coordinator.storage.tables.table_io import BusyError
 
 TTL_MS = 10_000
 

@@ -12,14 +12,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
-from coordinator.storage import fenced_table, maintenance
+from coordinator.storage import maintenance
 from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
-from coordinator.storage.fenced_table import transact
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
-from coordinator.storage.recovery import commit_file
+from coordinator.storage.tables import fenced_table
+from coordinator.storage.tables.fenced_table import transact
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
 
 # Commits ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_log import CLAIM
-from coordinator.storage.table_io import read_delta
+from coordinator.storage.tables.table_io import read_delta
 from tests.conftest import ROOT
 from tests.support.lives import claimed, life
 

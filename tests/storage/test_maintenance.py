@@ -19,9 +19,9 @@ from coordinator.core.state_records import records_of
 from coordinator.storage import delta_log, maintenance, snapshot_table
 from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
 from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.tables.filesystem import Filesystem
 from tests.support.lives import FOO, life
 
 

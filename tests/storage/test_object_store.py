@@ -14,8 +14,8 @@ import pytest
 from deltalake import write_deltalake
 
 from assignors import SpecError
-from coordinator.storage.object_store import short_reason
-from coordinator.storage.table_io import TableRef
+from coordinator.storage.tables.object_store import short_reason
+from coordinator.storage.tables.table_io import TableRef
 from tests.conftest import ROOT
 from tests.support.object_store import KEY
 

@@ -22,7 +22,7 @@ from coordinator.storage.record_log import (
     NoLog,
     merge_advances,
 )
-from coordinator.storage.table_io import read_delta
+from coordinator.storage.tables.table_io import read_delta
 from tests.support.lives import life, replayed
 from tests.support.log_records import RECORDS, anything
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog
-from coordinator.storage.recovery import commit_file
+from coordinator.storage.tables.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
 
 

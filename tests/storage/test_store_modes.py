@@ -17,8 +17,8 @@ from coordinator.config import Config, ConfigError, LogConfig, folder_mode, pars
 from coordinator.history.frames import frame
 from coordinator.storage import admin_requests, compaction
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.state_loader import write_snapshot
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.verify import verify
 from tests.support.lives import life
 from tests.support.members import AT_ONCE, Members, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.storage.table_io import TableRef
+from coordinator.storage.tables.table_io import TableRef
 
 
 def test_a_parquet_column_is_untyped_only_if_no_file_gives_it_a_type(tmp_path):

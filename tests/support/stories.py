@@ -16,10 +16,10 @@ import pyarrow as pa
 from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record
 from coordinator.core.events import Caller, ConfigureGroup, OffsetCommit, OffsetDelete, RecordAudit
 from coordinator.storage.data_files import write_part
-from coordinator.storage.fenced_table import FencedTable, transact
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog
+from coordinator.storage.tables.fenced_table import FencedTable, transact
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.trace.player import Trace
 from tests.conftest import GOLDEN
 

@@ -24,11 +24,11 @@ from coordinator.core.records import (
     TargetMetadata,
 )
 from coordinator.core.state_records import records_of
-from coordinator.storage.commit_reader import TableFiles, read_table_files
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.recovery import commit_file
 from coordinator.storage.state_loader import load_state as loaded
+from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
+from coordinator.storage.tables.recovery import commit_file
 from coordinator.verify import verify
 from tests.faults.damage import live
 from tests.support.lives import FOO, claimed, life

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.storage.record_log import CorruptLog, NoLog
-from coordinator.storage.recovery import (
+from coordinator.storage.tables.recovery import (
     ACTIONS,
     CHECKPOINT_FILE,
     COMMIT_FILE,

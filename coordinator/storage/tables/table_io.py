@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from assignors import SpecError
 from coordinator.error_text import gist
-from coordinator.storage.object_store import (
+from coordinator.storage.tables.object_store import (
     READING,
     check_table,
     check_url,

@@ -14,8 +14,8 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.tables.filesystem import Filesystem
 
 LOCK_S = 30.0
 COMMIT_FILE = re.compile(r"^(\d{20})\.json$")

@@ -21,7 +21,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.error_text import one_line
-from coordinator.storage.filesystem import Filesystem
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
@@ -30,7 +29,8 @@ from coordinator.storage.record_log import (
     NewerLog,
     NoLog,
 )
-from coordinator.storage.recovery import (
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import (
     ACTIONS,
     RESTORE,
     commit_file,
