@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.spark_groups import crowd, mixed, same_as_numpy, tables
-from tests.support.spark_watch import watch
+from tests.support.spark.groups import crowd, mixed, same_as_numpy, tables
+from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from assignors import GroupSpec, SpecError, get_assignor
-from tests.support.spark_groups import COLUMNS, ORDER, mixed, tables
-from tests.support.spark_watch import watch
+from tests.support.spark.groups import COLUMNS, ORDER, mixed, tables
+from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 

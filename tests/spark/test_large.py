@@ -21,7 +21,7 @@ def test_a_million_members_in_two_gigabytes():
     (50 for each 250,000 rows) reach it; as Python objects a million rows would take hundreds of MB.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.spark_million", "2g"],
+        [sys.executable, "-m", "tests.support.spark.million", "2g"],
         cwd=ROOT,
         env=os.environ | {"SPARK_SUBMIT_OPTS": ""},  # a long run: optimising pays
         capture_output=True,

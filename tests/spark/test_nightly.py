@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from coordinator.storage.tables.table_io import read_delta, table_lock
 from tests.conftest import kill_when
-from tests.support.spark_groups import ORDER, crowd
-from tests.support.spark_groups import tables as tables_of
-from tests.support.spark_watch import watch
+from tests.support.spark.groups import ORDER, crowd
+from tests.support.spark.groups import tables as tables_of
+from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from coordinator.storage.tables.table_io import read_delta
 from spark_jobs.jars import spark_jars
 from spark_jobs.session.package_files import PACKAGE
 from tests.conftest import ROOT
-from tests.support.spark_groups import ORDER, crowd, tables
+from tests.support.spark.groups import ORDER, crowd, tables
 
 CONF = ROOT / "conf"
 UNACTIVATED = (str(spark_jars().parent / "bin"), "/usr/bin", "/bin")

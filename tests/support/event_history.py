@@ -10,7 +10,7 @@ from coordinator.config import Config
 from coordinator.core.events import Event
 from coordinator.core.state import State
 from coordinator.kafka_config import kafka_config, kafka_settings
-from tests.support.trace_text import duration, event_text
+from tests.support.traces.text import duration, event_text
 
 AT_ONCE = {"group.consumer.assignment.interval.ms": 0}
 """Where the settings of a trace differ from Kafka's defaults."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from coordinator.core.events import Answer, Event
 from coordinator.core.state import State
 from coordinator.runtime.event_processor import EventProcessor
-from tests.support.trace_text import event_text
+from tests.support.traces.text import event_text
 
 
 class WatchedProcessor(EventProcessor):

@@ -11,7 +11,7 @@ from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.trace.player import Trace
 from tests.conftest import GOLDEN
-from tests.support.traces import comparable, compared_when_wide
+from tests.support.traces.comparison import comparable, compared_when_wide
 
 
 def is_walk(file):

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.state import fingerprint
 from tests.support.coordinator_shell import Shell
-from tests.support.trace_player import Player
+from tests.support.traces.player import Player
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 RULE = "----"

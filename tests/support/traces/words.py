@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.core.partition_spans import TopicKey, spans_of
-from tests.support.trace_text import NOTHING, milliseconds
+from tests.support.traces.text import NOTHING, milliseconds
 
 FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "instance": lambda value: {"instance_id": value},

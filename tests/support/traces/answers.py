@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coordinator.errors import ErrorCode
-from tests.support.trace_text import ranges
+from tests.support.traces.text import ranges
 
 
 def described(found: Any) -> Iterator[str]:

@@ -49,9 +49,9 @@ from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support import invariants
 from tests.support.event_history import AT_ONCE, CHECK, ENGINE
-from tests.support.trace_answers import described, offsets, prepared
-from tests.support.trace_client import Client
-from tests.support.trace_text import (
+from tests.support.traces.answers import described, offsets, prepared
+from tests.support.traces.client import Client
+from tests.support.traces.text import (
     duration,
     milliseconds,
     record_text,
@@ -60,7 +60,7 @@ from tests.support.trace_text import (
     timer_text,
     topic_names,
 )
-from tests.support.trace_words import FIELDS, by_member, partitions, table, values
+from tests.support.traces.words import FIELDS, by_member, partitions, table, values
 from tests.support.watched_processor import OneByOne
 
 ROUNDS = 60

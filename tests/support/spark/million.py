@@ -14,7 +14,7 @@ from pyspark.sql.functions import col, floor, format_string, lit, sequence, tran
 
 from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.session.session import spark_session
-from tests.support.spark_watch import watch
+from tests.support.spark.watch import watch
 
 OWNERS, TOPICS, CLASSES, EACH = 1_000_000, 100, 10, 100
 LEFT, JOINED = 10_000, 11_000

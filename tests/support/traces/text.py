@@ -1,6 +1,6 @@
 """Events, records and answers as one line of text each; tests/traces/README.md has the syntax.
 
-An event's text is a command that `trace_player` plays, so what is printed can be pasted. Partitions
+An event's text is a command that `player` plays, so what is printed can be pasted. Partitions
 are ranges (`clicks 0-3`), times carry their unit (`45s`).
 """
 
