@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-matrix sim faults bench lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-matrix sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -51,6 +51,11 @@ faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/
 
 bench: $(READY)  ## measure, print tables, write docs/design/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+docs: $(READY)   ## build the documentation site into build/docs; a warning is an error
+	@rm -rf build/docs
+	@$(BIN)/sphinx-build -M html docs build/docs -q -W --keep-going -n
+	@echo build/docs/html/index.html
 
 lock: $(READY)   ## resolve dependencies anew (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \

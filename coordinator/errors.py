@@ -8,7 +8,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """Kafka's error codes and one of Muster's own.
 
-    docs/design/coordinator.md#what-an-error-means-to-a-caller says what to do about each.
+    docs/reference/errors.md#what-an-error-means-to-a-caller says what to do about each.
     """
 
     UNKNOWN_SERVER_ERROR = -1

@@ -3,8 +3,7 @@
     python docs/behaviours.py
 
 Statements are in design/behaviours.toml; tests name them: @pytest.mark.behaviour("G-31"). A test
-writes it
-again and compares.
+writes it again and compares.
 """
 
 from __future__ import annotations

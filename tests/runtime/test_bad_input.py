@@ -171,7 +171,7 @@ def test_a_closed_coordinator_says_so():
 
 
 def test_the_page_says_what_each_error_means():
-    page = (ROOT / "docs/design/coordinator.md").read_text()
+    page = (ROOT / "docs/reference/errors.md").read_text()
     said = page.partition("## What an error means")[2]
     assert [code.name for code in ErrorCode if code and code.name not in said] == []
 
