@@ -29,7 +29,7 @@ from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.call import Call, Cluster, ready
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.decoder import WireError
-from coordinator.wire.each import (
+from coordinator.wire.item_rules import (
     Each,
     May,
     configured,

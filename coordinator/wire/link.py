@@ -10,8 +10,8 @@ from coordinator.wire.acceptor import Place
 from coordinator.wire.call import Call
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.decoder import WireError
-from coordinator.wire.pieces import Pieces
 from coordinator.wire.session import subject_of
+from coordinator.wire.split_requests import Pieces
 
 if TYPE_CHECKING:
     from coordinator.wire.server import Server

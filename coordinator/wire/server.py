@@ -21,15 +21,15 @@ from coordinator.wire.acceptor import Acceptor, Connections
 from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.call import Call, Cluster
-from coordinator.wire.clients import Clients
 from coordinator.wire.codec import Request, read_body
 from coordinator.wire.connection import Asked, Connection
 from coordinator.wire.link import Link
-from coordinator.wire.pieces import Pieces, pieces_of
 from coordinator.wire.quotas import Quotas
 from coordinator.wire.refusals import Refusals
+from coordinator.wire.refused_clients import Clients
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import ANONYMOUS
+from coordinator.wire.split_requests import Pieces, pieces_of
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""

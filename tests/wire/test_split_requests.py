@@ -10,7 +10,7 @@ from coordinator.wire.acls import parse_acls
 from coordinator.wire.apis.group_apis import frame_of
 from coordinator.wire.authorization import call_of
 from coordinator.wire.codec import Api, decode, read_body
-from coordinator.wire.pieces import LISTED_PIECE, LISTS, PIECE, pieces_of
+from coordinator.wire.split_requests import LISTED_PIECE, LISTS, PIECE, pieces_of
 from tests.support.wire_client import request_frame
 from tests.support.wire_side import Side
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from coordinator.wire.clients import CLIENTS_MAX, Clients
 from coordinator.wire.codec import Api
+from coordinator.wire.refused_clients import CLIENTS_MAX, Clients
 from coordinator.wire.session import Session
 from tests.support.wire_client import Client, request_frame, take_frame
 from tests.support.wire_side import side
