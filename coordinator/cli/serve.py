@@ -65,7 +65,7 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
 ) -> None:
     """Serve groups to Kafka clients (group.protocol=consumer) until SIGTERM or Ctrl-C."""
-    from coordinator.wire.listener import check  # noqa: PLC0415
+    from coordinator.wire.listener import load_access  # noqa: PLC0415
 
     if takeover not in TAKEOVERS:
         raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
@@ -82,7 +82,7 @@ def serve(
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
-    check(server)  # before it takes the store from anybody
+    load_access(server)  # before it takes the store from anybody
     _check_store(store, settings)
     _serve(settings, store, _topics(topics, topic or []), takeover)
 
@@ -165,7 +165,7 @@ def _serve(
         while not stop.wait(LOOK_S):
             if hung_up.is_set():
                 hung_up.clear()
-                serving.reread()
+                serving.reload()
             if coordinator.status in LOST:
                 raise BusyError(
                     f"another coordinator has taken {store} over: start again to stand by for it"

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.wire.access import Reread, server_tls
+from coordinator.wire.access import ReloadingFile, load_tls
 from coordinator.wire.listener import is_loopback, parse_address
 from coordinator.wire.sasl import Users
 
@@ -37,13 +37,13 @@ class HttpAccess:
         if config.http_tls and not config.tls_certificate:
             raise ConfigError("server.http_tls needs server.tls_certificate: give the PEM file")
         of_server = replace(config, tls_client_ca="")  # probes have no certificates
-        self._tls = Reread(
+        self._tls = ReloadingFile(
             "server.http_tls",
             (config.tls_certificate, config.tls_key) if config.http_tls else (),
-            lambda: server_tls(of_server) if config.http_tls else None,
+            lambda: load_tls(of_server) if config.http_tls else None,
         )
         path, iterations = config.http_users, config.scram_iterations
-        self._users = Reread(
+        self._users = ReloadingFile(
             "server.http_users",
             (path,),
             lambda: Users.read(path, iterations, "server.http_users") if path else None,
@@ -67,12 +67,12 @@ class HttpAccess:
     @property
     def tls(self) -> ssl.SSLContext | None:
         """What visits are encrypted with; None: they are not."""
-        self._tls.again()
+        self._tls.reload()
         return self._tls.value
 
     def refuse(self, login: str) -> Page | None:
         """Return what somebody is told who may not see metrics; None for who may."""
-        self._users.again()
+        self._users.reload()
         users = self._users.value
         if users is None:
             if self._open:
@@ -85,7 +85,7 @@ class HttpAccess:
         except (binascii.Error, UnicodeDecodeError):
             said = ""
         name, _, password = said.partition(":")
-        if scheme.lower() == "basic" and name and users.is_right(name, password):
+        if scheme.lower() == "basic" and name and users.check_password(name, password):
             return None
         page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
         return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')

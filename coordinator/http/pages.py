@@ -21,8 +21,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from coordinator.config import ServerConfig
 from coordinator.http.access import HttpAccess, Page, text_page
 from coordinator.status import Status
-from coordinator.wire.acceptor import Acceptor, Place
-from coordinator.wire.listener import bound
+from coordinator.wire.acceptor import Acceptor, ConnectionSlot
+from coordinator.wire.listener import bind_socket
 
 LOST = {Status.FENCED.value, Status.CLOSED.value}
 PATHS = ("/metrics", "/healthz", "/readyz")
@@ -69,7 +69,7 @@ class Pages:
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
         access = HttpAccess(config)
-        sock = bound(config.http_listen, "server.http_listen")
+        sock = bind_socket(config.http_listen, "server.http_listen")
         host, _, _ = config.http_listen.rpartition(":")
         self.address = f"{host}:{sock.getsockname()[1]}"
         self._access = access
@@ -102,7 +102,7 @@ class Pages:
             lambda: self._access.tls,
             self._limits,
             Uncounted(),
-            lambda place: Visit(place, visits, answer, self._head_s),
+            lambda slot: Visit(slot, visits, answer, self._head_s),
         )
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
@@ -140,12 +140,12 @@ class Visit(asyncio.Protocol):
 
     def __init__(
         self,
-        place: Place,
+        slot: ConnectionSlot,
         visits: set[Visit],
         answer: Callable[[str, str], asyncio.Future[Page]],
         head_s: float,
     ) -> None:
-        self._place = place
+        self._slot = slot
         self._visits = visits
         self._page = answer
         self._head_s = head_s
@@ -156,7 +156,7 @@ class Visit(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._place.taken = True
+        self._slot.taken = True
         self._transport = cast("asyncio.Transport", transport)
         self._visits.add(self)
         loop = asyncio.get_running_loop()
@@ -179,7 +179,7 @@ class Visit(asyncio.Protocol):
         """Forget it."""
         self._transport = None
         self._visits.discard(self)
-        self._place.release()
+        self._slot.release()
         for timer in self._timers:
             timer.cancel()
 

@@ -16,7 +16,7 @@ from coordinator.runtime.responses import HeartbeatAnswer
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
-    from coordinator.wire.listener import Serving
+    from coordinator.wire.listener import RunningServer
 
 
 class AsyncCoordinator:
@@ -228,7 +228,7 @@ class AsyncCoordinator:
         """
         await asyncio.to_thread(self._coordinator.close)
 
-    async def serve(self, listen: str | None = None, *, insecure: bool = False) -> Serving:
+    async def serve(self, listen: str | None = None, *, insecure: bool = False) -> RunningServer:
         """Let Kafka clients join over the wire, beside the callers in this process.
 
         See `Coordinator.serve`.

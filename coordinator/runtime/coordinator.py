@@ -31,7 +31,7 @@ from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 
 if TYPE_CHECKING:
-    from coordinator.wire.listener import Serving
+    from coordinator.wire.listener import RunningServer
 
 logger = logging.getLogger("muster.coordinator")
 
@@ -208,7 +208,7 @@ class Coordinator(GroupRequests):
         """The topics that the coordinator knows now; never changed, replaced by a new view."""
         return self._processor.topics
 
-    def serve(self, listen: str | None = None, *, insecure: bool = False) -> Serving:
+    def serve(self, listen: str | None = None, *, insecure: bool = False) -> RunningServer:
         """Let Kafka clients join over the wire, beside the callers in this process.
 
         Parameters
@@ -220,7 +220,7 @@ class Coordinator(GroupRequests):
 
         Returns
         -------
-        Serving
+        RunningServer
             Its `address` is what clients connect to; closing it ends their connections.
 
         Raises

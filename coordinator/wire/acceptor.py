@@ -18,17 +18,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 from coordinator.config import ServerConfig
-from coordinator.wire.acls import normal_host
+from coordinator.wire.acls import normalize_host
 
 BACKLOG = 4096
 PAUSE_S = 0.5
 """How long nothing is accepted after the system had no descriptor or no memory for it."""
-FILES_KEPT = 200
+FILES_RESERVED = 200
 """File descriptors for everything but clients; half of those there may be, where that is less."""
 logger = logging.getLogger("muster.wire")
 
 
-class Connections(Protocol):
+class ConnectionCounts(Protocol):
     """Counts connections."""
 
     def connected(self, more: int) -> None:
@@ -38,13 +38,13 @@ class Connections(Protocol):
         """Count one that we closed."""
 
 
-class Place:
+class ConnectionSlot:
     """The place of one connection, from its acceptance until it is given back, once.
 
     Attributes
     ----------
     taken
-        Whether the connection's protocol has begun; whoever has it gives the place back.
+        Whether the connection's protocol has begun; whoever has it gives the slot back.
     """
 
     def __init__(self, address: str, give_back: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ class Acceptor:
     tls
         What a new connection is encrypted with, as it is configured now.
     connect
-        Makes the protocol of a connection, which releases its place at its end.
+        Makes the protocol of a connection, which releases its slot at its end.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Acceptor:
         sock: socket.socket,
         tls: Callable[[], ssl.SSLContext | None],
         config: ServerConfig,
-        metrics: Connections,
-        connect: Callable[[Place], asyncio.Protocol],
+        metrics: ConnectionCounts,
+        connect: Callable[[ConnectionSlot], asyncio.Protocol],
     ) -> None:
         self._socket = sock
         self._tls = tls
@@ -89,7 +89,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
-        self._files_max = files_limit() - files_kept() // 2
+        self._files_max = raise_files_limit() - count_reserved_files() // 2
         sock.listen(BACKLOG)
         sock.setblocking(False)
         self._loop.add_reader(sock, self._accept)
@@ -114,13 +114,13 @@ class Acceptor:
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(PAUSE_S, self._resume)
             return
-        address = normal_host(peer[0])
+        address = normalize_host(peer[0])
         reason = self._full(sock.fileno(), address)
         if reason:
             self._note_closed(address, reason)
             sock.close()
         else:
-            self._take(sock, Place(address, self._released))
+            self._take(sock, ConnectionSlot(address, self._free_slot))
 
     def _resume(self) -> None:
         self._loop.add_reader(self._socket, self._accept)
@@ -135,39 +135,39 @@ class Acceptor:
         # Descriptors are given out from the lowest on: so many are in use, whosever they are.
         return "files" if descriptor >= self._files_max else None
 
-    def _take(self, sock: socket.socket, place: Place) -> None:
+    def _take(self, sock: socket.socket, slot: ConnectionSlot) -> None:
         """Begin a connection."""
-        self._open[place.address] += 1
+        self._open[slot.address] += 1
         self._metrics.connected(1)
-        task = self._loop.create_task(self._begin(sock, place))
+        task = self._loop.create_task(self._begin(sock, slot))
         self._beginning.add(task)
 
-        def begun(done: asyncio.Task[None]) -> None:
+        def finish(done: asyncio.Task[None]) -> None:
             self._beginning.discard(done)
-            if place.taken:
+            if slot.taken:
                 return
             error = None if done.cancelled() else done.exception()
-            self._note_closed(place.address, "server" if done.cancelled() else "handshake", error)
+            self._note_closed(slot.address, "server" if done.cancelled() else "handshake", error)
             sock.close()
-            place.release()
+            slot.release()
 
-        task.add_done_callback(begun)
+        task.add_done_callback(finish)
 
-    async def _begin(self, sock: socket.socket, place: Place) -> None:
+    async def _begin(self, sock: socket.socket, slot: ConnectionSlot) -> None:
         """Give a socket to its protocol: with TLS, once the client has shaken hands."""
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         tls = self._tls()
         patience_s = self._config.handshake_ms / 1000 if tls else None
         await self._loop.connect_accepted_socket(
-            lambda: self._connect(place),
+            lambda: self._connect(slot),
             sock,
             ssl=tls,
             ssl_handshake_timeout=patience_s,
             ssl_shutdown_timeout=patience_s,
         )
 
-    def _released(self, address: str) -> None:
+    def _free_slot(self, address: str) -> None:
         self._metrics.connected(-1)
         self._open[address] -= 1
         if not self._open[address]:
@@ -178,13 +178,13 @@ class Acceptor:
         self._metrics.closed(reason)
 
 
-def files_limit() -> int:
+def raise_files_limit() -> int:
     """Let this process have as many file descriptors as it may; return how many those are."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def files_kept() -> int:
+def count_reserved_files() -> int:
     """Return how many descriptors clients leave to everything else."""
-    return min(FILES_KEPT, files_limit() // 2)
+    return min(FILES_RESERVED, raise_files_limit() // 2)

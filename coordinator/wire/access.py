@@ -16,7 +16,7 @@ from coordinator.wire.sasl import MECHANISMS, Login, Users, check_iterations
 logger = logging.getLogger("muster.wire")
 
 
-class Stamp(NamedTuple):
+class FileStamp(NamedTuple):
     """What changes with a file."""
 
     at_ns: int
@@ -24,11 +24,11 @@ class Stamp(NamedTuple):
     inode: int
 
 
-T = TypeVar("T")
-Stamps: TypeAlias = list[Stamp | None]
+Value = TypeVar("Value")
+Stamps: TypeAlias = list[FileStamp | None]
 
 
-class Reread(Generic[T]):
+class ReloadingFile(Generic[Value]):
     """What a file says, read again when the file changes; one with an error changes nothing.
 
     Attributes
@@ -37,26 +37,26 @@ class Reread(Generic[T]):
         As it was read last.
     """
 
-    def __init__(self, setting: str, paths: Sequence[str], read: Callable[[], T]) -> None:
+    def __init__(self, setting: str, paths: Sequence[str], read: Callable[[], Value]) -> None:
         self._setting = setting
         self._paths = [path for path in paths if path]
         self._read = read
-        self._stamp = self._look()
+        self._stamp = self._stamp_files()
         self._error = ""
         self.value = read()
 
-    def again(self, *, always: bool = False) -> bool:
+    def reload(self, *, always: bool = False) -> bool:
         """Read what has changed, or in any case; returns whether there is a new value.
 
         What could not be read is tried each time: nothing says when a file may be read again.
         """
-        stamp = self._look()
+        stamp = self._stamp_files()
         changed = stamp != self._stamp
         if not (changed or always or self._error):
             return False
         self._stamp = stamp  # before it is read: what changes meanwhile is seen the next time
         try:
-            value = self._whole(stamp)
+            value = self._read_unchanged(stamp)
         except ConfigError as error:
             if changed or always or self._error != str(error):
                 logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
@@ -66,19 +66,19 @@ class Reread(Generic[T]):
         logger.info("%s was read again", self._setting)
         return True
 
-    def _whole(self, stamp: Stamps) -> T:
+    def _read_unchanged(self, stamp: Stamps) -> Value:
         """Read files that nobody writes just now: of an empty one, the rest is still to come."""
         for path, of_one in zip(self._paths, stamp, strict=True):
             if of_one is not None and of_one.size == 0:
                 raise ConfigError(f"{self._setting} {path} is empty: it may not be written yet")
         value = self._read()
-        if self._look() != stamp:
+        if self._stamp_files() != stamp:
             raise ConfigError(f"{self._setting} changed while it was read: it is read again soon")
         return value
 
-    def _look(self) -> Stamps:
+    def _stamp_files(self) -> Stamps:
         """Return what changes with a file; a file that another one replaces is another one."""
-        return [_stamp_of(path) for path in self._paths]
+        return [_stamp_file(path) for path in self._paths]
 
 
 class Access:
@@ -94,13 +94,13 @@ class Access:
         self._config = config
         _refuse_contradictions(config)
         tls = (config.tls_certificate, config.tls_key, config.tls_client_ca)
-        self._tls = Reread("server.tls_certificate", tls, lambda: server_tls(config))
+        self._tls = ReloadingFile("server.tls_certificate", tls, lambda: load_tls(config))
         users, iterations = config.sasl_users, config.scram_iterations
-        self._users = Reread(
+        self._users = ReloadingFile(
             "server.sasl_users", (users,), lambda: Users.read(users, iterations) if users else None
         )
-        self._acls = Reread(
-            "server.acls", (config.acls,), lambda: _acls(config.acls) if config.acls else None
+        self._acls = ReloadingFile(
+            "server.acls", (config.acls,), lambda: _read_acls(config.acls) if config.acls else None
         )
 
     @property
@@ -128,26 +128,26 @@ class Access:
         """What makes each connection's login; None where there is none."""
         return None if self.users is None else self._login
 
-    def again(self, *, always: bool = False) -> bool:
+    def reload(self, *, always: bool = False) -> bool:
         """Read the files again that have changed, or all; returns whether users have."""
-        self._tls.again(always=always)
-        self._acls.again(always=always)
-        return self._users.again(always=always)
+        self._tls.reload(always=always)
+        self._acls.reload(always=always)
+        return self._users.reload(always=always)
 
     def _login(self) -> Login:
-        return Login(self._users_now, self._config.sasl_mechanisms)
+        return Login(self._current_users, self._config.sasl_mechanisms)
 
-    def _users_now(self) -> Users:
+    def _current_users(self) -> Users:
         assert self.users is not None
         return self.users
 
 
-def _stamp_of(path: str) -> Stamp | None:
+def _stamp_file(path: str) -> FileStamp | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
+    return FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _knows_clients(config: ServerConfig) -> bool:
@@ -175,7 +175,7 @@ def _refuse_contradictions(config: ServerConfig) -> None:
         )
 
 
-def server_tls(config: ServerConfig) -> ssl.SSLContext | None:
+def load_tls(config: ServerConfig) -> ssl.SSLContext | None:
     """Return TLS as it is configured; None without a certificate."""
     if not config.tls_certificate:
         return None
@@ -193,7 +193,7 @@ def server_tls(config: ServerConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _acls(path: str) -> Acls:
+def _read_acls(path: str) -> Acls:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

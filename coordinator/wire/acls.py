@@ -99,7 +99,7 @@ class Acl(NamedTuple):
     operation: Operation
     allows: bool
 
-    def says(self, principal: str, host: str, operation: Operation) -> bool | None:
+    def judge(self, principal: str, host: str, operation: Operation) -> bool | None:
         """Whether this entry allows or denies an operation; None: it says nothing of it."""
         if self.principal not in {principal, ANYBODY} or self.host not in {host, ANY_HOST}:
             return None
@@ -144,15 +144,15 @@ class Acls:
         if principal in self._super_users:
             return True
         found, allowed = False, False
-        for acl in self._of(resource):
+        for acl in self._find_acls(resource):
             found = True
-            says = acl.says(principal, host, operation)
-            if says is False:
+            verdict = acl.judge(principal, host, operation)
+            if verdict is False:
                 return False
-            allowed = allowed or says is True
+            allowed = allowed or verdict is True
         return allowed or (not found and self._otherwise)
 
-    def _of(self, resource: Resource) -> Iterable[Acl]:
+    def _find_acls(self, resource: Resource) -> Iterable[Acl]:
         """Yield the entries whose name or beginning matches a resource."""
         kind, name = resource
         yield from self._literal.get(resource, ())
@@ -164,7 +164,7 @@ class Acls:
             yield from self._prefixed.get(Resource(kind, name[:length]), ())
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+class _AclEntry(msgspec.Struct, forbid_unknown_fields=True):
     """One table [[acls]] of the file."""
 
     principal: str
@@ -176,8 +176,8 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     host: str = ANY_HOST
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    acls: list[_Entry] = []
+class _AclFile(msgspec.Struct, forbid_unknown_fields=True):
+    acls: list[_AclEntry] = []
     super_users: list[str] = []
     allow_everyone_if_no_acl_found: bool = False
 
@@ -191,15 +191,15 @@ def parse_acls(text: str, where: str) -> Acls:
         Not TOML, an unknown name, or an entry that cannot mean anything; the message says where.
     """
     try:
-        file = msgspec.toml.decode(text, type=_File)
+        file = msgspec.toml.decode(text, type=_AclFile)
     except msgspec.DecodeError as error:  # ValidationError is one
         raise ConfigError(f"{where}: {error}") from None
     literal: dict[Resource, list[Acl]] = {}
     prefixed: dict[Resource, list[Acl]] = {}
     try:
-        super_users = [_super_user(name) for name in file.super_users]
+        super_users = [_parse_super_user(name) for name in file.super_users]
         for number, entry in enumerate(file.acls):
-            _add(entry, f"acls[{number}]", literal, prefixed)
+            _add_entry(entry, f"acls[{number}]", literal, prefixed)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return Acls(
@@ -210,7 +210,7 @@ def parse_acls(text: str, where: str) -> Acls:
     )
 
 
-def normal_host(host: str) -> str:
+def normalize_host(host: str) -> str:
     """Return an address in the one form in which hosts are compared."""
     try:
         address = ipaddress.ip_address(host)
@@ -220,16 +220,16 @@ def normal_host(host: str) -> str:
     return str(mapped or address)
 
 
-def _add(
-    entry: _Entry,
+def _add_entry(
+    entry: _AclEntry,
     where: str,
     literal: dict[Resource, list[Acl]],
     prefixed: dict[Resource, list[Acl]],
 ) -> None:
-    kind = _one_of(ResourceType.__members__, entry.resource_type, f"{where}: resource_type")
+    kind = _parse_choice(ResourceType.__members__, entry.resource_type, f"{where}: resource_type")
     pattern = {"LITERAL": literal, "PREFIXED": prefixed}
-    kept = _one_of(pattern, entry.pattern_type, f"{where}: pattern_type")
-    allows = _one_of({"ALLOW": True, "DENY": False}, entry.permission, f"{where}: permission")
+    kept = _parse_choice(pattern, entry.pattern_type, f"{where}: pattern_type")
+    allows = _parse_choice({"ALLOW": True, "DENY": False}, entry.permission, f"{where}: permission")
     known = {one.name: one for one in (*OPERATIONS[kind], Operation.ALL)}
     if not entry.operations:
         raise ConfigError(f"{where}: operations is empty: give some of {', '.join(known)}")
@@ -240,33 +240,36 @@ def _add(
         raise ConfigError(
             f"{where}: resource_name is {name!r}: the cluster's is {CLUSTER_NAME!r}, LITERAL"
         )
-    principal, host = _principal(entry.principal, f"{where}: principal"), _host(entry.host, where)
+    principal, host = (
+        _parse_principal(entry.principal, f"{where}: principal"),
+        _parse_host(entry.host, where),
+    )
     for text in entry.operations:
-        operation = _one_of(known, text, f"{where}: operations")
+        operation = _parse_choice(known, text, f"{where}: operations")
         acl = Acl(principal, host, operation, allows)
         kept.setdefault(Resource(kind, name), []).append(acl)
 
 
-def _one_of(known: Mapping[str, Any], text: str, where: str) -> Any:  # noqa: ANN401 - one of known
+def _parse_choice(known: Mapping[str, Any], text: str, where: str) -> Any:  # noqa: ANN401 - one of known
     if text.upper() not in known:
         raise ConfigError(f"{where} is {text!r}: give one of {', '.join(known)}")
     return known[text.upper()]
 
 
-def _principal(text: str, where: str) -> str:
+def _parse_principal(text: str, where: str) -> str:
     kind, colon, name = text.partition(":")
     if kind != "User" or not colon or not name:
         raise ConfigError(f"{where} is {text!r}: give User:name, or {ANYBODY} for everybody")
     return text
 
 
-def _super_user(text: str) -> str:
-    if _principal(text, "super_users") == ANYBODY:
+def _parse_super_user(text: str) -> str:
+    if _parse_principal(text, "super_users") == ANYBODY:
         raise ConfigError(f"super_users is {text!r}: name each, or allow everybody with a list")
     return text
 
 
-def _host(text: str, where: str) -> str:
+def _parse_host(text: str, where: str) -> str:
     if text == ANY_HOST:
         return text
     try:
@@ -275,4 +278,4 @@ def _host(text: str, where: str) -> str:
         raise ConfigError(
             f"{where}: host is {text!r}: give the client's address, or * for any"
         ) from None
-    return normal_host(text)
+    return normalize_host(text)

@@ -26,24 +26,24 @@ from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
 from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.group_apis import HANDLERS
-from coordinator.wire.call import Call, Cluster, ready
+from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.decoder import WireError
 from coordinator.wire.item_rules import (
-    Each,
-    May,
-    configured,
-    cut,
-    group_named,
-    group_of,
-    key_of,
-    refusal_of,
-    refused_group,
-    refused_key,
-    refused_resource,
-    refused_topic,
-    topic_named,
-    topic_of,
+    ItemRule,
+    Permissions,
+    group_resource,
+    refusal_fields,
+    refuse_config,
+    refuse_group,
+    refuse_key,
+    refuse_topic,
+    resource_of_config,
+    resource_of_group,
+    resource_of_key,
+    resource_of_topic,
+    split_by_permission,
+    topic_resource,
 )
 
 TOP_LEVEL_ERROR_SINCE = 2
@@ -66,10 +66,10 @@ NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics"
 """What requests of the cluster that are refused bring, whatever they call it."""
 
 
-Rule: TypeAlias = Callable[[Request, Cluster, May], Call]
+Rule: TypeAlias = Callable[[Request, Cluster, Permissions], Call]
 
 
-def call_of(request: Request, cluster: Cluster) -> Call:
+def authorize_request(request: Request, cluster: Cluster) -> Call:
     """Return what is to be done for a request, as far as its principal may ask it, and by whom.
 
     Raises
@@ -77,42 +77,44 @@ def call_of(request: Request, cluster: Cluster) -> Call:
     WireError
         There is no rule for the API: better no answer than one to the wrong client.
     """
-    call = _allowed(request, cluster)
+    call = _apply_rule(request, cluster)
     if request.api in AUDITED and call.events:
         session = request.session
         by = Caller(session.principal, request.client_id, session.host)
-        call.events = [_asked_by(event, by) for event in call.events]
+        call.events = [_add_caller(event, by) for event in call.events]
     return call
 
 
-def _asked_by(event: Event, by: Caller) -> Event:
+def _add_caller(event: Event, by: Caller) -> Event:
     if isinstance(event, DeleteGroup | OffsetDelete | AlterConfig | ConfigureGroup):
         return replace(event, by=by)
     return event
 
 
-def _allowed(request: Request, cluster: Cluster) -> Call:
+def _apply_rule(request: Request, cluster: Cluster) -> Call:
     """Return the call of what the principal may ask."""
     acls, session = cluster.acls(), request.session
     if acls is None:
         if request.api not in WITH_OPERATIONS:
             return HANDLERS[request.api](request, cluster)
-        return _with_operations(request, cluster, _anybody, May(session, cluster, None))
+        return _add_operations(
+            request, cluster, _allow_anybody, Permissions(session, cluster, None)
+        )
     if acls is request.allowed_by:
         return HANDLERS[request.api](request, cluster)
     rule = RULES.get(request.api)
     if rule is None:
         raise WireError(f"{request.api.name} has no rule of authorization: it is not served")
-    may = May(session, cluster, acls)
+    permissions = Permissions(session, cluster, acls)
     if request.api in WITH_OPERATIONS:
-        return _with_operations(request, cluster, rule, may)
-    return rule(request, cluster, may)
+        return _add_operations(request, cluster, rule, permissions)
+    return rule(request, cluster, permissions)
 
 
-def _describe(request: Request, cluster: Cluster, may: May) -> Call:
+def _describe(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """ConsumerGroupDescribe: a group is shown only with topics that may be described."""
-    rule = Each(Operation.DESCRIBE, "group_ids", "groups", group_of, refused_group)
-    call = rule(request, cluster, may)
+    rule = ItemRule(Operation.DESCRIBE, "group_ids", "groups", resource_of_group, refuse_group)
+    call = rule(request, cluster, permissions)
 
     def respond(answers: Sequence[Answer]) -> Values:
         groups: Any = call.respond(answers)["groups"]
@@ -126,8 +128,8 @@ def _describe(request: Request, cluster: Cluster, may: May) -> Call:
             for topic in member[of]["topic_partitions"]
         }
         for name in sorted(names):
-            if not may.see(Operation.DESCRIBE, topic_named(name)):
-                return refused_group(group["group_id"], topic_named(name)) | {
+            if not permissions.allows(Operation.DESCRIBE, topic_resource(name)):
+                return refuse_group(group["group_id"], topic_resource(name)) | {
                     "error_message": "The group has topics that the client may not describe."
                 }
         return group
@@ -138,132 +140,144 @@ def _describe(request: Request, cluster: Cluster, may: May) -> Call:
 # Requests of one group ---------------------------------------------------------------------------
 
 
-def _heartbeat(request: Request, cluster: Cluster, may: May) -> Call:
+def _heartbeat(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """ConsumerGroupHeartbeat: READ of the group, DESCRIBE of every topic that is named."""
-    of: Resource | None = group_named(request.body.group_id)
-    if may(Operation.READ, group_named(request.body.group_id)):
+    of: Resource | None = group_resource(request.body.group_id)
+    if permissions.authorize(Operation.READ, group_resource(request.body.group_id)):
         names = request.body.subscribed_topic_names or ()
-        topics = map(topic_named, names)
-        of = next((topic for topic in topics if not may(Operation.DESCRIBE, topic)), None)
+        topics = map(topic_resource, names)
+        of = next(
+            (topic for topic in topics if not permissions.authorize(Operation.DESCRIBE, topic)),
+            None,
+        )
     if of is None:
-        request.allowed_by = may.acls  # by which it was allowed: there may be new ones now
+        request.allowed_by = permissions.acls  # by which it was allowed: there may be new ones now
         return HANDLERS[request.api](request, cluster)
-    return ready(refusal_of(of) | {"member_epoch": 0, "heartbeat_interval": 0})
+    return respond_with(refusal_fields(of) | {"member_epoch": 0, "heartbeat_interval": 0})
 
 
-def _offset_commit(request: Request, cluster: Cluster, may: May) -> Call:
+def _offset_commit(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """OffsetCommit: READ of the group and of each topic."""
-    group = group_named(request.body.group_id)
-    if may(Operation.READ, group):
-        return _of_topics(Operation.READ)(request, cluster, may)
-    return ready({"topics": [refused_topic(topic, group) for topic in request.body.topics]})
+    group = group_resource(request.body.group_id)
+    if permissions.authorize(Operation.READ, group):
+        return _topic_rule(Operation.READ)(request, cluster, permissions)
+    return respond_with({"topics": [refuse_topic(topic, group) for topic in request.body.topics]})
 
 
-def _offset_delete(request: Request, cluster: Cluster, may: May) -> Call:
+def _offset_delete(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """OffsetDelete: DELETE of the group, READ of each topic."""
-    group = group_named(request.body.group_id)
-    if may(Operation.DELETE, group):
-        return _of_topics(Operation.READ)(request, cluster, may)
-    return ready(refusal_of(group) | {"topics": ()})
+    group = group_resource(request.body.group_id)
+    if permissions.authorize(Operation.DELETE, group):
+        return _topic_rule(Operation.READ)(request, cluster, permissions)
+    return respond_with(refusal_fields(group) | {"topics": ()})
 
 
-def _of_topics(operation: Operation, asked: str = "topics", answered: str = "topics") -> Each:
-    return Each(operation, asked, answered, topic_of, refused_topic)
+def _topic_rule(operation: Operation, asked: str = "topics", answered: str = "topics") -> ItemRule:
+    return ItemRule(operation, asked, answered, resource_of_topic, refuse_topic)
 
 
-def _offset_fetch(request: Request, cluster: Cluster, may: May) -> Call:
+def _offset_fetch(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """OffsetFetch: DESCRIBE of each group and topic; of all topics, those that may be described."""
     body = request.body
     several = hasattr(body, "groups")
     groups, refusals, denied = [], [], []
     for group in body.groups if several else [body]:
-        of = group_named(group.group_id)
-        if not may(Operation.DESCRIBE, of):
-            refusals.append(_refused_offsets(group, of, request.version))
+        of = group_resource(group.group_id)
+        if not permissions.authorize(Operation.DESCRIBE, of):
+            refusals.append(_refuse_offsets(group, of, request.version))
             continue
-        named = [(one, topic_of(body, one, cluster)) for one in group.topics or ()]
-        allowed, refused = cut(named, Operation.DESCRIBE, may)
-        denied.append([refused_topic(one, of) for one, of in refused])
+        named = [(one, resource_of_topic(body, one, cluster)) for one in group.topics or ()]
+        allowed, refused = split_by_permission(named, Operation.DESCRIBE, permissions)
+        denied.append([refuse_topic(one, of) for one, of in refused])
         groups.append(replace(group, topics=tuple(allowed)) if refused else group)
     if not groups:
-        return ready(refusals[0] | {"groups": refusals})
+        return respond_with(refusals[0] | {"groups": refusals})
     asked = replace(body, groups=tuple(groups)) if several else groups[0]
     call = HANDLERS[request.api](replace(request, body=asked), cluster)
 
     def respond(answers: Sequence[Answer]) -> Values:
         found: Any = call.respond(answers)["groups"]
         pairs = zip(found, denied, strict=True)
-        shown = [_visible_offsets(group, refused, may) for group, refused in pairs]
+        shown = [_hide_offsets(group, refused, permissions) for group, refused in pairs]
         return shown[0] | {"groups": [*shown, *refusals]}
 
     return replace(call, respond=respond)
 
 
-def _visible_offsets(
-    group: dict[str, Any], refused: Sequence[Values], may: May
+def _hide_offsets(
+    group: dict[str, Any], refused: Sequence[Values], permissions: Permissions
 ) -> dict[str, object]:
     """Return a group's offsets, of topics that may be described, and the refusals of the others."""
     topics = [
         topic
         for topic in group["topics"]
-        if topic["name"] is None or may.see(Operation.DESCRIBE, topic_named(topic["name"]))
+        if topic["name"] is None
+        or permissions.allows(Operation.DESCRIBE, topic_resource(topic["name"]))
     ]
     return group | {"topics": [*topics, *refused]}
 
 
-def _refused_offsets(group: Any, of: Resource, version: int) -> dict[str, object]:  # noqa: ANN401
+def _refuse_offsets(group: Any, of: Resource, version: int) -> dict[str, object]:  # noqa: ANN401
     """Refuse all offsets of a group."""
     asked = (group.topics or ()) if version < TOP_LEVEL_ERROR_SINCE else ()
-    topics = [refused_topic(topic, of) for topic in asked]
-    return refusal_of(of) | {"group_id": group.group_id, "topics": topics}
+    topics = [refuse_topic(topic, of) for topic in asked]
+    return refusal_fields(of) | {"group_id": group.group_id, "topics": topics}
 
 
 # Requests of the cluster -------------------------------------------------------------------------
 
 
-def _anybody(request: Request, cluster: Cluster, _may: May) -> Call:
+def _allow_anybody(request: Request, cluster: Cluster, _permissions: Permissions) -> Call:
     return HANDLERS[request.api](request, cluster)
 
 
-def _of_cluster(operation: Operation) -> Rule:
+def _cluster_rule(operation: Operation) -> Rule:
     """Return the rule of a request that needs something of the cluster."""
 
-    def rule(request: Request, cluster: Cluster, may: May) -> Call:
-        if may(operation, CLUSTER):
+    def rule(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
+        if permissions.authorize(operation, CLUSTER):
             return HANDLERS[request.api](request, cluster)
-        return ready({**refusal_of(CLUSTER), **NOTHING})
+        return respond_with({**refusal_fields(CLUSTER), **NOTHING})
 
     return rule
 
 
-def _find_coordinator(request: Request, cluster: Cluster, may: May) -> Call:
+def _find_coordinator(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """FindCoordinator: DESCRIBE of each group."""
     body = request.body
     if hasattr(body, "coordinator_keys"):
-        rule = Each(Operation.DESCRIBE, "coordinator_keys", "coordinators", key_of, refused_key)
-        return rule(request, cluster, may)
-    group = group_named(body.key)
-    if getattr(body, "key_type", GROUP_KEY) != GROUP_KEY or may(Operation.DESCRIBE, group):
+        rule = ItemRule(
+            Operation.DESCRIBE, "coordinator_keys", "coordinators", resource_of_key, refuse_key
+        )
+        return rule(request, cluster, permissions)
+    group = group_resource(body.key)
+    if getattr(body, "key_type", GROUP_KEY) != GROUP_KEY or permissions.authorize(
+        Operation.DESCRIBE, group
+    ):
         return HANDLERS[request.api](request, cluster)
-    return ready(refused_key(body.key, group))
+    return respond_with(refuse_key(body.key, group))
 
 
-def _list_groups(request: Request, cluster: Cluster, may: May) -> Call:
+def _list_groups(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """ListGroups: all of them with DESCRIBE of the cluster, else those that may be described."""
     call = HANDLERS[request.api](request, cluster)
-    if may.see(Operation.DESCRIBE, CLUSTER):
+    if permissions.allows(Operation.DESCRIBE, CLUSTER):
         return call
 
     def respond(answers: Sequence[Answer]) -> Values:
         values = call.respond(answers)
         groups: Any = values["groups"]
-        shown = [one for one in groups if may.see(Operation.DESCRIBE, group_named(one["group_id"]))]
+        shown = [
+            one
+            for one in groups
+            if permissions.allows(Operation.DESCRIBE, group_resource(one["group_id"]))
+        ]
         return {**values, "groups": shown}
 
     return replace(call, respond=respond)
 
 
-def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
+def _metadata(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """Metadata: DESCRIBE of each topic; of all topics, those that may be described."""
     asked = request.body.topics
     handler = HANDLERS[request.api]
@@ -275,17 +289,17 @@ def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
                 {
                     name: by_name[name]
                     for name in by_name
-                    if may.see(Operation.DESCRIBE, topic_named(name))
+                    if permissions.allows(Operation.DESCRIBE, topic_resource(name))
                 }
             )
 
         return handler(request, replace(cluster, topics=visible))
-    named = [(one, topic_of(request.body, one, cluster)) for one in asked]
-    allowed, refused = cut(named, Operation.DESCRIBE, may)
+    named = [(one, resource_of_topic(request.body, one, cluster)) for one in asked]
+    allowed, refused = split_by_permission(named, Operation.DESCRIBE, permissions)
     if not refused:
         return handler(request, cluster)
     # Of no topics, version 0 would list all: one without a name finds none.
-    call = handler(request.asking_for("topics", allowed or asked[:1]), cluster)
+    call = handler(request.with_items("topics", allowed or asked[:1]), cluster)
     refusals = [
         {
             "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -307,12 +321,16 @@ def _metadata(request: Request, cluster: Cluster, may: May) -> Call:
 # What a principal may do --------------------------------------------------------------------------
 
 
-def _with_operations(request: Request, cluster: Cluster, rule: Rule, may: May) -> Call:
+def _add_operations(
+    request: Request, cluster: Cluster, rule: Rule, permissions: Permissions
+) -> Call:
     """Return the call of a rule whose response says, if it is asked to, what may be done."""
     body = request.body
     if getattr(body, "include_topic_authorized_operations", False):
-        cluster = replace(cluster, operations=lambda name: _bits(topic_named(name), may))
-    call = rule(request, cluster, may)
+        cluster = replace(
+            cluster, operations=lambda name: _operation_bits(topic_resource(name), permissions)
+        )
+    call = rule(request, cluster, permissions)
     of_groups = getattr(body, "include_authorized_operations", False)
     of_cluster = getattr(body, "include_cluster_authorized_operations", False)
     if not of_groups and not of_cluster:
@@ -321,52 +339,65 @@ def _with_operations(request: Request, cluster: Cluster, rule: Rule, may: May) -
     def respond(answers: Sequence[Answer]) -> Values:
         values = dict(call.respond(answers))
         if of_cluster:
-            seen = may.see(Operation.DESCRIBE, CLUSTER)
-            values["cluster_authorized_operations"] = _bits(CLUSTER, may) if seen else 0
+            seen = permissions.allows(Operation.DESCRIBE, CLUSTER)
+            values["cluster_authorized_operations"] = (
+                _operation_bits(CLUSTER, permissions) if seen else 0
+            )
         if of_groups:
             groups: Any = values["groups"]
-            values["groups"] = [_operable(group, may) for group in groups]
+            values["groups"] = [_add_group_operations(group, permissions) for group in groups]
         return values
 
     return replace(call, respond=respond)
 
 
-def _operable(group: Mapping[str, Any], may: May) -> Mapping[str, Any]:
+def _add_group_operations(group: Mapping[str, Any], permissions: Permissions) -> Mapping[str, Any]:
     """Return a group with what may be done with it, if it was found."""
     if group.get("error_code", ErrorCode.NONE) != ErrorCode.NONE:
         return group
-    return {**group, "authorized_operations": _bits(group_named(group["group_id"]), may)}
+    return {
+        **group,
+        "authorized_operations": _operation_bits(group_resource(group["group_id"]), permissions),
+    }
 
 
-def _bits(of: Resource, may: May) -> int:
+def _operation_bits(of: Resource, permissions: Permissions) -> int:
     """Return the operations that are allowed, each as the bit of its code (KIP-430)."""
-    return sum(1 << operation for operation in OPERATIONS[of.type] if may.see(operation, of))
+    return sum(
+        1 << operation for operation in OPERATIONS[of.type] if permissions.allows(operation, of)
+    )
 
 
-ALTER_EACH = Each(Operation.ALTER_CONFIGS, "resources", "responses", configured, refused_resource)
-RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _of_cluster(Operation.DESCRIBE)) | {
-    Api.LIST_TRANSACTIONS: _anybody,
-    Api.PRODUCE: _of_topics(Operation.WRITE, "topic_data", "responses"),
-    Api.FETCH: _of_topics(Operation.READ, answered="responses"),
-    Api.LIST_OFFSETS: _of_topics(Operation.DESCRIBE),
+ALTER_EACH = ItemRule(
+    Operation.ALTER_CONFIGS, "resources", "responses", resource_of_config, refuse_config
+)
+RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _cluster_rule(Operation.DESCRIBE)) | {
+    Api.LIST_TRANSACTIONS: _allow_anybody,
+    Api.PRODUCE: _topic_rule(Operation.WRITE, "topic_data", "responses"),
+    Api.FETCH: _topic_rule(Operation.READ, answered="responses"),
+    Api.LIST_OFFSETS: _topic_rule(Operation.DESCRIBE),
     Api.METADATA: _metadata,
     Api.OFFSET_COMMIT: _offset_commit,
     Api.OFFSET_FETCH: _offset_fetch,
     Api.FIND_COORDINATOR: _find_coordinator,
-    Api.DESCRIBE_GROUPS: Each(Operation.DESCRIBE, "groups", "groups", group_of, refused_group),
-    Api.LIST_GROUPS: _list_groups,
-    Api.SASL_HANDSHAKE: _anybody,
-    Api.API_VERSIONS: _anybody,
-    Api.DESCRIBE_CONFIGS: Each(
-        Operation.DESCRIBE_CONFIGS, "resources", "results", configured, refused_resource
+    Api.DESCRIBE_GROUPS: ItemRule(
+        Operation.DESCRIBE, "groups", "groups", resource_of_group, refuse_group
     ),
-    Api.SASL_AUTHENTICATE: _anybody,
-    Api.DELETE_GROUPS: Each(Operation.DELETE, "groups_names", "results", group_of, refused_group),
+    Api.LIST_GROUPS: _list_groups,
+    Api.SASL_HANDSHAKE: _allow_anybody,
+    Api.API_VERSIONS: _allow_anybody,
+    Api.DESCRIBE_CONFIGS: ItemRule(
+        Operation.DESCRIBE_CONFIGS, "resources", "results", resource_of_config, refuse_config
+    ),
+    Api.SASL_AUTHENTICATE: _allow_anybody,
+    Api.DELETE_GROUPS: ItemRule(
+        Operation.DELETE, "groups_names", "results", resource_of_group, refuse_group
+    ),
     Api.ALTER_CONFIGS: ALTER_EACH,
     Api.INCREMENTAL_ALTER_CONFIGS: ALTER_EACH,
-    Api.LIST_CONFIG_RESOURCES: _of_cluster(Operation.DESCRIBE_CONFIGS),
+    Api.LIST_CONFIG_RESOURCES: _cluster_rule(Operation.DESCRIBE_CONFIGS),
     Api.OFFSET_DELETE: _offset_delete,
-    Api.DESCRIBE_CLUSTER: _anybody,
+    Api.DESCRIBE_CLUSTER: _allow_anybody,
     Api.CONSUMER_GROUP_HEARTBEAT: _heartbeat,
     Api.CONSUMER_GROUP_DESCRIBE: _describe,
 }

@@ -66,28 +66,28 @@ class Call:
         What the coordinator is asked; of none, the response is ready.
     wait_ms
         How long the answer may be held back: nothing will come of it sooner.
-    refused
+    refusal
         Why the client has come to the wrong place, for the log; "" where it has not.
     """
 
     respond: Callable[[Sequence[Answer]], Values]
     events: Sequence[Event] = field(default=())
     wait_ms: int = 0
-    refused: str = ""
+    refusal: str = ""
 
 
-def ready(values: Values, wait_ms: int = 0, refused: str = "") -> Call:
+def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:
     """Return a call whose response is known."""
-    return Call(lambda _: values, wait_ms=wait_ms, refused=refused)
+    return Call(lambda _: values, wait_ms=wait_ms, refusal=refusal)
 
 
 @lru_cache(maxsize=100_000)
-def uuid_of(topic_id: str) -> UUID:
+def to_uuid(topic_id: str) -> UUID:
     """Return a topic id as it goes over the wire."""
     return UUID(bytes=base64.urlsafe_b64decode(kafka_id(topic_id) + "=="))
 
 
 @lru_cache(maxsize=100_000)
-def id_of(uuid: UUID | None) -> str:
+def from_uuid(uuid: UUID | None) -> str:
     """Return a topic id from the wire as Kafka prints it; kio's None is the zero id."""
     return base64.urlsafe_b64encode((uuid or NO_TOPIC_ID).bytes).decode().rstrip("=")

@@ -19,23 +19,23 @@ from kio.schema.index import api_key_map
 
 from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.acls import Acls
-from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, read_whole, shape_of
-from coordinator.wire.encoder import EntityWriter, Values, Written, WrittenList, entity_writer
+from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, field_shape, read_whole
+from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
 from coordinator.wire.session import Session
 
 __all__ = [
     "VERSIONS",
     "Api",
+    "EncodedList",
+    "EncodedPart",
     "Request",
     "Values",
-    "Written",
-    "WrittenList",
+    "append_parts",
     "decode",
+    "decode_body",
     "encode",
-    "read_body",
-    "steady_frame",
-    "write_parts",
-    "written_part",
+    "encode_part",
+    "encode_steady_heartbeat",
 ]
 
 HEAD = struct.Struct(">hhi")
@@ -46,7 +46,7 @@ STEADY_HEAD = struct.Struct(">iibihbB")
 STEADY_TAIL = struct.Struct(">iibb")
 """Member epoch, heartbeat interval, no assignment, tags."""
 ONE_BYTE_LENGTH = 127
-READ_AT_ONCE = 1 << 14
+DECODED_AT_ONCE_BYTES = 1 << 14
 """Bytes of a request that are read in about a millisecond; a longer one can wait."""
 
 
@@ -128,14 +128,14 @@ class Request:
         kio's message; None for an unknown version of ApiVersions, and while it is not read.
     event
         What a heartbeat means, kept for the next one: it most often is the same.
-    told
+    brought_partitions
         Of each group and member of this conversation whether the last answer brought partitions.
     session
         Who asks.
     throttle_ms
         How long the client is not listened to after it.
     unread
-        The bytes of a long request that `read_body` has yet to read; none of others.
+        The bytes of a long request that `decode_body` has yet to read; none of others.
     allowed_by
         The access lists that allow the whole request; the same one, asked again, is not looked at.
     group_ids
@@ -149,14 +149,14 @@ class Request:
     body: Any = None
     client_host: str = ""
     event: Heartbeat | None = None
-    told: dict[tuple[str, str], bool] = field(default_factory=dict)
+    brought_partitions: dict[tuple[str, str], bool] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
     throttle_ms: int = 0
     unread: bytes = b""
     allowed_by: Acls | None = None
     group_ids: Sequence[str] | None = None
 
-    def again(self, correlation_id: int) -> Request:
+    def with_correlation_id(self, correlation_id: int) -> Request:
         """Return the same request, asked once more."""
         return Request(
             self.api,
@@ -166,12 +166,12 @@ class Request:
             self.body,
             self.client_host,
             self.event,
-            self.told,
+            self.brought_partitions,
             self.session,
             allowed_by=self.allowed_by,
         )
 
-    def asking_for(self, name: str, items: Sequence[Any]) -> Request:
+    def with_items(self, name: str, items: Sequence[Any]) -> Request:
         """Return the same request, asking only for these elements of a list of its body."""
         return replace(self, body=replace(self.body, **{name: tuple(items)}))
 
@@ -210,12 +210,12 @@ def decode(frame: bytes, elements_max: int | None = None) -> Request:
     if elements_max is not None:
         unread.elements = elements_max
     request.unread = unread
-    if len(frame) <= READ_AT_ONCE:
-        read_body(request)
+    if len(frame) <= DECODED_AT_ONCE_BYTES:
+        decode_body(request)
     return request
 
 
-def read_body(request: Request) -> None:
+def decode_body(request: Request) -> None:
     """Read what is unread of a request.
 
     Raises
@@ -243,14 +243,14 @@ def encode(request: Request, values: Values) -> bytes:
     return bytes(out)
 
 
-def written_part(api: Api, version: int, name: str, values: Values) -> Written:
+def encode_part(api: Api, version: int, name: str, values: Values) -> EncodedPart:
     """Return one element of an array of a response, ready to be put into many responses."""
     out = bytearray()
     _part_writer(api, version, name)(out, values)
-    return Written(out)
+    return EncodedPart(out)
 
 
-def steady_frame(request: Request, response: HeartbeatResponse) -> bytes | None:
+def encode_steady_heartbeat(request: Request, response: HeartbeatResponse) -> bytes | None:
     """Return the frame of a heartbeat's response that brings no assignment; None for another.
 
     The one message written by hand, exactly as kio does, because it is most of all messages.
@@ -277,7 +277,7 @@ def _writers(api: Api, version: int) -> tuple[EntityWriter, EntityWriter]:
     return entity_writer(message.__header_schema__), entity_writer(message)
 
 
-def write_parts(request: Request, name: str, parts: Sequence[Any], out: WrittenList) -> None:
+def append_parts(request: Request, name: str, parts: Sequence[Any], out: EncodedList) -> None:
     """Write elements of an array of a response behind those that are written."""
     write = _part_writer(request.api, request.version, name)
     for values in parts:
@@ -289,4 +289,4 @@ def write_parts(request: Request, name: str, parts: Sequence[Any], out: WrittenL
 def _part_writer(api: Api, version: int, name: str) -> EntityWriter:
     message: Any = load_response_schema(api, version)
     (part,) = (part for part in fields(message) if part.name == name)
-    return entity_writer(shape_of(part).kind)
+    return entity_writer(field_shape(part).kind)

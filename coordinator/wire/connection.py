@@ -17,15 +17,15 @@ from coordinator.wire.sasl import Login
 from coordinator.wire.session import Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
-ID_END = HEAD.size
-WORDS_MAX = 512
+CORRELATION_ID_END = HEAD.size
+REPEATABLE_BYTES_MAX = 512
 """Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
 KEPT_BYTES = 1 << 16
 """Bytes of answered requests that may stay in the buffer before it is moved together."""
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class PendingRequest:
     """A request, and its answer once there is one.
 
     Attributes
@@ -86,23 +86,23 @@ class Connection:
         self._login = login
         self._buffer = bytearray()
         self._at = 0
-        self._asked: deque[Asked] = deque()
+        self._pending: deque[PendingRequest] = deque()
         self._last: Request | None = None
-        self._last_words = b""
-        self._told: dict[tuple[str, str], bool] = {}
+        self._last_body = b""
+        self._brought_partitions: dict[tuple[str, str], bool] = {}
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """How many bytes came that are no whole request yet, or not taken yet."""
         return len(self._buffer) - self._at
 
     @property
     def full(self) -> bool:
         """Whether so many requests wait for their answers that no other is taken."""
-        return len(self._asked) >= self._in_flight_max
+        return len(self._pending) >= self._in_flight_max
 
     @property
-    def known(self) -> bool:
+    def authenticated(self) -> bool:
         """Whether the client has shown who it is, where that is asked for."""
         return self._login is None or self._login.done
 
@@ -112,12 +112,12 @@ class Connection:
         return self._login.name if self._login is not None and self._login.done else None
 
     @property
-    def claimed(self) -> str:
+    def claimed_principal(self) -> str:
         """The principal whom the client says it is, whether that is true or not."""
         return principal_of(self._login.name) if self._login is not None else ""
 
     @property
-    def refused(self) -> bool:
+    def login_failed(self) -> bool:
         """Whether the client failed to show who it is: send what there is, then close."""
         return self._login is not None and self._login.failed
 
@@ -125,7 +125,7 @@ class Connection:
         """Take bytes as they come, in pieces of any size."""
         self._buffer += data
 
-    def next_request(self) -> Asked | None:
+    def next_request(self) -> PendingRequest | None:
         """Return the next request that is to be answered; None until more bytes or answers come.
 
         Raises
@@ -133,65 +133,65 @@ class Connection:
         WireError
             What came is no request that we serve; nothing after it can be understood.
         """
-        while not self.full and not self.refused:
+        while not self.full and not self.login_failed:
             frame = self._frame()
             if frame is None:
                 return None
             request = self._request(frame)
-            asked = Asked(
+            pending = PendingRequest(
                 request, size=len(frame), long=bool(request.unread) or request.api in LARGE
             )
-            self._asked.append(asked)
+            self._pending.append(pending)
             if self._login is not None and not self._login.done:
                 if request.api not in BEFORE_LOGIN:
                     raise WireError(f"{request.api.name} before the client has logged in")
                 if request.unread:
                     raise WireError(f"{request.api.name} of {len(frame)} bytes before a login")
                 if request.api is not Api.API_VERSIONS:
-                    asked.check = self._login.check_of(request)
-                    if asked.check is None:
-                        self.log_in(asked)
+                    pending.check = self._login.find_check(request)
+                    if pending.check is None:
+                        self.log_in(pending)
                         continue
-            return asked
+            return pending
         return None
 
-    def log_in(self, asked: Asked, right: bool | None = None) -> None:  # noqa: FBT001
+    def log_in(self, pending: PendingRequest, right: bool | None = None) -> None:  # noqa: FBT001
         """Answer a request of the login, with what its check found."""
         assert self._login is not None
-        asked.frame = encode(asked.request, self._login.answer(asked.request, right))
-        if self.known:
+        pending.frame = encode(pending.request, self._login.answer(pending.request, right))
+        if self.authenticated:
             self.session.principal = principal_of(self._login.name)
 
-    def answers(self) -> bytes:
+    def take_answers(self) -> bytes:
         """Return what may be sent now: the answers up to the first that is not ready."""
-        asked = self._asked
-        if not asked or asked[0].frame is None:
+        pending = self._pending
+        if not pending or pending[0].frame is None:
             return b""
-        first = asked.popleft().frame
-        if not asked or asked[0].frame is None:
+        first = pending.popleft().frame
+        if not pending or pending[0].frame is None:
             return first  # type: ignore[return-value] # looked at above
         frames = [first]
-        while asked and asked[0].frame is not None:
-            frames.append(asked.popleft().frame)
+        while pending and pending[0].frame is not None:
+            frames.append(pending.popleft().frame)
         return b"".join(frames)  # type: ignore[arg-type] # none of them is None
 
     def _request(self, frame: bytes) -> Request:
         """Return what a frame says; a heartbeat most often says what the last one said."""
-        if self._last is not None and frame[ID_END:] == self._last_words:
+        if self._last is not None and frame[CORRELATION_ID_END:] == self._last_body:
             api, version, correlation_id = HEAD.unpack_from(frame)
             if (api, version) == (self._last.api, self._last.version):
-                self._last = self._last.again(correlation_id)
+                self._last = self._last.with_correlation_id(correlation_id)
                 return self._last
         request = decode(frame, self._elements_max)
         request.client_host = self._client_host
-        request.told = self._told
+        request.brought_partitions = self._brought_partitions
         request.session = self.session
         self.session.client_id = request.client_id
         if request.api is Api.API_VERSIONS:
             told = ("client_software_name", "client_software_version")
             self.session.introduce(*(getattr(request.body, name, "") for name in told))
-        if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= WORDS_MAX:
-            self._last, self._last_words = request, frame[ID_END:]
+        if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= REPEATABLE_BYTES_MAX:
+            self._last, self._last_body = request, frame[CORRELATION_ID_END:]
         return request
 
     def _frame(self) -> bytes | None:

@@ -73,7 +73,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise WireError("a number of variable length is longer than five bytes")
 
 
-def _taken(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+def _take_bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     end = at + length
     if not at <= end <= len(data):
         raise WireError(f"{length} bytes are announced where {len(data) - at} are left")
@@ -87,7 +87,7 @@ def _bytes(length_of: Reader, less: int) -> Reader:
         length, at = length_of(data, at)
         if length - less == -1:
             return None, at
-        return _taken(data, at, length - less)
+        return _take_bytes(data, at, length - less)
 
     return read
 
@@ -115,7 +115,7 @@ def _bool(data: bytes, at: int) -> tuple[bool, int]:
 
 
 def _uuid(data: bytes, at: int) -> tuple[UUID | None, int]:
-    found, at = _taken(data, at, UUID_BYTES)
+    found, at = _take_bytes(data, at, UUID_BYTES)
     return None if found == NO_ID else UUID(bytes=found), at
 
 
@@ -207,7 +207,7 @@ def _read_tags(
     for _ in range(count):
         tag, at = _varint(data, at)
         length, at = _varint(data, at)
-        found, end = _taken(data, at, length)
+        found, end = _take_bytes(data, at, length)
         if tag in tagged:
             name, read_field = tagged[tag]
             values[name], _ = read_field(found, 0)
@@ -215,7 +215,7 @@ def _read_tags(
     return at
 
 
-class Shape(NamedTuple):
+class FieldShape(NamedTuple):
     """What a field of a kio message is: one of `kind` or an array of them, and whether or none."""
 
     kind: Any
@@ -223,18 +223,18 @@ class Shape(NamedTuple):
     optional: bool
 
 
-def shape_of(field: Field[Any]) -> Shape:
+def field_shape(field: Field[Any]) -> FieldShape:
     """Return what kio's annotation says of a field."""
     kinds = [kind for kind in get_args(field.type) if kind is not NoneType]
     optional = NoneType in get_args(field.type)
     kind = kinds[0] if optional else field.type
     if get_origin(kind) is tuple:
-        return Shape(get_args(kind)[0], array=True, optional=optional)
-    return Shape(kind, array=False, optional=optional)
+        return FieldShape(get_args(kind)[0], array=True, optional=optional)
+    return FieldShape(kind, array=False, optional=optional)
 
 
 def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
-    shape = shape_of(field)
+    shape = field_shape(field)
     kafka_type = field.metadata.get("kafka_type", "")
     if not is_dataclass(shape.kind):
         read = _PLAIN.get(kafka_type) or (_COMPACT if flexible else _LEGACY)[kafka_type]

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from coordinator.wire.decoder import NO_ID, shape_of
+from coordinator.wire.decoder import NO_ID, field_shape
 
 Values: TypeAlias = Mapping[str, object]
 """A message, or a part of one, as its fields by name."""
@@ -24,7 +24,7 @@ EntityWriter: TypeAlias = Callable[[bytearray, Values], None]
 MILLISECOND = timedelta(milliseconds=1)
 
 
-class Written(bytes):
+class EncodedPart(bytes):
     """A part of a message that is written already."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ _PLAIN: dict[str, Writer] = {
 
 
 @dataclass(slots=True)
-class WrittenList:
+class EncodedList:
     """An array whose elements are written already."""
 
     count: int = 0
@@ -108,8 +108,8 @@ class WrittenList:
 
 
 def _array(write_one: Writer, *, flexible: bool) -> Writer:
-    def write(out: bytearray, values: Sequence[Any] | WrittenList | None) -> None:
-        if isinstance(values, WrittenList):
+    def write(out: bytearray, values: Sequence[Any] | EncodedList | None) -> None:
+        if isinstance(values, EncodedList):
             count = values.count
         else:
             count = -1 if values is None else len(values)
@@ -117,7 +117,7 @@ def _array(write_one: Writer, *, flexible: bool) -> Writer:
             _varint(out, count + 1)
         else:
             _int32(out, count)
-        if isinstance(values, WrittenList):
+        if isinstance(values, EncodedList):
             out += values.data
             return
         if not values:
@@ -126,7 +126,7 @@ def _array(write_one: Writer, *, flexible: bool) -> Writer:
             out += struct.pack(f">{count}i", *values)
             return
         for value in values:
-            if isinstance(value, Written):
+            if isinstance(value, EncodedPart):
                 out += value
             else:
                 write_one(out, value)
@@ -167,7 +167,7 @@ def _default(field: Field[Any]) -> object:
 
 
 def _field_writer(field: Field[Any], *, flexible: bool) -> Writer:
-    shape = shape_of(field)
+    shape = field_shape(field)
     if is_dataclass(shape.kind):
         write: Writer = entity_writer(shape.kind)  # type: ignore[arg-type]
     else:
@@ -175,10 +175,10 @@ def _field_writer(field: Field[Any], *, flexible: bool) -> Writer:
         write = _PLAIN.get(name) or (_COMPACT if flexible else _LEGACY)[name]
     if shape.array:
         return _array(write, flexible=flexible)
-    return _or_none(write) if is_dataclass(shape.kind) and shape.optional else write
+    return _optional(write) if is_dataclass(shape.kind) and shape.optional else write
 
 
-def _or_none(write: Writer) -> Writer:
+def _optional(write: Writer) -> Writer:
     """Write an entity that may be missing, after a byte that says so (KIP-893)."""
 
     def write_marked(out: bytearray, value: Any) -> None:  # noqa: ANN401 - an entity's fields

@@ -16,7 +16,7 @@ from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceTy
 from coordinator.wire.apis.cluster_apis import GROUP_KEY, NOBODY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC
 from coordinator.wire.apis.group_apis import HANDLERS
-from coordinator.wire.call import Call, Cluster, id_of, ready
+from coordinator.wire.call import Call, Cluster, from_uuid, respond_with
 from coordinator.wire.codec import Request, Values
 from coordinator.wire.session import Session
 
@@ -27,7 +27,7 @@ REFUSALS = {
 }
 
 
-class May:
+class Permissions:
     """What the principal of a request may do: asked of what it wants, a no is a denial."""
 
     __slots__ = ("_note_denial", "_session", "acls")
@@ -36,116 +36,118 @@ class May:
         self._session, self.acls = session, acls
         self._note_denial = cluster.note_denial
 
-    def __call__(self, operation: Operation, of: Resource) -> bool:
+    def authorize(self, operation: Operation, of: Resource) -> bool:
         """Whether it may do what it asked for."""
-        allowed = self.see(operation, of)
+        allowed = self.allows(operation, of)
         if not allowed:
             self._note_denial(self._session, operation, of)
         return allowed
 
-    def see(self, operation: Operation, of: Resource) -> bool:
+    def allows(self, operation: Operation, of: Resource) -> bool:
         """Whether it may do something that it did not ask for: a part of all there is, say."""
         return self.acls is None or self._session.may(self.acls, operation, of)
 
 
-def refusal_of(of: Resource) -> dict[str, object]:
+def refusal_fields(of: Resource) -> dict[str, object]:
     """Return the error of something that may not be asked, in Kafka's words."""
     code = REFUSALS[of.type]
     return {"error_code": code, "error_message": f"Not authorized to access {of.type.name}."}
 
 
-def group_named(name: str) -> Resource:
+def group_resource(name: str) -> Resource:
     """Return a group as access lists name it."""
     return Resource(ResourceType.GROUP, name)
 
 
-def topic_named(name: str) -> Resource:
+def topic_resource(name: str) -> Resource:
     """Return a topic as access lists name it."""
     return Resource(ResourceType.TOPIC, name)
 
 
-def topic_of(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
+def resource_of_topic(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
     """Return the topic that an element names; of an id that nothing has, None: it is no secret."""
     topic_id = getattr(item, "topic_id", None)
     name = getattr(item, "name", None) or getattr(item, "topic", None)
     if topic_id is not None:
-        known = cluster.topics().by_id.get(id_of(topic_id))
+        known = cluster.topics().by_id.get(from_uuid(topic_id))
         name = known.key.name if known else None
-    return None if name is None else topic_named(name)
+    return None if name is None else topic_resource(name)
 
 
-def group_of(_body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+def resource_of_group(_body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
     """Return the group that an element is."""
-    return group_named(item)
+    return group_resource(item)
 
 
-def key_of(body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+def resource_of_key(body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
     """Return the group whose coordinator is looked for; None for what is no group."""
-    return group_named(item) if body.key_type == GROUP_KEY else None
+    return group_resource(item) if body.key_type == GROUP_KEY else None
 
 
-def configured(_body: Any, item: Any, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
+def resource_of_config(_body: Any, item: Any, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
     """Return whose settings an element names; what is neither a topic nor a group, the cluster."""
     if item.resource_type == TOPIC:
-        return topic_named(item.resource_name)
-    return group_named(item.resource_name) if item.resource_type == GROUP else CLUSTER
+        return topic_resource(item.resource_name)
+    return group_resource(item.resource_name) if item.resource_type == GROUP else CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class ItemRule:
     """The rule of a request of many things, each of which is allowed or refused alone.
 
     Attributes
     ----------
     operation
         What is needed on each.
-    asked, answered
+    request_field, response_field
         The field that lists them, in the request and in the response.
-    of
+    resource_of
         What an element names; None has its answer from the handler, whoever asks.
     refuse
         The answer to an element that may not be asked.
     """
 
     operation: Operation
-    asked: str
-    answered: str
-    of: Callable[[Any, Any, Cluster], Resource | None]
+    request_field: str
+    response_field: str
+    resource_of: Callable[[Any, Any, Cluster], Resource | None]
     refuse: Callable[[Any, Resource], Values]
 
-    def __call__(self, request: Request, cluster: Cluster, may: May) -> Call:
+    def __call__(self, request: Request, cluster: Cluster, permissions: Permissions) -> Call:
         """Have what may be asked answered, and refuse the rest."""
         named = [
-            (item, self.of(request.body, item, cluster))
-            for item in getattr(request.body, self.asked)
+            (item, self.resource_of(request.body, item, cluster))
+            for item in getattr(request.body, self.request_field)
         ]
-        allowed, refused = cut(named, self.operation, may)
+        allowed, refused = split_by_permission(named, self.operation, permissions)
         handler = HANDLERS[request.api]
         if not refused:
             return handler(request, cluster)
         refusals = [self.refuse(item, of) for item, of in refused]
         if not allowed:
-            return ready({"error_code": ErrorCode.NONE, self.answered: refusals})
-        return joined(
-            handler(request.asking_for(self.asked, allowed), cluster), self.answered, refusals
+            return respond_with({"error_code": ErrorCode.NONE, self.response_field: refusals})
+        return add_refusals(
+            handler(request.with_items(self.request_field, allowed), cluster),
+            self.response_field,
+            refusals,
         )
 
 
-def cut(
-    named: Iterable[tuple[Any, Resource | None]], operation: Operation, may: May
+def split_by_permission(
+    named: Iterable[tuple[Any, Resource | None]], operation: Operation, permissions: Permissions
 ) -> tuple[list[Any], list[tuple[Any, Resource]]]:
     """Return the elements that may be asked, and those that may not with what they name."""
     allowed: list[Any] = []
     refused: list[tuple[Any, Resource]] = []
     for item, of in named:
-        if of is None or may(operation, of):
+        if of is None or permissions.authorize(operation, of):
             allowed.append(item)
         else:
             refused.append((item, of))
     return allowed, refused
 
 
-def joined(call: Call, name: str, refusals: Sequence[Values]) -> Call:
+def add_refusals(call: Call, name: str, refusals: Sequence[Values]) -> Call:
     """Return a call whose response lists refusals beside the answers."""
 
     def respond(answers: Sequence[Answer]) -> Values:
@@ -166,7 +168,7 @@ def _partitions(topic: Any) -> Iterable[int]:  # noqa: ANN401 - one of kio's cla
     return [next(getattr(one, n) for n in names if hasattr(one, n)) for one in parts]
 
 
-def refused_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
+def refuse_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
     """Refuse each partition of a topic, in the words of every response that has some."""
     code = REFUSALS[of.type]
     partitions = [
@@ -195,9 +197,9 @@ def refused_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of k
     }
 
 
-def refused_group(group_id: str, of: Resource) -> dict[str, object]:
+def refuse_group(group_id: str, of: Resource) -> dict[str, object]:
     """Refuse a group, in the words of every response that has some."""
-    return refusal_of(of) | {
+    return refusal_fields(of) | {
         "group_id": group_id,
         "group_state": "",
         "group_epoch": 0,
@@ -209,12 +211,12 @@ def refused_group(group_id: str, of: Resource) -> dict[str, object]:
     }
 
 
-def refused_key(key: str, of: Resource) -> Values:
+def refuse_key(key: str, of: Resource) -> Values:
     """Refuse to say where a group's coordinator is."""
-    return {**refusal_of(of), **NOBODY, "key": key}
+    return {**refusal_fields(of), **NOBODY, "key": key}
 
 
-def refused_resource(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
+def refuse_config(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes
     """Refuse the settings of a group or topic."""
     asked = {"resource_type": item.resource_type, "resource_name": item.resource_name}
-    return refusal_of(of) | asked | {"configs": ()}
+    return refusal_fields(of) | asked | {"configs": ()}

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
-from coordinator.wire.acceptor import Place
+from coordinator.wire.acceptor import ConnectionSlot
 from coordinator.wire.call import Call
-from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.connection import Connection, PendingRequest
 from coordinator.wire.decoder import WireError
 from coordinator.wire.session import subject_of
-from coordinator.wire.split_requests import Pieces
+from coordinator.wire.split_requests import SplitRequest
 
 if TYPE_CHECKING:
     from coordinator.wire.server import Server
@@ -22,12 +22,12 @@ logger = logging.getLogger("muster.wire")
 class Link(asyncio.Protocol):
     """One socket, and the conversation over it."""
 
-    def __init__(self, server: Server, place: Place) -> None:
+    def __init__(self, server: Server, slot: ConnectionSlot) -> None:
         self._server = server
-        self._place = place
+        self._slot = slot
         self._loop = server.loop
         self._transport: asyncio.Transport | None = None
-        self._parked: list[tuple[Asked, Call]] = []
+        self._held_back: list[tuple[PendingRequest, Call]] = []
         self._wake: asyncio.TimerHandle | None = None
         self._held = 0
         self._reading = self._writing = True
@@ -47,9 +47,9 @@ class Link(asyncio.Protocol):
         """Begin."""
         server, config = self._server, self._server.config
         self._transport = cast("asyncio.Transport", transport)
-        self._place.taken = True
+        self._slot.taken = True
         self.connection = Connection(
-            f"/{self._place.address}",  # as Kafka writes it
+            f"/{self._slot.address}",  # as Kafka writes it
             config.request_bytes_max,
             config.in_flight_max,
             server.login() if server.login else None,
@@ -62,18 +62,18 @@ class Link(asyncio.Protocol):
         """Take bytes as they come."""
         self._heard = self._loop.time()
         self.connection.receive(data)
-        self.go_on()
+        self.proceed()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget it."""
         self._transport = None
-        self._parked.clear()
+        self._held_back.clear()
         for waiting in (self._wake, self._muted, self._checking):
             if waiting is not None:
                 waiting.cancel()
         self._hold(0)
         self._server.links.discard(self)
-        self._place.release()
+        self._slot.release()
 
     def pause_writing(self) -> None:
         """Take no more requests of a client that does not read its answers."""
@@ -84,11 +84,11 @@ class Link(asyncio.Protocol):
         """Go on: it reads again."""
         self._writing = True
         self._unread = None
-        self.go_on()
+        self.proceed()
 
     # Requests and answers ------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Take what requests there are, send what answers there are.
 
         Where as many requests came as may wait, others have their turn before the next of them.
@@ -100,48 +100,48 @@ class Link(asyncio.Protocol):
                 was_full = connection.full
                 self._send()
                 if was_full and not connection.full and self._open:
-                    self._loop.call_soon(self.go_on)
+                    self._loop.call_soon(self.proceed)
         except WireError as error:
             self._send()
             self.close("refused", str(error))
             return
-        self._settle()
+        self._update_reading()
 
     def _take(self) -> None:
         """Have what requests there are answered, as far as the client reads answers."""
-        while self._open and (asked := self.connection.next_request()) is not None:
-            if self._parked:
+        while self._open and (pending := self.connection.next_request()) is not None:
+            if self._held_back:
                 self._release()
-            self._server.ask(self, asked)
-            if self.connection.known:
+            self._server.ask(self, pending)
+            if self.connection.authenticated:
                 self._incomplete = None
 
     def _send(self) -> None:
         """Send the answers that are next."""
         if self._transport is None:
             return
-        frames = self.connection.answers()
+        frames = self.connection.take_answers()
         if frames:
             self._transport.write(frames)
-        if self.connection.refused and not self._transport.is_closing():
+        if self.connection.login_failed and not self._transport.is_closing():
             self._server.note_failed_login(self.connection)
             self.close("login", "the login failed")
 
-    def _settle(self) -> None:
+    def _update_reading(self) -> None:
         """Keep account of what is held; read on only where it will be looked at."""
         if self._transport is None:
             return
         connection, server = self.connection, self._server
-        held = connection.held
+        held = connection.buffered_bytes
         if not self._writing:
             held += self._transport.get_write_buffer_size()
         if held + self.unread_bytes != self._held:
             self._hold(held + self.unread_bytes)
             if server.held > server.config.buffer_bytes_max:
-                self.drop("memory", "too much is held for requests and answers")
+                self.abort("memory", "too much is held for requests and answers")
                 return
-        reading = (self._open and not connection.full) or not connection.held
-        if not reading or (not held and connection.known):
+        reading = (self._open and not connection.full) or not connection.buffered_bytes
+        if not reading or (not held and connection.authenticated):
             self._incomplete = None
         elif self._incomplete is None:
             self._incomplete = self._heard
@@ -166,51 +166,53 @@ class Link(asyncio.Protocol):
         """Whether requests are taken now."""
         return self._writing and not self.busy and self._muted is None
 
-    def read(self, asked: Asked, found: asyncio.Future[Call | Pieces]) -> None:
+    def finish_reading(
+        self, pending: PendingRequest, found: asyncio.Future[Call | SplitRequest]
+    ) -> None:
         """Go on with a long request that was read elsewhere."""
         self.busy, self.unread_bytes = False, 0
         if found.cancelled():  # the server ends
             return
         error = found.exception()
         if error is None:
-            self._server.do(self, asked, found.result())
-            self.go_on()
+            self._server.start(self, pending, found.result())
+            self.proceed()
         elif isinstance(error, WireError):
             self._send()
             self.close("refused", str(error))
         else:
-            logger.error("no answer to %s", asked.request.api.name, exc_info=error)
-            self.drop("failed")
+            logger.error("no answer to %s", pending.request.api.name, exc_info=error)
+            self.abort("failed")
 
-    def written(self, asked: Asked, found: asyncio.Future[bytes]) -> None:
+    def finish_writing(self, pending: PendingRequest, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that was written elsewhere."""
         self.busy = False
         if found.cancelled():  # the server ends
             return
         if found.exception() is not None:
-            logger.error("no answer to %s", asked.request, exc_info=found.exception())
-            self.drop("failed")
+            logger.error("no answer to %s", pending.request, exc_info=found.exception())
+            self.abort("failed")
             return
-        asked.frame = found.result()
-        self._server.charge_answer(asked.request, asked.frame)
-        self.go_on()
+        pending.frame = found.result()
+        self._server.charge_answer(pending.request, pending.frame)
+        self.proceed()
 
-    def check(self, asked: Asked, found: asyncio.Future[bool]) -> None:
+    def start_check(self, pending: PendingRequest, found: asyncio.Future[bool]) -> None:
         """Wait for a password to be hashed; nobody else waits for it."""
         self.busy = True
         self._checking = found
-        found.add_done_callback(lambda done: self._checked(asked, done))
+        found.add_done_callback(lambda done: self._finish_check(pending, done))
 
-    def _checked(self, asked: Asked, done: asyncio.Future[bool]) -> None:
+    def _finish_check(self, pending: PendingRequest, done: asyncio.Future[bool]) -> None:
         self.busy, self._checking = False, None
         if done.cancelled():  # the client has gone, or the server ends
             return
         if done.exception() is not None:
             logger.error("no login", exc_info=done.exception())
-            self.drop("failed")
+            self.abort("failed")
             return
-        self.connection.log_in(asked, done.result())
-        self.go_on()
+        self.connection.log_in(pending, done.result())
+        self.proceed()
 
     def mute(self, throttle_ms: int) -> None:
         """Take no more requests for so long."""
@@ -218,29 +220,29 @@ class Link(asyncio.Protocol):
 
     def _unmute(self) -> None:
         self._muted = None
-        self.go_on()
+        self.proceed()
 
-    def park(self, asked: Asked, call: Call) -> None:
+    def hold_back(self, pending: PendingRequest, call: Call) -> None:
         """Hold an answer back until its wait is over, or another request comes behind it."""
         self.busy = False
-        self._parked.append((asked, call))
-        self._wake = self._loop.call_later(call.wait_ms / 1000, self._awake)
+        self._held_back.append((pending, call))
+        self._wake = self._loop.call_later(call.wait_ms / 1000, self._wait_over)
 
-    def _awake(self) -> None:
+    def _wait_over(self) -> None:
         self._release()
-        self.go_on()
+        self.proceed()
 
     def _release(self) -> None:
         """Give the answers that were held back."""
         if self._wake is not None:
             self._wake.cancel()
-        parked, self._parked = self._parked, []
-        for asked, call in parked:
-            self._server.answer(self, asked, call, ())
+        held_back, self._held_back = self._held_back, []
+        for pending, call in held_back:
+            self._server.answer(self, pending, call, ())
 
     # The end -------------------------------------------------------------------------------------
 
-    def overdue(self, now: float) -> str | None:
+    def find_timeout(self, now: float) -> str | None:
         """Return why the client has had its time, None while it has not."""
         config = self._server.config
         patience = config.request_ms / 1000
@@ -258,7 +260,7 @@ class Link(asyncio.Protocol):
             self._end(reason, message)
             self._transport.close()
 
-    def drop(self, reason: str, message: str = "") -> None:
+    def abort(self, reason: str, message: str = "") -> None:
         """Close at once."""
         if self._transport is not None:
             self._end(reason, message)
@@ -271,5 +273,5 @@ class Link(asyncio.Protocol):
             logger.info("closes %s (%s): %s", peer, reason, message or reason)
             self._server.metrics.closed(reason)
             if reason == "refused":
-                self._server.clients.refused(self.connection.session, message)
+                self._server.clients.note(self.connection.session, message)
             self._hold(0)

@@ -17,18 +17,18 @@ from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.state import TopicView
 from coordinator.status import Status
 from coordinator.wire import server
-from coordinator.wire.acceptor import files_kept, files_limit
+from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
 from coordinator.wire.access import Access
 from coordinator.wire.acls import Operation, Resource
 from coordinator.wire.call import Cluster
-from coordinator.wire.refusals import Refusals
+from coordinator.wire.refusals import RefusalCounter
 from coordinator.wire.session import Session
 
 PORT_MAX = 65_535
 logger = logging.getLogger("muster.wire")
 
 
-class Backend(server.Backend, Protocol):
+class ServedCoordinator(server.EventSubmitter, Protocol):
     """What serving needs of a coordinator."""
 
     @property
@@ -44,7 +44,7 @@ class Backend(server.Backend, Protocol):
         """The topics there are."""
 
 
-class Serving:
+class RunningServer:
     """A server that runs until it is closed; a context manager.
 
     Attributes
@@ -53,14 +53,14 @@ class Serving:
         Where clients connect: `bootstrap.servers`.
     """
 
-    def __init__(self, backend: Backend, config: ServerConfig) -> None:
-        access = self._access = check(config)
-        config = replace(config, connections_max=_room(config.connections_max))
-        self._socket = bound(config.listen, "server.listen")
-        host, port = _advertised(config, self._socket)
+    def __init__(self, backend: ServedCoordinator, config: ServerConfig) -> None:
+        access = self._access = load_access(config)
+        config = replace(config, connections_max=_limit_connections(config.connections_max))
+        self._socket = bind_socket(config.listen, "server.listen")
+        host, port = _find_advertised(config, self._socket)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         gone = {Status.FENCED.value, Status.CLOSED.value}
-        self._refusals = Refusals()
+        self._refusals = RefusalCounter()
         self._cluster = Cluster(
             node_id=config.node_id,
             host=host,
@@ -75,7 +75,7 @@ class Serving:
         )
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None
-        self._soon: Callable[..., object] = lambda *_: None
+        self._call_in_loop: Callable[..., object] = lambda *_: None
         begun: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: _run(self._main(backend, config, access, begun), begun),
@@ -103,29 +103,29 @@ class Serving:
         self._stop()
         self._thread.join()
 
-    def reread(self, *, always: bool = True) -> None:
+    def reload(self, *, always: bool = True) -> None:
         """Read the files of TLS, users and access lists again: all, or those that have changed.
 
         A file with an error leaves in force what was read before; the log says so. Certificates are
         those of new connections; a user that was removed loses those there are.
         """
-        if self._access.again(always=always):
+        if self._access.reload(always=always):
             self._close_unknown()
 
     def _note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
         """Count a denial, in the loop's thread: long requests are looked at in another."""
-        self._soon(self._refusals.note_denial, session, operation, of)
+        self._call_in_loop(self._refusals.note_denial, session, operation, of)
 
     def _watch(self, every_s: float) -> None:
         while not self._closed.wait(every_s):
             try:
-                self.reread(always=False)
+                self.reload(always=False)
             except Exception:
                 logger.exception("who gets in is as before")
 
     async def _main(
         self,
-        backend: Backend,
+        backend: ServedCoordinator,
         config: ServerConfig,
         access: Access,
         begun: Future[None],
@@ -135,14 +135,18 @@ class Serving:
         serving = server.Server(backend, self._cluster, config, login, self._refusals, quotas)
         serving.listen(self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
-        self._soon = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
-        self._close_unknown = lambda: self._soon(lambda: serving.close_unknown(access.users or ()))
+        self._call_in_loop = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
+        self._close_unknown = lambda: self._call_in_loop(
+            lambda: serving.close_unknown(access.users or ())
+        )
         begun.set_result(None)
         await end.wait()
         await serving.close()
 
 
-def serve(backend: Backend, listen: str | None = None, *, insecure: bool = False) -> Serving:
+def serve(
+    backend: ServedCoordinator, listen: str | None = None, *, insecure: bool = False
+) -> RunningServer:
     """Serve a coordinator as its configuration says.
 
     Parameters
@@ -160,13 +164,13 @@ def serve(backend: Backend, listen: str | None = None, *, insecure: bool = False
         The address is taken.
     """
     config = backend.config.server
-    return Serving(
+    return RunningServer(
         backend,
         replace(config, listen=listen or config.listen, insecure=insecure or config.insecure),
     )
 
 
-def check(config: ServerConfig) -> Access:
+def load_access(config: ServerConfig) -> Access:
     """Return who gets in as it is configured, once everything is known to be right.
 
     Raises
@@ -244,7 +248,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def bound(listen: str, setting: str) -> socket.socket:
+def bind_socket(listen: str, setting: str) -> socket.socket:
     """Return a socket at an address.
 
     Raises
@@ -271,7 +275,7 @@ def bound(listen: str, setting: str) -> socket.socket:
     return sock
 
 
-def _advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
+def _find_advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
     """Return the address that clients are told."""
     port = sock.getsockname()[1]
     if config.advertised:
@@ -280,10 +284,10 @@ def _advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
     return parse_address(config.listen, "server.listen")[0], port
 
 
-def _room(connections_max: int) -> int:
+def _limit_connections(connections_max: int) -> int:
     """Return how many clients the file descriptors of this process allow, at most so many."""
-    files = files_limit()
-    most = files - files_kept()
+    files = raise_files_limit()
+    most = files - count_reserved_files()
     if most >= connections_max:
         return connections_max
     logger.warning(

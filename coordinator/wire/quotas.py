@@ -23,7 +23,7 @@ NAME_MAX = 255
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """What a client may still use up, which grows with the time.
 
     Attributes
@@ -50,13 +50,13 @@ class Quotas:
     """What each client has used up."""
 
     def __init__(self, config: QuotasConfig) -> None:
-        self._requests = _Kind(config.requests_per_s_max, config.requests_per_s)
-        self._bytes = _Kind(config.bytes_per_s_max, config.bytes_per_s)
+        self._requests = _Quota(config.requests_per_s_max, config.requests_per_s)
+        self._bytes = _Quota(config.bytes_per_s_max, config.bytes_per_s)
 
     @property
-    def any(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether anybody is limited."""
-        return self._requests.any or self._bytes.any
+        return self._requests.is_limited or self._bytes.is_limited
 
     def charge(self, client: str, requests: int, size: int, now_s: float) -> int:
         """Count what a client uses up, and return for how many ms it is throttled.
@@ -73,16 +73,16 @@ class Quotas:
         return round(max(waits) * 1000)
 
 
-class _Kind:
+class _Quota:
     """One quota: of everybody, and of some by name; 0 is none."""
 
     def __init__(self, of_all: int, of_one: Mapping[str, int]) -> None:
         self._of_all = of_all
         self._of_one = of_one
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     @property
-    def any(self) -> bool:
+    def is_limited(self) -> bool:
         return self._of_all > 0 or any(self._of_one.values())
 
     def charge(self, client: str, amount: int, now_s: float) -> float:
@@ -92,7 +92,7 @@ class _Kind:
         client = client[:NAME_MAX]
         bucket = self._buckets.get(client)
         if bucket is None:
-            bucket = self._buckets[client] = Bucket(rate, rate * BURST_S, now_s)
+            bucket = self._buckets[client] = TokenBucket(rate, rate * BURST_S, now_s)
             if len(self._buckets) > CLIENTS_MAX:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(client)

@@ -29,7 +29,7 @@ class Refusal:
     of: Resource | None = None
 
 
-class Refusals:
+class RefusalCounter:
     """Counts what is refused."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Refusals:
         """Return a record of each refusal with its number, and begin again."""
         counts, self._counts = self._counts, {}
         client_ids, self._client_ids = self._client_ids, {}
-        return [_record(what, client_ids[what], count) for what, count in counts.items()]
+        return [_to_record(what, client_ids[what], count) for what, count in counts.items()]
 
     def _note(self, what: Refusal, client_id: str) -> None:
         if what not in self._counts and len(self._counts) >= DIFFERENT_MAX:
@@ -59,7 +59,7 @@ class Refusals:
         self._client_ids.setdefault(what, client_id)
 
 
-def _record(what: Refusal, client_id: str, count: int) -> Audited:
+def _to_record(what: Refusal, client_id: str, count: int) -> Audited:
     details = {"count": str(count)}
     group_id = ""
     if what.of is not None and what.operation is not None:

@@ -18,7 +18,7 @@ SAY_AGAIN_S = 60.0
 logger = logging.getLogger("muster.wire")
 
 
-class Clients:
+class RefusedClients:
     """Notes refused clients.
 
     Parameters
@@ -34,7 +34,7 @@ class Clients:
         self._now = now
         self._said: dict[str, float] = {}
 
-    def refused(self, session: Session, why: str) -> None:
+    def note(self, session: Session, why: str) -> None:
         """Count a refusal; a name's first in a minute is written to the log."""
         name = session.software or UNNAMED
         if name not in self._said and (len(self._said) >= CLIENTS_MAX or len(name) > NAME_MAX):

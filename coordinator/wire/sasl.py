@@ -90,7 +90,7 @@ class Verifier:
             mechanism, middle, keys = text.split("$")
             iterations, salt = middle.split(":")
             stored, server = keys.split(":")
-            found = cls(mechanism, int(iterations), *map(_decoded, (salt, stored, server)))
+            found = cls(mechanism, int(iterations), *map(_decode, (salt, stored, server)))
             size = hashlib.new(HASHES[mechanism]).digest_size
         except (ValueError, KeyError, LoginError):
             raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user") from None
@@ -104,7 +104,7 @@ class Verifier:
         return found
 
     def __str__(self) -> str:
-        salt, stored, server = map(_encoded, (self.salt, self.stored_key, self.server_key))
+        salt, stored, server = map(_encode, (self.salt, self.stored_key, self.server_key))
         return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
 
     def matches(self, password: str) -> bool:
@@ -159,7 +159,7 @@ class Users:
         if not isinstance(users, dict) or not users:
             raise ConfigError(f"{path} has no table [users]: give names with passwords")
         try:
-            return cls({name: _verifiers(value, iterations) for name, value in users.items()})
+            return cls({name: _read_verifiers(value, iterations) for name, value in users.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -176,14 +176,14 @@ class Users:
         salt = digest[:SALT_BYTES]
         return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
 
-    def is_known(self, name: str, password: str) -> bool:
+    def is_remembered(self, name: str, password: str) -> bool:
         """Whether a user's password was found right before; else it takes long to tell."""
         seen = hmac.digest(SECRET, password.encode(), "sha256")
         return hmac.compare_digest(self._right.get(name, b""), seen)
 
-    def is_right(self, name: str, password: str) -> bool:
+    def check_password(self, name: str, password: str) -> bool:
         """Whether a user has this password; found right once, it is right at once."""
-        if self.is_known(name, password):
+        if self.is_remembered(name, password):
             return True
         known = self._verifiers.get(name)
         verifier = next(iter(known.values())) if known else self.verifier(name, "SCRAM-SHA-256")
@@ -193,7 +193,7 @@ class Users:
         return True
 
 
-def _verifiers(value: object, iterations: int) -> dict[str, Verifier]:
+def _read_verifiers(value: object, iterations: int) -> dict[str, Verifier]:
     """Return verifiers by mechanism; those of a password are made now."""
     if isinstance(value, str) and not value.startswith("SCRAM-SHA-"):
         return {name: Verifier.of(name, value, iterations=iterations) for name in HASHES}
@@ -227,16 +227,20 @@ class Login:
     _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
     """What is to be called with the client's next messages."""
 
-    def check_of(self, request: Request) -> Callable[[], bool] | None:
+    def find_check(self, request: Request) -> Callable[[], bool] | None:
         """Return what takes long before an answer: a password is hashed. None: nothing does."""
         if request.api is Api.SASL_HANDSHAKE or self._steps != [self._plain]:
             return None
         try:
-            name, password = _name_and_password(request.body.auth_bytes)
+            name, password = _parse_plain(request.body.auth_bytes)
         except (LoginError, UnicodeDecodeError):
             return None
         users = self.users()
-        return None if users.is_known(name, password) else partial(users.is_right, name, password)
+        return (
+            None
+            if users.is_remembered(name, password)
+            else partial(users.check_password, name, password)
+        )
 
     def answer(self, request: Request, right: bool | None = None) -> Values:  # noqa: FBT001
         """Answer a SaslHandshake or a SaslAuthenticate.
@@ -244,7 +248,7 @@ class Login:
         Parameters
         ----------
         right
-            What `check_of` found; None where it had nothing to do.
+            What `find_check` found; None where it had nothing to do.
         """
         if request.api is Api.SASL_HANDSHAKE:
             if request.version == 0:  # behind it come bytes without any frame
@@ -253,7 +257,7 @@ class Login:
                 return {"error_code": code, "mechanisms": self.mechanisms}
             return self._handshake(request.body.mechanism)
         self._right = right
-        step = self._steps.pop(0) if self._steps else _too_early
+        step = self._steps.pop(0) if self._steps else _refuse_too_early
         try:
             said = step(request.body.auth_bytes)
         except (LoginError, UnicodeDecodeError) as error:
@@ -273,26 +277,26 @@ class Login:
         if mechanism == PLAIN:
             self._steps = [self._plain]
         elif served:
-            scram = Scram(self.users(), mechanism)
+            scram = ScramExchange(self.users(), mechanism)
             self._steps = [partial(self._scram_first, scram), partial(self._scram_final, scram)]
         code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
         return {"error_code": code, "mechanisms": self.mechanisms}
 
-    def _scram_first(self, scram: Scram, message: bytes) -> bytes:
+    def _scram_first(self, scram: ScramExchange, message: bytes) -> bytes:
         said = scram.first(message)
         self.name = scram.name
         return said
 
-    def _scram_final(self, scram: Scram, message: bytes) -> bytes:
+    def _scram_final(self, scram: ScramExchange, message: bytes) -> bytes:
         said = scram.final(message)
         self._refuse_removed()
         return said
 
     def _plain(self, message: bytes) -> bytes:
-        self.name, password = _name_and_password(message)
+        self.name, password = _parse_plain(message)
         right = self._right
         if right is None:
-            right = self.users().is_right(self.name, password)
+            right = self.users().check_password(self.name, password)
         if not right:
             raise LoginError("wrong name or password")
         self._refuse_removed()
@@ -303,7 +307,7 @@ class Login:
             raise LoginError("wrong name or password")
 
 
-def _name_and_password(message: bytes) -> tuple[str, str]:
+def _parse_plain(message: bytes) -> tuple[str, str]:
     """Read PLAIN's message (RFC 4616); the name is "" where somebody acts as somebody else."""
     parts = message.decode().split("\0")
     if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password
@@ -312,11 +316,11 @@ def _name_and_password(message: bytes) -> tuple[str, str]:
     return name if acts_as in {"", name} else "", password
 
 
-def _too_early(_message: bytes) -> bytes:
+def _refuse_too_early(_message: bytes) -> bytes:
     raise LoginError("SaslHandshake comes first")
 
 
-class Scram:
+class ScramExchange:
     """One exchange of SCRAM; `name` is who the client says it is."""
 
     def __init__(self, users: Users, mechanism: str) -> None:
@@ -331,7 +335,7 @@ class Scram:
         """Take the client's first message; say salt and iterations."""
         text = message.decode()
         binding, acts_as, bare = ([*text.split(",", 2), "", ""])[:3]
-        fields = _fields(bare)
+        fields = _parse_fields(bare)
         name = fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
         if binding not in {"n", "y"} or not name or not fields.get("r") or "m" in fields:
             raise LoginError("the first message is not one of SCRAM without channel binding")
@@ -340,9 +344,9 @@ class Scram:
         self.name = name
         self._verifier = self._users.verifier(name, self._mechanism)
         self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)
-        salt, iterations = _encoded(self._verifier.salt), self._verifier.iterations
+        salt, iterations = _encode(self._verifier.salt), self._verifier.iterations
         said = f"r={self._nonce},s={salt},i={iterations}"
-        self._bound = _encoded(f"{binding},{acts_as},".encode())
+        self._bound = _encode(f"{binding},{acts_as},".encode())
         self._begun = f"{bare},{said}"
         return said.encode()
 
@@ -350,30 +354,30 @@ class Scram:
         """Take the client's proof; show that we know the user too."""
         assert self._verifier is not None
         bare, _, proof = message.decode().rpartition(",p=")
-        fields = _fields(bare)
+        fields = _parse_fields(bare)
         if fields.get("r") != self._nonce or fields.get("c") != self._bound:
             raise LoginError("the last message does not belong to the first")
         name, known = HASHES[self._mechanism], self._verifier
         signed = f"{self._begun},{bare}".encode()
         signature = hmac.digest(known.stored_key, signed, name)
-        given = _decoded(proof)
+        given = _decode(proof)
         key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
         if len(given) != len(signature) or not hmac.compare_digest(
             hashlib.new(name, key).digest(), known.stored_key
         ):
             raise LoginError("wrong name or password")
-        return b"v=" + _encoded(hmac.digest(known.server_key, signed, name)).encode()
+        return b"v=" + _encode(hmac.digest(known.server_key, signed, name)).encode()
 
 
-def _fields(text: str) -> dict[str, str]:
+def _parse_fields(text: str) -> dict[str, str]:
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
 
 
-def _encoded(raw: bytes) -> str:
+def _encode(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -17,19 +17,19 @@ from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit
-from coordinator.wire.acceptor import Acceptor, Connections
-from coordinator.wire.apis.group_apis import frame_of
-from coordinator.wire.authorization import call_of
+from coordinator.wire.acceptor import Acceptor, ConnectionCounts
+from coordinator.wire.apis.group_apis import encode_response
+from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Call, Cluster
-from coordinator.wire.codec import Request, read_body
-from coordinator.wire.connection import Asked, Connection
+from coordinator.wire.codec import Request, decode_body
+from coordinator.wire.connection import Connection, PendingRequest
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quotas
-from coordinator.wire.refusals import Refusals
-from coordinator.wire.refused_clients import Clients
+from coordinator.wire.refusals import RefusalCounter
+from coordinator.wire.refused_clients import RefusedClients
 from coordinator.wire.sasl import Login
 from coordinator.wire.session import ANONYMOUS
-from coordinator.wire.split_requests import Pieces, pieces_of
+from coordinator.wire.split_requests import SplitRequest, split_request
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
@@ -38,7 +38,7 @@ NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")
 
 
-class Counts(Connections, Protocol):
+class RequestCounts(ConnectionCounts, Protocol):
     """Counts what is served and what is refused."""
 
     def served(self, requests: Mapping[str, int]) -> None:
@@ -51,14 +51,14 @@ class Counts(Connections, Protocol):
         """Count that a client's software was refused."""
 
 
-class Backend(Protocol):
+class EventSubmitter(Protocol):
     """What the server needs of a coordinator."""
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Ask many things as one batch, without waiting."""
 
     @property
-    def metrics(self) -> Counts:
+    def metrics(self) -> RequestCounts:
         """Where requests and connections are counted."""
 
 
@@ -75,11 +75,11 @@ class Server:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: EventSubmitter,
         cluster: Cluster,
         config: ServerConfig,
         login: Callable[[], Login] | None = None,
-        refusals: Refusals | None = None,
+        refusals: RefusalCounter | None = None,
         quotas: QuotasConfig = NO_QUOTAS,
     ) -> None:
         self.config = config
@@ -89,12 +89,12 @@ class Server:
         self.held = 0
         """Bytes of incomplete requests and unsent answers, of all connections."""
         self.loop = asyncio.get_running_loop()
-        self.clients = Clients(self.metrics.client_refused, self.loop.time)
+        self.clients = RefusedClients(self.metrics.client_refused, self.loop.time)
         self._quotas = Quotas(quotas)
         self._backend = backend
         self._cluster = cluster
-        self._asked: list[tuple[Link, Asked, Call]] = []
-        self._refusals = refusals or Refusals()
+        self._pending: list[tuple[Link, PendingRequest, Call]] = []
+        self._refusals = refusals or RefusalCounter()
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
@@ -104,7 +104,7 @@ class Server:
     def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Take connections of a bound socket."""
         self._acceptors.append(
-            Acceptor(sock, tls, self.config, self.metrics, lambda place: Link(self, place))
+            Acceptor(sock, tls, self.config, self.metrics, lambda slot: Link(self, slot))
         )
 
     def close_unknown(self, users: Container[str]) -> None:
@@ -126,32 +126,32 @@ class Server:
             pool.shutdown(cancel_futures=True)
         await asyncio.sleep(0)
 
-    def ask(self, link: Link, asked: Asked) -> None:
+    def ask(self, link: Link, pending: PendingRequest) -> None:
         """Have a request answered: at once, after its wait, or by the coordinator."""
-        request = asked.request
-        if asked.check is not None:
-            link.check(asked, self.loop.run_in_executor(self._hashers, asked.check))
+        request = pending.request
+        if pending.check is not None:
+            link.start_check(pending, self.loop.run_in_executor(self._hashers, pending.check))
             return
-        if self._quotas.any:
-            request.throttle_ms = self._charge(request, 1, asked.size)
+        if self._quotas.is_limited:
+            request.throttle_ms = self._charge(request, 1, pending.size)
             if request.throttle_ms:
                 self.metrics.throttled(request.throttle_ms)
                 link.mute(request.throttle_ms)
         if not request.unread:
-            self.do(link, asked, self._todo(request))
+            self.start(link, pending, self._plan(request))
             return
         link.busy, link.unread_bytes = True, len(request.unread)
 
-        def read() -> Call | Pieces:
-            read_body(request)
-            return self._todo(request)
+        def read() -> Call | SplitRequest:
+            decode_body(request)
+            return self._plan(request)
 
         future = self.loop.run_in_executor(self._writers, read)
-        future.add_done_callback(lambda found: link.read(asked, found))
+        future.add_done_callback(lambda found: link.finish_reading(pending, found))
 
-    def _todo(self, request: Request) -> Call | Pieces:
+    def _plan(self, request: Request) -> Call | SplitRequest:
         """Return what is to be done for a request: at once, or piece by piece."""
-        return pieces_of(request) or call_of(request, self._cluster)
+        return split_request(request) or authorize_request(request, self._cluster)
 
     def _charge(self, request: Request, requests: int, size: int) -> int:
         """Count what a client uses up; return for how many ms it is throttled."""
@@ -161,62 +161,62 @@ class Server:
 
     def charge_answer(self, request: Request, frame: bytes) -> None:
         """Count the bytes of an answer; the next request waits for them."""
-        if self._quotas.any:
+        if self._quotas.is_limited:
             self._charge(request, 0, len(frame))
 
-    def do(self, link: Link, asked: Asked, todo: Call | Pieces) -> None:
+    def start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
         """Do what is to be done for a request."""
-        if isinstance(todo, Pieces):
-            link.busy = asked.long = True
-            self._begin_pieces(link, asked, todo)
+        if isinstance(plan, SplitRequest):
+            link.busy = pending.long = True
+            self._begin_pieces(link, pending, plan)
             return
-        call = todo
-        if call.refused:
-            self.clients.refused(asked.request.session, call.refused)
-        link.busy = asked.long
+        call = plan
+        if call.refusal:
+            self.clients.note(pending.request.session, call.refusal)
+        link.busy = pending.long
         if call.events:
-            if not self._asked:
+            if not self._pending:
                 self._submit_soon()
-            self._asked.append((link, asked, call))
+            self._pending.append((link, pending, call))
         elif call.wait_ms:
-            link.park(asked, call)
+            link.hold_back(pending, call)
         else:
-            self.metrics.served({asked.request.api.name: 1})
-            self.answer(link, asked, call, ())
+            self.metrics.served({pending.request.api.name: 1})
+            self.answer(link, pending, call, ())
 
-    def _begin_pieces(self, link: Link, asked: Asked, pieces: Pieces) -> None:
+    def _begin_pieces(self, link: Link, pending: PendingRequest, pieces: SplitRequest) -> None:
         """Have a long request answered piece by piece, once it is known what they are."""
         if not pieces.before:
-            self._next_piece(link, asked, pieces)
+            self._next_piece(link, pending, pieces)
             return
 
         def answered(answers: Sequence[Answer]) -> None:
             pieces.begin(answers)
             if link.connected:
-                self._next_piece(link, asked, pieces)
+                self._next_piece(link, pending, pieces)
 
         self._ask_coordinator(pieces.before, answered)
 
-    def _next_piece(self, link: Link, asked: Asked, pieces: Pieces) -> None:
+    def _next_piece(self, link: Link, pending: PendingRequest, pieces: SplitRequest) -> None:
         """Have the next piece of a long request answered, and at its end write the whole answer."""
         part = pieces.next()
         if part is None:
-            self.metrics.served({asked.request.api.name: 1})
+            self.metrics.served({pending.request.api.name: 1})
             future = self.loop.run_in_executor(self._writers, pieces.frame)
-            future.add_done_callback(lambda found: link.written(asked, found))
+            future.add_done_callback(lambda found: link.finish_writing(pending, found))
             return
-        call = call_of(part, self._cluster)
-        if call.refused:
-            self.clients.refused(asked.request.session, call.refused)
+        call = authorize_request(part, self._cluster)
+        if call.refusal:
+            self.clients.note(pending.request.session, call.refusal)
 
         def answered(answers: Sequence[Answer]) -> None:
             try:
                 pieces.add(call, answers)
             except Exception:
-                logger.exception("no answer to %s", asked.request.api.name)
-                link.drop("failed")
+                logger.exception("no answer to %s", pending.request.api.name)
+                link.abort("failed")
             if link.connected:
-                self._next_piece(link, asked, pieces)
+                self._next_piece(link, pending, pieces)
 
         if call.events:
             self._ask_coordinator(call.events, answered)
@@ -230,14 +230,14 @@ class Server:
         """
         since = self.loop.time() - self._submitted
         if len(self.links) < GATHER_LINKS or since >= GATHER_S:
-            self.loop.call_soon(self._submit_asked)
+            self.loop.call_soon(self._submit_pending)
         else:
-            self.loop.call_later(GATHER_S - since, self._submit_asked)
+            self.loop.call_later(GATHER_S - since, self._submit_pending)
 
-    def _submit_asked(self) -> None:
+    def _submit_pending(self) -> None:
         """Ask the coordinator everything that came meanwhile, as one batch."""
         self._submitted = self.loop.time()
-        batch, self._asked = self._asked, []
+        batch, self._pending = self._pending, []
         events = [event for _, _, call in batch for event in call.events]
         self._ask_coordinator(events, lambda answers: self._deliver(batch, answers))
 
@@ -254,37 +254,43 @@ class Server:
 
         self._backend.submit(events).add_done_callback(done)
 
-    def _deliver(self, batch: list[tuple[Link, Asked, Call]], answers: Sequence[Answer]) -> None:
+    def _deliver(
+        self, batch: list[tuple[Link, PendingRequest, Call]], answers: Sequence[Answer]
+    ) -> None:
         """Give each connection its answers, and let it go on."""
         at = 0
         links: dict[Link, None] = {}
-        for link, asked, call in batch:
+        for link, pending, call in batch:
             own = answers[at : at + len(call.events)]
             at += len(own)
             links[link] = None
-            self.answer(link, asked, call, own)
-        self.metrics.served(Counter(asked.request.api.name for _, asked, _ in batch))
+            self.answer(link, pending, call, own)
+        self.metrics.served(Counter(pending.request.api.name for _, pending, _ in batch))
         for link in links:
-            link.go_on()
+            link.proceed()
 
-    def answer(self, link: Link, asked: Asked, call: Call, answers: Sequence[Answer]) -> None:
+    def answer(
+        self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]
+    ) -> None:
         """Write a response: here, or where a large one holds nobody else up."""
-        request = asked.request
-        if asked.long:
-            future = self.loop.run_in_executor(self._writers, frame_of, request, call, answers)
-            future.add_done_callback(lambda found: link.written(asked, found))
+        request = pending.request
+        if pending.long:
+            future = self.loop.run_in_executor(
+                self._writers, encode_response, request, call, answers
+            )
+            future.add_done_callback(lambda found: link.finish_writing(pending, found))
             return
         try:
-            asked.frame = frame_of(request, call, answers)
-            self.charge_answer(request, asked.frame)
+            pending.frame = encode_response(request, call, answers)
+            self.charge_answer(request, pending.frame)
         except Exception:
             logger.exception("no answer to %s", request)
-            link.drop("failed")
+            link.abort("failed")
 
     def note_failed_login(self, connection: Connection) -> None:
         """Count a login that failed."""
-        self.clients.refused(connection.session, "the login failed")
-        self._refusals.note_login(connection.claimed, connection.session)
+        self.clients.note(connection.session, "the login failed")
+        self._refusals.note_login(connection.claimed_principal, connection.session)
 
     def _write_refusals(self) -> None:
         """Have what was refused meanwhile written to the log, without waiting for it."""
@@ -302,6 +308,6 @@ class Server:
                 written = now
                 self._write_refusals()
             for link in list(self.links):
-                reason = link.overdue(now)
+                reason = link.find_timeout(now)
                 if reason:
-                    link.drop(reason)
+                    link.abort(reason)

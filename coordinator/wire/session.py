@@ -96,10 +96,10 @@ def subject_of(certificate: dict[str, object] | None) -> str:
     """
     parts = (certificate or {}).get("subject", ())
     assert isinstance(parts, Sequence)
-    return ",".join("+".join(map(_attribute, part)) for part in reversed(parts))
+    return ",".join("+".join(map(_format_attribute, part)) for part in reversed(parts))
 
 
-def _attribute(attribute: tuple[str, str]) -> str:
+def _format_attribute(attribute: tuple[str, str]) -> str:
     name, value = attribute
     escaped = "".join(f"\\{char}" if char in SPECIAL else char for char in value)
     if escaped[:1] in {" ", "#"}:

@@ -14,9 +14,9 @@ from typing import Any
 from coordinator.core.events import Answer, Event, ListGroupIds
 from coordinator.errors import GroupError
 from coordinator.wire.call import Call
-from coordinator.wire.codec import Api, Request, Values, WrittenList, encode, write_parts
+from coordinator.wire.codec import Api, EncodedList, Request, Values, append_parts, encode
 
-PIECE, LISTED_PIECE = 100, 1_000
+PIECE_ITEMS, PIECE_GROUPS = 100, 1_000
 """Elements, and groups of a list, that are answered in about two milliseconds."""
 LISTS: dict[Api, tuple[str, str]] = {
     Api.OFFSET_FETCH: ("groups", "groups"),
@@ -31,7 +31,7 @@ LISTS: dict[Api, tuple[str, str]] = {
 """The list of a request whose elements are answered each alone, and that of their answers."""
 
 
-class Pieces:
+class SplitRequest:
     """A request, its pieces, and its answer as it grows.
 
     Attributes
@@ -48,7 +48,7 @@ class Pieces:
         self._items: Sequence[Any] = getattr(request.body, self._asked, ())
         self._at = 0
         self._values: Values = {}
-        self._written = WrittenList()
+        self._written = EncodedList()
 
     def begin(self, answers: Sequence[Answer]) -> None:
         """Take the answers to what was asked before."""
@@ -57,23 +57,23 @@ class Pieces:
         """Return the next piece; None after the last."""
         if self._at >= len(self._items):
             return None
-        items = self._items[self._at : self._at + PIECE]
-        self._at += PIECE
-        return self.request.asking_for(self._asked, items)
+        items = self._items[self._at : self._at + PIECE_ITEMS]
+        self._at += PIECE_ITEMS
+        return self.request.with_items(self._asked, items)
 
     def add(self, call: Call, answers: Sequence[Answer]) -> None:
         """Write the answer to the piece that was asked last."""
         self._values = call.respond(answers)
         found = self._values[self._answered]
         assert isinstance(found, Sequence)
-        write_parts(self.request, self._answered, found, self._written)
+        append_parts(self.request, self._answered, found, self._written)
 
     def frame(self) -> bytes:
         """Return the whole answer."""
         return encode(self.request, {**self._values, self._answered: self._written})
 
 
-class ListedGroups(Pieces):
+class SplitGroupList(SplitRequest):
     """ListGroups: the coordinator says which groups there are, then looks at some at a time."""
 
     before = (ListGroupIds(),)
@@ -89,16 +89,16 @@ class ListedGroups(Pieces):
         """Return the next piece, at least one."""
         if self._at and self._at >= len(self._items):
             return None
-        items = self._items[self._at : self._at + LISTED_PIECE]
-        self._at += LISTED_PIECE
+        items = self._items[self._at : self._at + PIECE_GROUPS]
+        self._at += PIECE_GROUPS
         return replace(self.request, group_ids=items)
 
 
-def pieces_of(request: Request) -> Pieces | None:
+def split_request(request: Request) -> SplitRequest | None:
     """Return the pieces of a request that has several, or may have."""
     if request.api is Api.LIST_GROUPS:
-        return ListedGroups(request)
+        return SplitGroupList(request)
     if request.api not in LISTS:
         return None
     items = getattr(request.body, LISTS[request.api][0], None) or ()
-    return Pieces(request) if len(items) > PIECE else None
+    return SplitRequest(request) if len(items) > PIECE_ITEMS else None

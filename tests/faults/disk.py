@@ -18,7 +18,7 @@ from .shadow import Shadow
 
 GROUPS = {"billing": 4, "search": 2}
 MIB = 64
-PAGE, PIECE = 4096, 1 << 20
+PAGE, PIECE_ITEMS = 4096, 1 << 20
 FULL, READ_ONLY = "No space left on device", "Read-only file system"
 ROOM_PAGES = 8
 """A commit of a few rows needs about four pages."""
@@ -69,7 +69,7 @@ def fill(disk: Path, room: int) -> None:
     """Leave so many bytes of room, or as few as others let us."""
     with open(disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
         while (free := shutil.disk_usage(disk).free) > room:
-            file.write(bytes(min(free - room, PIECE)))
+            file.write(bytes(min(free - room, PIECE_ITEMS)))
 
 
 def empty(disk: Path) -> None:

@@ -12,7 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from coordinator.wire.codec import Api
-from coordinator.wire.decoder import shape_of
+from coordinator.wire.decoder import field_shape
 
 PATIENCE_S = 20.0
 
@@ -21,7 +21,7 @@ def filled(entity, values):
     """Return a kio message from its fields by name; those of other versions are left out."""
     found = {}
     for field in fields(entity):
-        shape = shape_of(field)
+        shape = field_shape(field)
         if field.name not in values:
             continue
         value = values[field.name]

@@ -11,16 +11,16 @@ from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
-from coordinator.wire.apis.group_apis import frame_of
-from coordinator.wire.authorization import call_of
-from coordinator.wire.call import Cluster, uuid_of
-from coordinator.wire.codec import Api, read_body
+from coordinator.wire.apis.group_apis import encode_response
+from coordinator.wire.authorization import authorize_request
+from coordinator.wire.call import Cluster, to_uuid
+from coordinator.wire.codec import Api, decode_body
 from coordinator.wire.connection import Connection
 from tests.support.wire_client import read_response, request_frame
 
 HEARTBEAT = Api.CONSUMER_GROUP_HEARTBEAT
 NONE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 0, 3, 35, 100
-CLICKS = uuid_of(topic_id_of("clicks"))
+CLICKS = to_uuid(topic_id_of("clicks"))
 NO_INTERVAL = {"group.consumer.assignment.interval.ms": 0}
 
 
@@ -50,11 +50,11 @@ class Side:
         self.connection.receive(request_frame(api, version, 1, **fields))
         asked = self.connection.next_request()
         if asked.request.unread:
-            read_body(asked.request)
-        call = call_of(asked.request, self.cluster)
-        asked.frame = frame_of(asked.request, call, self.processor.run(call.events))
+            decode_body(asked.request)
+        call = authorize_request(asked.request, self.cluster)
+        asked.frame = encode_response(asked.request, call, self.processor.run(call.events))
         self.waited_ms = call.wait_ms
-        return read_response(self.connection.answers(), api, version)[1]
+        return read_response(self.connection.take_answers(), api, version)[1]
 
     def beat(self, member_id, epoch, owned=None, version=1, **fields):
         if owned is not None:

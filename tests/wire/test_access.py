@@ -16,9 +16,9 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.wire.access import Reread
+from coordinator.wire.access import ReloadingFile
 from coordinator.wire.codec import Api
-from coordinator.wire.listener import check, parse_address
+from coordinator.wire.listener import load_access, parse_address
 from coordinator.wire.sasl import Users, Verifier
 from tests.support.wire_client import Client, request_frame
 from tests.wire.test_server import WORDS, count, loop, served, until
@@ -184,21 +184,21 @@ SAFE = ServerConfig(listen="127.0.0.1:0")
 )
 def test_what_cannot_be_served_is_refused_with_what_is_right(changes, message):
     with pytest.raises(ConfigError) as error:
-        check(replace(SAFE, **changes))
+        load_access(replace(SAFE, **changes))
     assert message in str(error.value)
 
 
 def test_beyond_this_machine_only_with_tls_and_a_login(certificates, users, acls, caplog):
     open_to_all = replace(SAFE, listen="0.0.0.0:0", advertised="here:9092", acls=acls)
     with pytest.raises(ConfigError, match="open beyond"):
-        check(replace(open_to_all, **tls_of(certificates)))
+        load_access(replace(open_to_all, **tls_of(certificates)))
     with pytest.raises(ConfigError, match="open beyond"):
-        check(replace(open_to_all, sasl_mechanisms=("PLAIN",), sasl_users=users))
-    check(replace(
+        load_access(replace(open_to_all, sasl_mechanisms=("PLAIN",), sasl_users=users))
+    load_access(replace(
         open_to_all, sasl_mechanisms=("PLAIN",), sasl_users=users, **tls_of(certificates)
     ))  # fmt: skip
     assert not caplog.records
-    check(replace(open_to_all, insecure=True))
+    load_access(replace(open_to_all, insecure=True))
     assert "anybody who reaches it may change every group" in caplog.text
 
 
@@ -334,7 +334,7 @@ def test_iterations(tmp_path):
     with pytest.raises(ConfigError, match="has 4095 iterations: make one with 4096 to 1000000"):
         Users.read(str(file))
     with pytest.raises(ConfigError, match="scram_iterations is 4095: give 4096 to 1000000"):
-        check(replace(SAFE, scram_iterations=4_095))
+        load_access(replace(SAFE, scram_iterations=4_095))
 
 
 def test_a_file_that_could_not_be_read_is_tried_again(tmp_path, caplog):
@@ -347,15 +347,15 @@ def test_a_file_that_could_not_be_read_is_tried_again(tmp_path, caplog):
             raise ConfigError(f"server.acls {file} cannot be read: Permission denied")
         return file.read_text()
 
-    kept = Reread("server.acls", [str(file)], read)
+    kept = ReloadingFile("server.acls", [str(file)], read)
     file.write_text("12")
     denied[0] = True
-    assert [kept.again(), kept.again()] == [False, False]
+    assert [kept.reload(), kept.reload()] == [False, False]
     assert caplog.text.count("Permission denied") == 1
     denied[0] = False
-    assert kept.again()
+    assert kept.reload()
     assert kept.value == "12"
-    assert not kept.again()
+    assert not kept.reload()
 
 
 def test_half_a_file_is_not_taken(tmp_path, caplog):
@@ -367,15 +367,15 @@ def test_half_a_file_is_not_taken(tmp_path, caplog):
         during.pop()()
         return found
 
-    kept = Reread("server.acls", [str(file)], read)
+    kept = ReloadingFile("server.acls", [str(file)], read)
     file.write_text("")
-    assert not kept.again()
+    assert not kept.reload()
     assert "is empty: it may not be written yet" in caplog.text
     during = [lambda: None, lambda: file.write_text("12345")]
     file.write_text("123")
-    assert not kept.again()
+    assert not kept.reload()
     assert kept.value == "1"
-    assert kept.again()
+    assert kept.reload()
     assert kept.value == "12345"
 
 

@@ -146,6 +146,6 @@ def test_many_lists_decide_fast():
         entry(f"User:u{i}", name=f"team-{i}-", pattern_type="PREFIXED") for i in range(5_000)
     )
     acls = parse_acls(text, "x")
-    looked = acls._of(Resource(ResourceType.GROUP, "team-77-a"))
+    looked = acls._find_acls(Resource(ResourceType.GROUP, "team-77-a"))
     assert len(list(looked)) == 1
     assert acls.allows("User:u77", "::1", READ, Resource(ResourceType.GROUP, "team-77-a"))

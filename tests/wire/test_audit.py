@@ -7,7 +7,7 @@ from coordinator.core.records import Audited
 from coordinator.storage.record_log import MemoryLog
 from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
-from coordinator.wire.refusals import DIFFERENT_MAX, Refusals
+from coordinator.wire.refusals import DIFFERENT_MAX, RefusalCounter
 from coordinator.wire.session import Session
 from tests.wire.test_access import logged_in
 from tests.wire.test_authorization import side_of
@@ -69,7 +69,7 @@ def test_what_changes_nothing_is_no_deed():
 
 
 def test_denials_are_counted_by_who_and_what():
-    refusals = Refusals()
+    refusals = RefusalCounter()
     session = Session("User:ann", "10.0.0.1", client_id="tool")
     for _ in range(7):
         refusals.note_denial(session, Operation.DELETE, Resource(ResourceType.GROUP, "g"))
@@ -88,7 +88,7 @@ def test_denials_are_counted_by_who_and_what():
 
 
 def test_strangers_cannot_fill_the_log():
-    refusals, long = Refusals(), "x" * 30_000
+    refusals, long = RefusalCounter(), "x" * 30_000
     session = Session(f"User:{long}", "10.0.0.1", client_id=long)
     for number in range(10_000):
         refusals.note_login(f"User:{number}{long}", session)

@@ -15,7 +15,7 @@ from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.wire.acls import parse_acls
 from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.authorization import RULES
-from coordinator.wire.call import uuid_of
+from coordinator.wire.call import to_uuid
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.decoder import WireError
 from tests.conftest import ROOT
@@ -23,7 +23,7 @@ from tests.support.acl_cases import ACLS, BEAT, GROUPS, TOPICS, cases, facts
 from tests.support.wire_side import Side
 
 GOLDEN = ROOT / "tests/golden/acls/kafka-4.4.0.jsonl"
-IDS = {name: uuid_of(topic_id_of(name)) for name in TOPICS} | {"nowhere": uuid.UUID(int=99)}
+IDS = {name: to_uuid(topic_id_of(name)) for name in TOPICS} | {"nowhere": uuid.UUID(int=99)}
 NAMES = {topic_id: name for name, topic_id in IDS.items()}
 NOT_ASKED = {
     "include_authorized_operations": False, "include_topic_authorized_operations": False,

@@ -21,8 +21,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from coordinator.core.events import HeartbeatResponse
-from coordinator.wire.apis.heartbeat_api import _values
-from coordinator.wire.codec import VERSIONS, Api, Request, decode, encode, steady_frame
+from coordinator.wire.apis.heartbeat_api import _response_fields
+from coordinator.wire.codec import VERSIONS, Api, Request, decode, encode, encode_steady_heartbeat
 from coordinator.wire.decoder import WireError
 from tests.support.wire_client import read_response, request_frame
 
@@ -223,6 +223,6 @@ def test_the_steady_answer_is_byte_for_byte_what_kio_writes(
         def __init__(self):
             self.response = response
 
-    frame = steady_frame(request, response)
-    assert frame in {None, encode(request, _values(Answer()))}
+    frame = encode_steady_heartbeat(request, response)
+    assert frame in {None, encode(request, _response_fields(Answer()))}
     assert (frame is None) == (not 0 < len(member.encode()) < 127)

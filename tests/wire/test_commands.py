@@ -194,8 +194,8 @@ def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
     file = tmp_path / "users.toml"
     file.write_text("[users]\n" + done.stdout.decode())
     users = Users.read(str(file))
-    assert users.is_right('an "odd" näme', "secret")
-    assert not users.is_right('an "odd" näme', "Secret")
+    assert users.check_password('an "odd" näme', "secret")
+    assert not users.check_password('an "odd" näme', "Secret")
     one = muster_here("user", "ann", "--mechanism", "SCRAM-SHA-512", stdin="secret")
     (verifier,) = tomllib.loads(one.stdout.decode())["ann"]
     assert verifier.startswith("SCRAM-SHA-512$")

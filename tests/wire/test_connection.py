@@ -31,17 +31,17 @@ def beat(number, epoch=5, version=1, client_id="test"):
     )  # fmt: skip
 
 
-def answer(asked):
-    if asked.request.api is Api.LIST_GROUPS:
-        asked.frame = encode(asked.request, {"error_code": 0, "groups": ()})
+def answer(pending):
+    if pending.request.api is Api.LIST_GROUPS:
+        pending.frame = encode(pending.request, {"error_code": 0, "groups": ()})
     else:
         words = {"error_code": 0, "member_epoch": 1, "heartbeat_interval": 1}
-        asked.frame = encode(asked.request, words)
+        pending.frame = encode(pending.request, words)
 
 
 def sent(side):
     """Return the correlation ids of what may be sent, in order."""
-    data, found = side.answers(), []
+    data, found = side.take_answers(), []
     while data:
         (length,) = struct.unpack_from(">i", data)
         found.append(struct.unpack_from(">i", data, 4)[0])
@@ -59,28 +59,28 @@ def test_pieces_of_any_size_and_answers_in_any_order(numbers, answer_first, rng)
         size = rng.randrange(1, 80)
         piece, stream = stream[:size], stream[size:]
         side.receive(piece)
-        while (asked := side.next_request()) is not None:
-            received.append(asked.request.correlation_id)
-            waiting.append(asked)
+        while (pending := side.next_request()) is not None:
+            received.append(pending.request.correlation_id)
+            waiting.append(pending)
         if waiting and (side.full or not stream or rng.randrange(3) < answer_first):
             answer(waiting.pop(rng.randrange(len(waiting))))
         came += sent(side)
         assert len(received) - len(came) <= IN_FLIGHT
     assert received == came == numbers
-    assert side.held == 0
+    assert side.buffered_bytes == 0
 
 
 def test_no_more_requests_are_taken_than_may_wait():
     side = connection()
     side.receive(b"".join(map(listing, range(1, 8))))
-    asked = [side.next_request() for _ in range(IN_FLIGHT)]
+    pending = [side.next_request() for _ in range(IN_FLIGHT)]
     assert side.next_request() is None
     assert side.full
-    assert side.held > 0
-    answer(asked[1])
+    assert side.buffered_bytes > 0
+    answer(pending[1])
     assert sent(side) == []
     assert side.next_request() is None
-    answer(asked[0])
+    answer(pending[0])
     assert sent(side) == [1, 2]
     assert side.next_request().request.correlation_id == 5
 
@@ -99,7 +99,7 @@ def test_a_request_as_large_as_allowed_is_taken():
     assert len(frame) - 4 == MOST
     side.receive(frame[:-1])
     assert side.next_request() is None
-    assert side.held == MOST + 3
+    assert side.buffered_bytes == MOST + 3
     side.receive(frame[-1:])
     assert side.next_request().request.body.states_filter == ("x" * (MOST - 19),)
 
@@ -123,10 +123,10 @@ def test_equal_heartbeats_are_read_once_and_others_are_not_taken_for_them():
     found = []
     for frame in frames:
         side.receive(frame)
-        asked = side.next_request()
-        answer(asked)
-        side.answers()
-        found.append(asked.request)
+        pending = side.next_request()
+        answer(pending)
+        side.take_answers()
+        found.append(pending.request)
     assert found[1].body is found[0].body
     assert found[7].body is found[5].body
     epochs = [r.body.member_epoch for r in found if r.api is Api.CONSUMER_GROUP_HEARTBEAT]
@@ -139,6 +139,6 @@ def test_equal_heartbeats_are_read_once_and_others_are_not_taken_for_them():
 def test_answers_are_kio_s():
     side = connection()
     side.receive(listing(1))
-    asked = side.next_request()
-    asked.frame = encode(asked.request, {"error_code": 16, "groups": ()})
-    assert int(read_response(side.answers(), Api.LIST_GROUPS, 4)[1].error_code) == 16
+    pending = side.next_request()
+    pending.frame = encode(pending.request, {"error_code": 16, "groups": ()})
+    assert int(read_response(side.take_answers(), Api.LIST_GROUPS, 4)[1].error_code) == 16

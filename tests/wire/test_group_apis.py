@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.errors import ErrorCode
 from coordinator.runtime.topic_catalog import topic_id_of
-from coordinator.wire.call import id_of, uuid_of
+from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
 from tests.support.wire_side import (
@@ -44,7 +44,7 @@ def test_members_are_told_partitions_by_topic_id(side, version):
     assert (int(first.error_code), first.member_id, first.member_epoch) == (NONE, "m1", 2)
     assert first.heartbeat_interval.total_seconds() == 5
     owned = partitions_of(first.assignment)
-    assert owned == {CLICKS: [0, 1, 2, 3], uuid_of(topic_id_of("orders")): [0, 1]}
+    assert owned == {CLICKS: [0, 1, 2, 3], to_uuid(topic_id_of("orders")): [0, 1]}
     second = side.join("m2", "clicks", "orders", version=version)
     assert partitions_of(second.assignment) == {}
     less = side.beat("m1", 2, owned, version)
@@ -127,9 +127,9 @@ def test_who_lost_an_answer_with_its_connection_is_told_again(side):
 
 def test_a_conversation_of_very_many_members_remembers_some(side, monkeypatch):
     """Those that ended without a word are not known to have ended."""
-    monkeypatch.setattr("coordinator.wire.apis.heartbeat_api.TOLD_MAX", 3)
+    monkeypatch.setattr("coordinator.wire.apis.heartbeat_api.MEMBERS_REMEMBERED_MAX", 3)
     epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
-    assert len(side.connection._told) == 3
+    assert len(side.connection._brought_partitions) == 3
     assert side.beat("m0", epochs["m0"]).assignment is not None
     assert side.beat("m9", epochs["m9"]).assignment is None
 
@@ -347,6 +347,6 @@ def test_a_fenced_coordinator_says_so_in_every_version(side, api, version):
 
 def test_ids_go_over_the_wire_and_back():
     for topic_id in (topic_id_of("x"), "AAAAAAAAAAAAAAAAAAAAAA"):
-        assert id_of(uuid_of(topic_id)) == topic_id
-    assert id_of(None) == "AAAAAAAAAAAAAAAAAAAAAA"
-    assert uuid_of("no uuid") == uuid_of("no uuid") != uuid_of("another")
+        assert from_uuid(to_uuid(topic_id)) == topic_id
+    assert from_uuid(None) == "AAAAAAAAAAAAAAAAAAAAAA"
+    assert to_uuid("no uuid") == to_uuid("no uuid") != to_uuid("another")

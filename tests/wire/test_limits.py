@@ -17,8 +17,8 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.events import DescribeGroup
 from coordinator.wire import acceptor
-from coordinator.wire.codec import READ_AT_ONCE, Api
-from coordinator.wire.listener import check
+from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
+from coordinator.wire.listener import load_access
 from coordinator.wire.sasl import Verifier
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.wire.test_access import certificates, tls_of
@@ -73,9 +73,9 @@ def test_connections_of_one_address_are_limited():
 
 
 def test_the_last_file_descriptors_are_kept_for_the_log(monkeypatch):
-    monkeypatch.setattr(acceptor, "files_limit", lambda: open_files() + 120)
+    monkeypatch.setattr(acceptor, "raise_files_limit", lambda: open_files() + 120)
     with served() as (coordinator, address), contextlib.ExitStack() as closing:
-        most = acceptor.files_limit() - acceptor.files_kept() // 2
+        most = acceptor.raise_files_limit() - acceptor.count_reserved_files() // 2
         clients = [closing.enter_context(Client(address)) for _ in range(60)]
         until(lambda: count(coordinator, "wire_closed_total", reason="files") > 0)
         assert clients[-1].is_closed()
@@ -116,7 +116,7 @@ def test_when_descriptors_run_out_the_server_waits_for_some(monkeypatch):
 
 def test_a_handshake_needs_some_time():
     with pytest.raises(ConfigError, match="handshake_ms is 0: give 1 or more"):
-        check(ServerConfig(handshake_ms=0))
+        load_access(ServerConfig(handshake_ms=0))
 
 
 # Long requests -----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_long_and_short_requests_are_answered_in_their_order():
             request_frame(Api.DELETE_GROUPS, 2, 5, groups_names=[f"g{n}" for n in range(5_000)]),
             request_frame(Api.LIST_GROUPS, 4, 6),
         ]
-        long = [len(frame) > READ_AT_ONCE for frame in frames]
+        long = [len(frame) > DECODED_AT_ONCE_BYTES for frame in frames]
         assert long == [False, True, True, False, True, False]
         client.socket.sendall(b"".join(frames))
         kinds = [
@@ -280,7 +280,7 @@ def test_who_is_removed_during_the_login_does_not_get_in(guarded, monkeypatch):
         begin_login(client, "secret")
         assert hashing.wait(30)
         Path(guarded["sasl_users"]).write_text('[users]\nbob = "other"\n')
-        serving.reread()
+        serving.reload()
         let.set()
         assert login_code(client) == 58
         assert client.is_closed()

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from coordinator.runtime.topic_catalog import topic_id_of
-from coordinator.wire.call import uuid_of
+from coordinator.wire.call import to_uuid
 from coordinator.wire.codec import Api
 from tests.conftest import ROOT
 from tests.support.wire_client import Client, read_response, take_frame
@@ -31,7 +31,7 @@ LIVES = {
 
 def moved(frame):
     """Return a recorded frame with the topic's id here in place of the one it had there."""
-    return frame.replace(RECORDED, uuid_of(topic_id_of("clicks")).bytes)
+    return frame.replace(RECORDED, to_uuid(topic_id_of("clicks")).bytes)
 
 
 def shown(frame):

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from coordinator.wire.codec import Api
-from coordinator.wire.refused_clients import CLIENTS_MAX, Clients
+from coordinator.wire.refused_clients import CLIENTS_MAX, RefusedClients
 from coordinator.wire.session import Session
 from tests.support.wire_client import Client, request_frame, take_frame
 from tests.support.wire_side import side
@@ -62,10 +62,10 @@ class Told:
     def __init__(self):
         self.now_s = 1000.0
         self.counts = Counter()
-        self.clients = Clients(lambda name: self.counts.update([name]), lambda: self.now_s)
+        self.clients = RefusedClients(lambda name: self.counts.update([name]), lambda: self.now_s)
 
     def refused(self, name, why="why"):
-        self.clients.refused(Session(software=name, software_version="1"), why)
+        self.clients.note(Session(software=name, software_version="1"), why)
 
 
 def test_names_are_bounded_and_each_is_said_once_a_minute(caplog):

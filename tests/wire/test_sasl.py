@@ -12,7 +12,7 @@ from coordinator.config import ConfigError
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
 from coordinator.wire.decoder import WireError
-from coordinator.wire.sasl import HASHES, MECHANISMS, Login, Scram, Users, Verifier
+from coordinator.wire.sasl import HASHES, MECHANISMS, Login, ScramExchange, Users, Verifier
 from coordinator.wire.session import subject_of
 from tests.support.wire_client import read_response, request_frame
 
@@ -39,7 +39,7 @@ class Side:
         asked = self.connection.next_request()
         if asked is not None and asked.check is not None:
             self.connection.log_in(asked, asked.check())
-        data = self.connection.answers()
+        data = self.connection.take_answers()
         return asked if not data else read_response(data, api, version)[1]
 
     def shake(self, mechanism):
@@ -77,7 +77,7 @@ class Side:
 def test_the_exchange_of_rfc_7677(monkeypatch):
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     known = Verifier.of("SCRAM-SHA-256", "pencil", salt, 4096)
-    scram = Scram(Users({"user": {"SCRAM-SHA-256": known}}), "SCRAM-SHA-256")
+    scram = ScramExchange(Users({"user": {"SCRAM-SHA-256": known}}), "SCRAM-SHA-256")
     nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     monkeypatch.setattr("coordinator.wire.sasl.secrets.token_urlsafe", lambda _: nonce)
     said = scram.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
@@ -91,7 +91,7 @@ def test_the_exchange_of_rfc_7677(monkeypatch):
 def test_scram(users, mechanism, name, password):
     side = Side(users)
     assert int(side.scram(mechanism, name, password).error_code) == 0
-    assert side.connection.known
+    assert side.connection.authenticated
     asked = side.ask(Api.LIST_GROUPS, 4)
     assert asked.request.api is Api.LIST_GROUPS
     assert asked.request.session.principal == f"User:{name}"
@@ -103,7 +103,7 @@ def test_plain(users, name, password):
         side = Side(users)
         assert side.connection.session.principal == "User:ANONYMOUS"
         assert int(side.plain(name, password, acts_as).error_code) == 0
-        assert side.connection.known
+        assert side.connection.authenticated
         assert side.connection.session.principal == f"User:{name}"
 
 
@@ -115,7 +115,7 @@ def test_who_is_not_known_is_refused_and_learns_nothing(users, name, password):
     assert (int(plain.error_code), plain.error_message) == (58, other.error_message)
     side = Side(users)
     side.plain(name, password)
-    assert side.connection.refused
+    assert side.connection.login_failed
     assert side.connection.session.principal == "User:ANONYMOUS"
     side.connection.receive(request_frame(Api.LIST_GROUPS, 4))
     assert side.connection.next_request() is None, "nothing after it is looked at"
@@ -154,7 +154,7 @@ def test_a_first_message_that_is_none(users, message):
     side = Side(users)
     side.shake("SCRAM-SHA-256")
     assert int(side.say(message).error_code) == 58
-    assert side.connection.refused
+    assert side.connection.login_failed
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_only_what_is_configured_is_offered(users):
     side = Side(users, ("SCRAM-SHA-512",))
     answer = side.shake("PLAIN")
     assert (int(answer.error_code), answer.mechanisms) == (33, ("SCRAM-SHA-512",))
-    assert side.connection.refused
+    assert side.connection.login_failed
 
 
 def test_the_file_of_users(tmp_path):
@@ -191,10 +191,10 @@ def test_the_file_of_users(tmp_path):
     file = tmp_path / "users.toml"
     file.write_text(f'[users]\nann = "weak"\n"b,o=b" = "{verifier}"\ncid = ["{verifier}"]\n')
     users = Users.read(str(file))
-    assert users.is_right("ann", "weak")
-    assert users.is_right("b,o=b", "strong")
-    assert users.is_right("cid", "strong")
-    assert not users.is_right("cid", "weak")
+    assert users.check_password("ann", "weak")
+    assert users.check_password("b,o=b", "strong")
+    assert users.check_password("cid", "strong")
+    assert not users.check_password("cid", "weak")
     assert users.verifier("b,o=b", "SCRAM-SHA-256") == verifier
     assert users.verifier("ann", "SCRAM-SHA-512").matches("weak")
 
@@ -250,4 +250,4 @@ def test_a_handshake_of_version_0_is_offered_and_refused(users):
     assert (int(answer.error_code), answer.mechanisms) == (35, MECHANISMS)
     side.connection.receive(b"\0\0\0\x0b\0ann\0secret")
     assert side.connection.next_request() is None
-    assert side.connection.refused
+    assert side.connection.login_failed

@@ -7,14 +7,14 @@ import pytest
 from coordinator.core.events import OffsetCommit
 from coordinator.status import Status
 from coordinator.wire.acls import parse_acls
-from coordinator.wire.apis.group_apis import frame_of
-from coordinator.wire.authorization import call_of
-from coordinator.wire.codec import Api, decode, read_body
-from coordinator.wire.split_requests import LISTED_PIECE, LISTS, PIECE, pieces_of
+from coordinator.wire.apis.group_apis import encode_response
+from coordinator.wire.authorization import authorize_request
+from coordinator.wire.codec import Api, decode, decode_body
+from coordinator.wire.split_requests import LISTS, PIECE_GROUPS, PIECE_ITEMS, split_request
 from tests.support.wire_client import request_frame
 from tests.support.wire_side import Side
 
-COUNT = 2 * PIECE + 50
+COUNT = 2 * PIECE_ITEMS + 50
 SOME = """
 [[acls]]
 principal = "User:ANONYMOUS"
@@ -65,17 +65,17 @@ def test_pieces_are_answered_as_the_whole(api):
     def request():
         found = decode(request_frame(api, version, 7, **fields)[4:])
         if found.unread:
-            read_body(found)
+            decode_body(found)
         return found
 
     whole = request()
-    call = call_of(whole, side.cluster)
-    expected = frame_of(whole, call, side.processor.run(call.events))
-    pieces = pieces_of(request())
+    call = authorize_request(whole, side.cluster)
+    expected = encode_response(whole, call, side.processor.run(call.events))
+    pieces = split_request(request())
     count = 0
     while (part := pieces.next()) is not None:
-        call = call_of(part, side.cluster)
-        assert len(call.events) <= PIECE
+        call = authorize_request(part, side.cluster)
+        assert len(call.events) <= PIECE_ITEMS
         pieces.add(call, side.processor.run(call.events))
         count += 1
     assert count == 3
@@ -83,13 +83,13 @@ def test_pieces_are_answered_as_the_whole(api):
 
 
 def test_a_request_about_few_things_is_not_cut():
-    few = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=NAMES[:PIECE])[4:])
-    assert pieces_of(few) is None
+    few = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=NAMES[:PIECE_ITEMS])[4:])
+    assert split_request(few) is None
     every = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=[])[4:])
-    assert pieces_of(every) is None
+    assert split_request(every) is None
 
 
-@pytest.mark.parametrize("groups", [0, 1, LISTED_PIECE, 2 * LISTED_PIECE + 7])
+@pytest.mark.parametrize("groups", [0, 1, PIECE_GROUPS, 2 * PIECE_GROUPS + 7])
 @pytest.mark.parametrize("who", ["anybody", "somebody"])
 def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
     side = Side(clicks=4)
@@ -99,13 +99,13 @@ def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
     if who == "somebody":
         side.acls = parse_acls(SOME, "acls.toml")
     asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
-    call = call_of(asked, side.cluster)
-    whole = frame_of(asked, call, side.processor.run(call.events))
-    pieces = pieces_of(asked)
+    call = authorize_request(asked, side.cluster)
+    whole = encode_response(asked, call, side.processor.run(call.events))
+    pieces = split_request(asked)
     pieces.begin(side.processor.run(pieces.before))
     while (part := pieces.next()) is not None:
-        assert len(part.group_ids) <= LISTED_PIECE
-        call = call_of(part, side.cluster)
+        assert len(part.group_ids) <= PIECE_GROUPS
+        call = authorize_request(part, side.cluster)
         pieces.add(call, side.processor.run(call.events))
     assert pieces.frame() == whole
 
@@ -114,11 +114,11 @@ def test_a_list_of_groups_is_refused_as_a_whole():
     side = Side(clicks=4)
     side.processor.status = Status.FENCED
     asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
-    call = call_of(asked, side.cluster)
-    whole = frame_of(asked, call, side.processor.run(call.events))
-    pieces = pieces_of(asked)
+    call = authorize_request(asked, side.cluster)
+    whole = encode_response(asked, call, side.processor.run(call.events))
+    pieces = split_request(asked)
     pieces.begin(side.processor.run(pieces.before))
-    call = call_of(pieces.next(), side.cluster)
+    call = authorize_request(pieces.next(), side.cluster)
     pieces.add(call, side.processor.run(call.events))
     assert pieces.next() is None
     assert pieces.frame() == whole

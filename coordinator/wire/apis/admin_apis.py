@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
-from coordinator.wire.call import Call, Cluster, ready
+from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request
 
 METADATA_LOG = "__cluster_metadata"
@@ -28,19 +28,19 @@ TRANSACTION_STATES = {
 
 def list_partition_reassignments(_request: Request, _cluster: Cluster) -> Call:
     """ListPartitionReassignments: none is under way."""
-    return ready({"error_code": ErrorCode.none, "error_message": None, "topics": ()})
+    return respond_with({"error_code": ErrorCode.none, "error_message": None, "topics": ()})
 
 
 def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
     """DescribeLogDirs: one that holds nothing; of none, the Java client says it has no rights."""
     folder = {"error_code": ErrorCode.none, "log_dir": NO_FOLDER, "topics": ()}
-    return ready({"error_code": ErrorCode.none, "results": [folder]})
+    return respond_with({"error_code": ErrorCode.none, "results": [folder]})
 
 
 def list_transactions(request: Request, _cluster: Cluster) -> Call:
     """ListTransactions: there is none; unknown states are named, as Kafka does."""
     unknown = [one for one in request.body.state_filters if one not in TRANSACTION_STATES]
-    return ready(
+    return respond_with(
         {
             "error_code": ErrorCode.none,
             "unknown_state_filters": unknown,
@@ -76,7 +76,7 @@ def describe_quorum(request: Request, cluster: Cluster) -> Call:
         for topic in request.body.topics
     ]
     listener = {"name": "MUSTER", "host": cluster.host, "port": cluster.port}
-    return ready(
+    return respond_with(
         {
             "error_code": ErrorCode.none,
             "error_message": None,

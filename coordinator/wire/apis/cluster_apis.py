@@ -14,8 +14,8 @@ from functools import lru_cache
 from kio.schema.errors import ErrorCode
 
 from coordinator.core.state import Topic
-from coordinator.wire.call import Call, Cluster, id_of, ready, uuid_of
-from coordinator.wire.codec import VERSIONS, Api, Request, Values, Written, written_part
+from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
+from coordinator.wire.codec import VERSIONS, Api, EncodedPart, Request, Values, encode_part
 from coordinator.wire.decoder import WireError
 from coordinator.wire.session import is_valid_software
 
@@ -52,27 +52,27 @@ def api_versions(request: Request, cluster: Cluster) -> Call:
         if cluster.with_login or api not in SASL
     ]
     if request.body is None:
-        return ready({"error_code": ErrorCode.unsupported_version, "api_keys": served})
+        return respond_with({"error_code": ErrorCode.unsupported_version, "api_keys": served})
     for field in ("client_software_name", "client_software_version"):
         if hasattr(request.body, field) and not is_valid_software(getattr(request.body, field)):
             values = {"error_code": ErrorCode.invalid_request, "api_keys": ()}
-            return ready(values, refused=f"its {field} is not valid")
-    return ready({"error_code": ErrorCode.none, "api_keys": served})
+            return respond_with(values, refusal=f"its {field} is not valid")
+    return respond_with({"error_code": ErrorCode.none, "api_keys": served})
 
 
 def metadata(request: Request, cluster: Cluster) -> Call:
     """Describe this node and topics: all, or those asked for; none is ever created."""
-    return Call(lambda _: _metadata(request, cluster))
+    return Call(lambda _: _describe_cluster(request, cluster))
 
 
-def _metadata(request: Request, cluster: Cluster) -> Values:
+def _describe_cluster(request: Request, cluster: Cluster) -> Values:
     asked = request.body.topics
     every = asked is None or (request.version == 0 and not asked)
     view = cluster.topics()
     topics = (
-        [_topic(topic, request.version, cluster) for topic in view.by_name.values()]
+        [_describe_topic(topic, request.version, cluster) for topic in view.by_name.values()]
         if every
-        else [_asked_topic(one, request.version, cluster) for one in asked]
+        else [_find_topic(one, request.version, cluster) for one in asked]
     )
     return {
         "brokers": [_node(cluster)],
@@ -87,17 +87,17 @@ def _node(cluster: Cluster) -> dict[str, object]:
     return {"node_id": cluster.node_id, "host": cluster.host, "port": cluster.port}
 
 
-def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Written:
+def _find_topic(one: object, version: int, cluster: Cluster) -> Values | EncodedPart:
     """Describe a topic that is asked for by its name or, if it has one, by its id."""
     view, topic_id = cluster.topics(), getattr(one, "topic_id", None)
     name: str | None = getattr(one, "name", None) or ""
     if topic_id is not None:  # the Java client says with it that the name is ""
-        topic, code = view.by_id.get(id_of(topic_id)), ErrorCode.unknown_topic_id
+        topic, code = view.by_id.get(from_uuid(topic_id)), ErrorCode.unknown_topic_id
         name = None if version >= NO_NAME_SINCE else ""
     else:
         topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
     if topic is not None:
-        return _topic(topic, version, cluster)
+        return _describe_topic(topic, version, cluster)
     return {
         "error_code": code,
         "name": name,
@@ -107,10 +107,10 @@ def _asked_topic(one: object, version: int, cluster: Cluster) -> Values | Writte
     }
 
 
-def _topic(topic: Topic, version: int, cluster: Cluster) -> Written:
+def _describe_topic(topic: Topic, version: int, cluster: Cluster) -> EncodedPart:
     name, topic_id = topic.key
     operations = _operations(name, cluster)
-    return _written_topic(version, name, topic_id, topic.partitions, cluster.node_id, operations)
+    return _encode_topic(version, name, topic_id, topic.partitions, cluster.node_id, operations)
 
 
 def _operations(name: str, cluster: Cluster) -> int:
@@ -118,9 +118,9 @@ def _operations(name: str, cluster: Cluster) -> int:
 
 
 @lru_cache(maxsize=256)
-def _written_topic(
+def _encode_topic(
     version: int, name: str, topic_id: str, partitions: int, node_id: int, operations: int
-) -> Written:
+) -> EncodedPart:
     """Return a topic with its partitions; every client that comes asks for the same."""
     here = (node_id,)
     of_one = {
@@ -133,17 +133,17 @@ def _written_topic(
     topic = {
         "error_code": ErrorCode.none,
         "name": name,
-        "topic_id": uuid_of(topic_id),
+        "topic_id": to_uuid(topic_id),
         "partitions": [of_one | {"partition_index": number} for number in range(partitions)],
         "topic_authorized_operations": operations,
     }
-    return written_part(Api.METADATA, version, "topics", topic)
+    return encode_part(Api.METADATA, version, "topics", topic)
 
 
 def describe_cluster(request: Request, cluster: Cluster) -> Call:
     """Describe the cluster of this one node."""
     brokers = getattr(request.body, "endpoint_type", BROKERS) == BROKERS
-    return ready(
+    return respond_with(
         {
             "error_code": ErrorCode.none if brokers else ErrorCode.unsupported_endpoint_type,
             "error_message": None if brokers else "There are no controllers here: ask for brokers.",
@@ -170,7 +170,7 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     answer = {"error_code": code, "error_message": message, **place}
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
     values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
-    return ready(values, refused="" if is_group else ONLY_GROUPS)
+    return respond_with(values, refusal="" if is_group else ONLY_GROUPS)
 
 
 def list_offsets(request: Request, cluster: Cluster) -> Call:
@@ -182,14 +182,14 @@ def list_offsets(request: Request, cluster: Cluster) -> Call:
         count = known.partitions if known else 0
         partitions = [
             {"partition_index": one.partition_index}
-            | _offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
+            | _find_offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
             for one in asked.partitions
         ]
         topics.append({"name": asked.name, "partitions": partitions})
-    return ready({"topics": topics})
+    return respond_with({"topics": topics})
 
 
-def _offset(version: int, timestamp: int, *, exists: bool) -> dict[str, object]:
+def _find_offset(version: int, timestamp: int, *, exists: bool) -> dict[str, object]:
     """Return the offset at a time, or at one of the places that stand for one."""
     if not exists:
         return {"error_code": ErrorCode.unknown_topic_or_partition}
@@ -225,7 +225,7 @@ def produce(request: Request, _cluster: Cluster) -> Call:
         }
         for topic in request.body.topic_data
     ]
-    return ready({"responses": topics}, refused=NO_RECORDS)
+    return respond_with({"responses": topics}, refusal=NO_RECORDS)
 
 
 def fetch(request: Request, _cluster: Cluster) -> Call:
@@ -254,13 +254,13 @@ def fetch(request: Request, _cluster: Cluster) -> Call:
         for topic in asked.topics
     ]
     wait_ms = max(asked.max_wait // MILLISECOND, 0)
-    return ready({"error_code": ErrorCode.none, "responses": topics}, wait_ms)
+    return respond_with({"error_code": ErrorCode.none, "responses": topics}, wait_ms)
 
 
-def no_login(request: Request, _cluster: Cluster) -> Call:
+def refuse_login(request: Request, _cluster: Cluster) -> Call:
     """Refuse a login where none is asked for, or after it."""
     code, message = ErrorCode.illegal_sasl_state, "No login is expected now."
-    return ready(
+    return respond_with(
         {"error_code": code, "error_message": message, "auth_bytes": b"", "mechanisms": ()}
         if request.api is Api.SASL_AUTHENTICATE
         else {"error_code": code, "mechanisms": ()}
@@ -275,6 +275,6 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
     Api.LIST_OFFSETS: list_offsets,
     Api.PRODUCE: produce,
     Api.FETCH: fetch,
-    Api.SASL_HANDSHAKE: no_login,
-    Api.SASL_AUTHENTICATE: no_login,
+    Api.SASL_HANDSHAKE: refuse_login,
+    Api.SASL_AUTHENTICATE: refuse_login,
 }

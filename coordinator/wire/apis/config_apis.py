@@ -15,20 +15,20 @@ from kio.schema.errors import ErrorCode as Code
 from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfiguredGroups
 from coordinator.errors import GroupError
 from coordinator.kafka_config import GROUP_NAMES, KafkaConfig, group_defaults, kafka_settings
-from coordinator.wire.call import Call, Cluster, ready
+from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request, Values
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Types of resources."""
 STATIC_SOURCE, DEFAULT_SOURCE, GROUP_SOURCE = 4, 5, 8
 SET, DELETE = 0, 1
-TYPES_ASKED_SINCE = 1
+TYPES_SINCE = 1
 """Of ListConfigResources; before, it listed client metrics only."""
 TOPIC_SETTINGS = {"min.insync.replicas": "1"}
 """What is true of every topic: this node is its only replica. `kafka-topics` counts with it."""
 
 
-class Level(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """What a setting is at one level; Kafka calls it a synonym."""
 
     name: str
@@ -36,7 +36,7 @@ class Level(NamedTuple):
     source: int
 
 
-Settings = Mapping[str, Sequence[Level]]
+Settings = Mapping[str, Sequence[ConfigSynonym]]
 """Settings by name, each with its levels; the first is the one that holds."""
 
 
@@ -59,7 +59,8 @@ def describe_configs(request: Request, cluster: Cluster) -> Call:
         found = iter(answers)
         return {
             "results": [
-                _resource(one) | _told(one, found, cluster, asked.include_synonyms)
+                _resource_fields(one)
+                | _describe_resource(one, found, cluster, asked.include_synonyms)
                 for one in asked.resources
             ]
         }
@@ -72,7 +73,7 @@ def _is_group(asked: Any) -> bool:  # noqa: ANN401 - one of kio's classes
     return bool(asked.resource_type == GROUP and asked.resource_name)
 
 
-def _told(
+def _describe_resource(
     asked: Any,  # noqa: ANN401 - one of kio's classes
     answers: Iterator[Answer],
     cluster: Cluster,
@@ -81,14 +82,14 @@ def _told(
     """Return what is told of a resource: all its settings, or those that were asked for."""
     try:
         settings = (
-            _of_group(next(answers), cluster.kafka)
+            _list_group_settings(next(answers), cluster.kafka)
             if _is_group(asked)
-            else _of_another(asked, cluster)
+            else _list_other_settings(asked, cluster)
         )
     except RefusedError as refused:
-        return _outcome(refused) | {"configs": ()}
+        return _outcome_fields(refused) | {"configs": ()}
     wanted = frozenset(asked.configuration_keys or settings)
-    return _outcome(None) | {
+    return _outcome_fields(None) | {
         "configs": [
             {
                 "name": name,
@@ -105,28 +106,28 @@ def _told(
     }
 
 
-def _of_group(answer: Answer, kafka: KafkaConfig) -> Settings:
+def _list_group_settings(answer: Answer, kafka: KafkaConfig) -> Settings:
     """Return a group's settings; one that it does not set is the coordinator's, or a default."""
     found: Any = _response(answer)
-    node, defaults = _of_node(kafka), group_defaults(kafka)
+    node, defaults = _list_node_settings(kafka), group_defaults(kafka)
     settings = {}
     for name, (value, own) in found.items():
-        below = node.get(f"group.{name}", [Level(name, defaults.get(name), DEFAULT_SOURCE)])
-        settings[name] = [Level(name, value, GROUP_SOURCE), *below] if own else below
+        below = node.get(f"group.{name}", [ConfigSynonym(name, defaults.get(name), DEFAULT_SOURCE)])
+        settings[name] = [ConfigSynonym(name, value, GROUP_SOURCE), *below] if own else below
     return settings
 
 
-def _of_node(kafka: KafkaConfig) -> Settings:
+def _list_node_settings(kafka: KafkaConfig) -> Settings:
     """Return this coordinator's settings under Kafka's names."""
     defaults = kafka_settings(KafkaConfig())
     settings = {}
     for name, value in kafka_settings(kafka).items():
-        own = [Level(name, value, STATIC_SOURCE)] if value != defaults[name] else []
-        settings[name] = [*own, Level(name, defaults[name], DEFAULT_SOURCE)]
+        own = [ConfigSynonym(name, value, STATIC_SOURCE)] if value != defaults[name] else []
+        settings[name] = [*own, ConfigSynonym(name, defaults[name], DEFAULT_SOURCE)]
     return settings
 
 
-def _of_another(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN401
+def _list_other_settings(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN401
     """Return the settings of what is no group.
 
     Raises
@@ -138,14 +139,14 @@ def _of_another(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN401
     if kind == TOPIC:
         if name not in cluster.topics().by_name:
             raise RefusedError(Code.unknown_topic_or_partition, f"There is no topic {name!r}.")
-        return {n: [Level(n, value, DEFAULT_SOURCE)] for n, value in TOPIC_SETTINGS.items()}
+        return {n: [ConfigSynonym(n, value, DEFAULT_SOURCE)] for n, value in TOPIC_SETTINGS.items()}
     if kind == BROKER and not name:  # what was set for all brokers while they run: nothing
         return {}
     if kind in {BROKER, BROKER_LOGGER}:
         if name != str(cluster.node_id):
             message = f"There is no broker {name!r}: this is {cluster.node_id}."
             raise RefusedError(Code.invalid_request, message)
-        return _of_node(cluster.kafka) if kind == BROKER else {}
+        return _list_node_settings(cluster.kafka) if kind == BROKER else {}
     if kind not in {CLIENT_METRICS, GROUP}:
         raise RefusedError(Code.invalid_request, f"Nothing has settings of type {kind}.")
     if not name:
@@ -156,10 +157,10 @@ def _of_another(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN401
 def list_config_resources(request: Request, cluster: Cluster) -> Call:
     """ListConfigResources: groups with settings of their own, topics, and this node."""
     every = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
-    since = request.version >= TYPES_ASKED_SINCE
+    since = request.version >= TYPES_SINCE
     kinds = set(request.body.resource_types or every) if since else {CLIENT_METRICS}
     if not kinds <= every:
-        return ready({"error_code": Code.unsupported_version, "config_resources": ()})
+        return respond_with({"error_code": Code.unsupported_version, "config_resources": ()})
 
     def respond(answers: Sequence[Answer]) -> Values:
         names: dict[int, Any] = {
@@ -192,10 +193,10 @@ Changes = dict[str, str | None]
 
 def alter_configs(request: Request, _cluster: Cluster) -> Call:
     """AlterConfigs: a group's settings as a whole; those left out go back to their defaults."""
-    return _altered(request, lambda one: dict.fromkeys(GROUP_NAMES) | _given(one))
+    return _alter_groups(request, lambda one: dict.fromkeys(GROUP_NAMES) | _read_settings(one))
 
 
-def _given(asked: Any) -> Changes:  # noqa: ANN401 - one of kio's classes
+def _read_settings(asked: Any) -> Changes:  # noqa: ANN401 - one of kio's classes
     given: Changes = {}
     for one in asked.configs:
         if one.value is None or one.name in given:
@@ -206,10 +207,10 @@ def _given(asked: Any) -> Changes:  # noqa: ANN401 - one of kio's classes
 
 def incremental_alter_configs(request: Request, _cluster: Cluster) -> Call:
     """IncrementalAlterConfigs: some settings of a group, the others as they are."""
-    return _altered(request, _changes)
+    return _alter_groups(request, _read_changes)
 
 
-def _changes(asked: Any) -> Changes:  # noqa: ANN401
+def _read_changes(asked: Any) -> Changes:  # noqa: ANN401
     changes: Changes = {}
     for one in asked.configs:
         if one.config_operation not in {SET, DELETE} or one.name in changes:
@@ -219,7 +220,7 @@ def _changes(asked: Any) -> Changes:  # noqa: ANN401
     return changes
 
 
-def _altered(request: Request, changes_of: Callable[[Any], Changes]) -> Call:
+def _alter_groups(request: Request, changes_of: Callable[[Any], Changes]) -> Call:
     """Alter groups, each as a whole or not at all."""
     asked = request.body.resources
     times = Counter((one.resource_type, one.resource_name) for one in asked)
@@ -242,12 +243,16 @@ def _altered(request: Request, changes_of: Callable[[Any], Changes]) -> Call:
         found = iter(answers)
         outcomes = [one if isinstance(one, RefusedError) else next(found) for one in wanted]
         pairs = zip(asked, outcomes, strict=True)
-        return {"responses": [_resource(one) | _outcome(outcome) for one, outcome in pairs]}
+        return {
+            "responses": [
+                _resource_fields(one) | _outcome_fields(outcome) for one, outcome in pairs
+            ]
+        }
 
     return Call(respond, [one for one in wanted if isinstance(one, AlterConfig)])
 
 
-def _resource(asked: Any) -> dict[str, object]:  # noqa: ANN401
+def _resource_fields(asked: Any) -> dict[str, object]:  # noqa: ANN401
     return {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
 
 
@@ -257,7 +262,7 @@ def _response(answer: Answer) -> object:
     return answer.response
 
 
-def _outcome(answer: Answer | RefusedError | None) -> dict[str, object]:
+def _outcome_fields(answer: Answer | RefusedError | None) -> dict[str, object]:
     if isinstance(answer, GroupError | RefusedError):
         return {"error_code": answer.code, "error_message": str(answer)}
     return {"error_code": Code.none, "error_message": None}

@@ -28,9 +28,9 @@ from coordinator.core.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis import admin_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
-from coordinator.wire.apis.heartbeat_api import heartbeat, note_answer
-from coordinator.wire.call import Call, Cluster, id_of, ready, uuid_of
-from coordinator.wire.codec import Api, Request, Values, encode, steady_frame
+from coordinator.wire.apis.heartbeat_api import heartbeat, remember_answer
+from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
+from coordinator.wire.codec import Api, Request, Values, encode, encode_steady_heartbeat
 
 GROUP_NOT_FOUND_SINCE = 6
 """Of DescribeGroups; before, an unknown group was a dead one."""
@@ -38,13 +38,13 @@ EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
 
-def frame_of(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
+def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
     """Return the frame of a response, once the coordinator has answered."""
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
-            note_answer(request, answer.response)
-            frame = steady_frame(request, answer.response)
+            remember_answer(request, answer.response)
+            frame = encode_steady_heartbeat(request, answer.response)
             if frame is not None:
                 return frame
     return encode(request, call.respond(answers))
@@ -59,12 +59,12 @@ def describe(request: Request, _cluster: Cluster) -> Call:
 
     def respond(answers: Sequence[Answer]) -> Values:
         pairs = zip(group_ids, answers, strict=True)
-        return {"groups": [_described(group_id, answer) for group_id, answer in pairs]}
+        return {"groups": [_group_fields(group_id, answer) for group_id, answer in pairs]}
 
     return Call(respond, [DescribeGroup(group_id) for group_id in group_ids])
 
 
-def _described(group_id: str, answer: Answer) -> Values:
+def _group_fields(group_id: str, answer: Answer) -> Values:
     if isinstance(answer, GroupError):
         return {
             "error_code": answer.code,
@@ -77,17 +77,17 @@ def _described(group_id: str, answer: Answer) -> Values:
             "members": (),
         }
     group: Any = answer.response
-    return group | {"members": [_described_member(member) for member in group["members"]]}  # type: ignore[no-any-return]
+    return group | {"members": [_member_fields(member) for member in group["members"]]}  # type: ignore[no-any-return]
 
 
-def _described_member(member: dict[str, Any]) -> Values:
+def _member_fields(member: dict[str, Any]) -> Values:
     names = ("assignment", "target_assignment")
-    return member | {name: _with_uuids(member[name]["topic_partitions"]) for name in names}
+    return member | {name: _add_uuids(member[name]["topic_partitions"]) for name in names}
 
 
-def _with_uuids(topics: Iterable[dict[str, Any]]) -> Values:
+def _add_uuids(topics: Iterable[dict[str, Any]]) -> Values:
     return {
-        "topic_partitions": [topic | {"topic_id": uuid_of(topic["topic_id"])} for topic in topics]
+        "topic_partitions": [topic | {"topic_id": to_uuid(topic["topic_id"])} for topic in topics]
     }
 
 
@@ -140,19 +140,21 @@ def delete_groups(request: Request, _cluster: Cluster) -> Call:
 
     def respond(answers: Sequence[Answer]) -> Values:
         pairs = zip(group_ids, answers, strict=True)
-        return {"results": [{"group_id": g, "error_code": _code(answer)} for g, answer in pairs]}
+        return {
+            "results": [{"group_id": g, "error_code": _error_code(answer)} for g, answer in pairs]
+        }
 
     return Call(respond, [DeleteGroup(group_id) for group_id in group_ids])
 
 
-def _code(answer: Answer) -> int:
+def _error_code(answer: Answer) -> int:
     return answer.code if isinstance(answer, GroupError) else ErrorCode.NONE
 
 
 # Offsets -----------------------------------------------------------------------------------------
 
 
-class Named(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic as a request names it, by name or by id; an id that nothing has gives no name."""
 
     name: str | None
@@ -160,27 +162,29 @@ class Named(NamedTuple):
     partitions: Sequence[Any]
 
 
-def _named(topics: Iterable[Any], version: int, cluster: Cluster) -> list[Named]:
+def _find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[RequestedTopic]:
     """Return the topics of a request with their names, and with what it says of partitions."""
     found = []
     for topic in topics:
         fetched = hasattr(topic, "partition_indexes")
         partitions = topic.partition_indexes if fetched else topic.partitions
         if version < IDS_SINCE:
-            found.append(Named(topic.name, None, partitions))
+            found.append(RequestedTopic(topic.name, None, partitions))
         else:
-            known = cluster.topics().by_id.get(id_of(topic.topic_id))
-            found.append(Named(known.key.name if known else None, topic.topic_id, partitions))
+            known = cluster.topics().by_id.get(from_uuid(topic.topic_id))
+            found.append(
+                RequestedTopic(known.key.name if known else None, topic.topic_id, partitions)
+            )
     return found
 
 
 def offset_commit(request: Request, cluster: Cluster) -> Call:
     """OffsetCommit; an error of the whole request is that of each partition."""
     asked = request.body
-    topics = _named(asked.topics, request.version, cluster)
+    topics = _find_names(asked.topics, request.version, cluster)
     epoch = asked.generation_id_or_member_epoch
     if request.version < EPOCHS_SINCE and epoch >= 0:  # of members that we do not have (G-120)
-        return ready(_outcomes(topics, Code.unsupported_version))
+        return respond_with(_outcome_fields(topics, Code.unsupported_version))
     event = OffsetCommit(
         group_id=asked.group_id,
         member_id=asked.member_id,
@@ -195,27 +199,27 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
         },
         instance_id=getattr(asked, "group_instance_id", None),
     )
-    return Call(lambda answers: _outcomes(topics, answers[0]), [event])
+    return Call(lambda answers: _outcome_fields(topics, answers[0]), [event])
 
 
 def offset_delete(request: Request, cluster: Cluster) -> Call:
     """OffsetDelete."""
-    topics = _named(request.body.topics, request.version, cluster)
+    topics = _find_names(request.body.topics, request.version, cluster)
     wanted = {topic.name or "": _indexes(topic) for topic in topics}
 
     def respond(answers: Sequence[Answer]) -> Values:
         if isinstance(answers[0], GroupError):
             return {"error_code": answers[0].code, "topics": ()}
-        return {"error_code": Code.none} | _outcomes(topics, answers[0])
+        return {"error_code": Code.none} | _outcome_fields(topics, answers[0])
 
     return Call(respond, [OffsetDelete(request.body.group_id, wanted)])
 
 
-def _indexes(topic: Named) -> list[int]:
+def _indexes(topic: RequestedTopic) -> list[int]:
     return [getattr(one, "partition_index", one) for one in topic.partitions]
 
 
-def _outcomes(topics: Iterable[Named], answer: Answer | Code) -> dict[str, object]:
+def _outcome_fields(topics: Iterable[RequestedTopic], answer: Answer | Code) -> dict[str, object]:
     """Return the outcome of each partition."""
 
     def code(name: str | None, partition: int) -> int:
@@ -247,7 +251,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
     """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
     groups = getattr(request.body, "groups", None) or [request.body]
     topics = [
-        None if group.topics is None else _named(group.topics, request.version, cluster)
+        None if group.topics is None else _find_names(group.topics, request.version, cluster)
         for group in groups
     ]
     events = [
@@ -262,7 +266,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
 
     def respond(answers: Sequence[Answer]) -> Values:
         found = [
-            {"group_id": group.group_id} | _fetched(asked, answer, request.version, cluster)
+            {"group_id": group.group_id} | _offsets_fields(asked, answer, request.version, cluster)
             for group, asked, answer in zip(groups, topics, answers, strict=True)
         ]
         return found[0] | {"groups": found}
@@ -270,16 +274,18 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
     return Call(respond, events)
 
 
-def _fetched(
-    topics: Sequence[Named] | None, answer: Answer, version: int, cluster: Cluster
+def _offsets_fields(
+    topics: Sequence[RequestedTopic] | None, answer: Answer, version: int, cluster: Cluster
 ) -> dict[str, object]:
     """Return a group's offsets; those of all topics are named as the request's version does."""
-    code = _code(answer)
+    code = _error_code(answer)
     found: Any = {} if isinstance(answer, GroupError) else answer.response
     if topics is None:
         known = cluster.topics().by_name
         topics = [
-            Named(name, uuid_of(known[name].key.topic_id) if name in known else None, list(of_one))
+            RequestedTopic(
+                name, to_uuid(known[name].key.topic_id) if name in known else None, list(of_one)
+            )
             for name, of_one in found.items()
             if version < IDS_SINCE or name in known
         ]
@@ -290,7 +296,7 @@ def _fetched(
                 "name": topic.name,
                 "topic_id": topic.topic_id,
                 "partitions": [
-                    _offset(p, found.get(topic.name, {}).get(p))
+                    _offset_fields(p, found.get(topic.name, {}).get(p))
                     | {"error_code": code if topic.name is not None else Code.unknown_topic_id}
                     for p in _indexes(topic)
                 ],
@@ -300,7 +306,7 @@ def _fetched(
     }
 
 
-def _offset(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
+def _offset_fields(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
     """Return a committed offset; −1 where there is none."""
     return {
         "partition_index": partition,

@@ -25,11 +25,11 @@ from kio.schema.errors import ErrorCode as Code
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
 from coordinator.core.partition_spans import Spans, TopicKey
 from coordinator.errors import GroupError
-from coordinator.wire.call import Call, Cluster, id_of, uuid_of
+from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid
 from coordinator.wire.codec import Request, Values
 
 MILLISECOND = timedelta(milliseconds=1)
-TOLD_MAX = 10_000
+MEMBERS_REMEMBERED_MAX = 10_000
 """Members of one conversation that are remembered; others are told their assignment again."""
 
 
@@ -37,26 +37,28 @@ def heartbeat(request: Request, _cluster: Cluster) -> Call:
     """ConsumerGroupHeartbeat."""
     event = request.event
     if event is None:
-        event = _heartbeat(request)
+        event = _read_heartbeat(request)
         if request.body.member_id:  # who has none gets another one each time
             request.event = event
     if event.member_epoch > JOIN:
-        event = _in_conversation(event, request.told.get((event.group_id, event.member_id)))
-    return Call(lambda answers: _values(answers[0]), (event,))
+        event = _read_in_conversation(
+            event, request.brought_partitions.get((event.group_id, event.member_id))
+        )
+    return Call(lambda answers: _response_fields(answers[0]), (event,))
 
 
-def note_answer(request: Request, response: HeartbeatResponse) -> None:
+def remember_answer(request: Request, response: HeartbeatResponse) -> None:
     """Remember whether a member has just been given partitions."""
     key = request.body.group_id, response.member_id or ""
     if response.member_epoch < JOIN:
-        request.told.pop(key, None)
+        request.brought_partitions.pop(key, None)
     else:
-        request.told[key] = bool(response.assignment)
-        if len(request.told) > TOLD_MAX:
-            del request.told[next(iter(request.told))]
+        request.brought_partitions[key] = bool(response.assignment)
+        if len(request.brought_partitions) > MEMBERS_REMEMBERED_MAX:
+            del request.brought_partitions[next(iter(request.brought_partitions))]
 
 
-def _in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001
+def _read_in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001
     """Return what a heartbeat means, after an answer that brought partitions, or did not."""
     if told is None:
         return replace(event, wants_assignment=True)
@@ -65,7 +67,7 @@ def _in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa:
     return event
 
 
-def _heartbeat(request: Request) -> Heartbeat:
+def _read_heartbeat(request: Request) -> Heartbeat:
     asked = request.body
     member_id = asked.member_id
     if needs_member_id(request.version, asked.member_epoch, member_id):
@@ -80,23 +82,23 @@ def _heartbeat(request: Request) -> Heartbeat:
         subscribed_topic_names=asked.subscribed_topic_names,
         subscribed_topic_regex=getattr(asked, "subscribed_topic_regex", None),
         server_assignor=asked.server_assignor,
-        topic_partitions=_owned(asked.topic_partitions),
+        topic_partitions=_read_owned(asked.topic_partitions),
         client_id=request.client_id,
         client_host=request.client_host,
         by_topic_id=True,
     )
 
 
-def _owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | None:
+def _read_owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | None:
     if topics is None:
         return None
     owned: dict[str, list[int]] = {}
     for topic in topics:
-        owned.setdefault(id_of(topic.topic_id), []).extend(topic.partitions)
+        owned.setdefault(from_uuid(topic.topic_id), []).extend(topic.partitions)
     return owned
 
 
-def _values(answer: Answer) -> Values:
+def _response_fields(answer: Answer) -> Values:
     if isinstance(answer, GroupError):
         return {
             "error_code": answer.code,
@@ -111,17 +113,19 @@ def _values(answer: Answer) -> Values:
         "member_id": response.member_id,
         "member_epoch": response.member_epoch,
         "heartbeat_interval": response.heartbeat_interval_ms,
-        "assignment": None if response.assignment is None else _assignment(response.assignment),
+        "assignment": None
+        if response.assignment is None
+        else _assignment_fields(response.assignment),
     }
 
 
-def _assignment(spans: Spans) -> Values:
+def _assignment_fields(spans: Spans) -> Values:
     found: dict[TopicKey, list[int]] = {}
     for key, first, end in spans:
         found.setdefault(key, []).extend(range(first, end))
     return {
         "topic_partitions": [
-            {"topic_id": uuid_of(key.topic_id), "partitions": partitions}
+            {"topic_id": to_uuid(key.topic_id), "partitions": partitions}
             for key, partitions in found.items()
         ]
     }
