@@ -1,7 +1,8 @@
 """SQL views over the log of a store: who owns what, who owned it, and why it moved.
 
-One file of `sql/` is one view; `$name` in it stands for another view, wherever that is registered.
-What each view shows, and questions with their answers, is in docs/guide/sql.md.
+A file of `sql/` is a view, a file of `sql/steps/` a query that views read. `$name` in it stands for
+another one, wherever that is registered. What each view shows, and questions with their answers, is
+in docs/guide/sql.md.
 """
 
 from __future__ import annotations
@@ -146,10 +147,11 @@ def explode_partitions(ranges: DataFrame) -> DataFrame:
 
 @cache
 def _texts() -> dict[str, Template]:
-    """Return the text of each view."""
+    """Return the text of each view and of each step."""
     return {
         file.name.removesuffix(".sql"): Template(file.read_text(encoding="utf-8"))
-        for file in files("spark_jobs.sql").iterdir()
+        for folder in (files("spark_jobs.sql"), files("spark_jobs.sql") / "steps")
+        for file in folder.iterdir()
         if file.name.endswith(".sql")
     }
 
