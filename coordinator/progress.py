@@ -1,6 +1,6 @@
 """Progress on a terminal's standard error, for work that takes more than 3 seconds.
 
-A command opens the display with `shown`; whatever runs inside it, in any thread, adds a line to it
+A command opens the display with `show`; whatever runs inside it, in any thread, adds a line to it
 with `task`. Where no display is open (output piped, Muster embedded in another program) a task does
 nothing. Standard output stays for the answer.
 """
@@ -118,7 +118,7 @@ _display: _Display | None = None
 
 
 @contextmanager
-def shown(label: str) -> Iterator[Task]:
+def show(label: str) -> Iterator[Task]:
     """Show what happens meanwhile, if standard error is a terminal. For commands only.
 
     Print no answer meanwhile: both may be the same terminal.

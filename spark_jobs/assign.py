@@ -20,7 +20,7 @@ def main() -> None:
     try:
         import typer  # noqa: PLC0415
 
-        from coordinator.cli.main import guarded  # noqa: PLC0415
+        from coordinator.cli.main import run_guarded  # noqa: PLC0415
         from spark_jobs.cli.assign import assign  # noqa: PLC0415
     except ImportError as error:
         _in_own_environment(str(error))
@@ -28,7 +28,7 @@ def main() -> None:
     app.command(name="assign")(assign)
     if not any(word == "--engine" or word.startswith("--engine=") for word in sys.argv[1:]):
         sys.argv += ["--engine", "spark"]
-    guarded(app)
+    run_guarded(app)
 
 
 def _in_own_environment(missing: str) -> NoReturn:

@@ -7,7 +7,7 @@ check sums of a backup; the copy is verified before it is called whole.
 
 from __future__ import annotations
 
-from coordinator.backup.backup import BackedUp, backup
-from coordinator.backup.restore import Restored, restore
+from coordinator.backup.backup import BackupResult, backup
+from coordinator.backup.restore import RestoreResult, restore
 
-__all__ = ["BackedUp", "Restored", "backup", "restore"]
+__all__ = ["BackupResult", "RestoreResult", "backup", "restore"]

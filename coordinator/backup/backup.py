@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from coordinator.backup.copying import Copy
-from coordinator.backup.destination import new_store
+from coordinator.backup.copying import StoreCopy
+from coordinator.backup.destination import create_destination
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import format_time
@@ -27,7 +27,7 @@ from coordinator.verify.store import open_store, verify_tables
 
 
 @dataclass(frozen=True, slots=True)
-class BackedUp:
+class BackupResult:
     """A backup that was made.
 
     Attributes
@@ -49,7 +49,7 @@ class BackedUp:
 
 def backup(
     store: str | os.PathLike[str], into: str | os.PathLike[str], *, check: bool = True
-) -> BackedUp:
+) -> BackupResult:
     """Copy a store, live or closed, into a folder that is new or empty.
 
     Parameters
@@ -69,25 +69,27 @@ def backup(
     """
     source = open_store(store)
     refuse_copy(source)
-    with new_store(str(into), source, f"a backup of {source}") as root:
-        copy = Copy(source, root)
+    with create_destination(str(into), source, f"a backup of {source}") as root:
+        copy = StoreCopy(source, root)
         copy.make()
         if not copy.position:
             raise ConfigError(f"the log of {store} is empty: no coordinator has claimed it yet")
         if check:
             verify_tables(root)
         at = format_time(copy.at_ms)
-        said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sums(root))
+        said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sum_files(root))
         content = msgspec.json.format(msgspec.json.encode(said)) + b"\n"
         Filesystem().replace(os.path.join(root, BACKUP), content, sync=True)
-    return BackedUp(root, copy.position, at, copy.coordinator_epoch, copy.files, copy.bytes, check)
+    return BackupResult(
+        root, copy.position, at, copy.coordinator_epoch, copy.files, copy.bytes, check
+    )
 
 
 def _now() -> str:
     return datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _sums(root: str) -> dict[str, FileSum]:
+def _sum_files(root: str) -> dict[str, FileSum]:
     """Return the check sums of all files, read again from the copy."""
     paths = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
     found = {}

@@ -31,11 +31,11 @@ from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_
 from coordinator.storage.tables.fenced_table import APP, FencedTable, transact
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import RESTORE
-from coordinator.verify.data_files import Numbered, in_order
+from coordinator.verify.data_files import NumberedFile, sort_by_position
 
 TRIES = 10
 """How often a table is copied anew because its files were replaced meanwhile."""
-NOTED = (
+NOTED_COLUMNS = (
     "position",
     "at_ms",
     "kind",
@@ -47,7 +47,7 @@ NOTED = (
 
 
 @dataclass(slots=True)
-class Copy:
+class StoreCopy:
     """One copy of a store.
 
     Parameters
@@ -93,7 +93,7 @@ class Copy:
         OSError
             The disk is full, or cannot be read or written.
         """
-        snapshots = self._opened("snapshots")
+        snapshots = self._open_table("snapshots")
         self._copy_log()
         if snapshots is not None:
             self._copy_snapshots(snapshots)
@@ -104,7 +104,7 @@ class Copy:
         os.makedirs(os.path.join(self.to, "log"))
         for _ in range(TRIES):
             log = read_table_files(os.path.join(self.source, "log"))
-            parts = in_order(log, list(log.files.values()))
+            parts = sort_by_position(log, list(log.files.values()))
             position = parts[-1].last if parts else 0
             position = position if self.until is None else min(position, self.until)
             wanted = [part for part in parts if part.first <= position]
@@ -113,20 +113,20 @@ class Copy:
                 cut = [self._cut(part, position) for part in wanted if part.last > position]
             except FileNotFoundError:
                 continue  # it was compacted meanwhile
-            if self._copied(log, "log", whole):
+            if self._copy_files(log, "log", whole):
                 break
             for action in cut:
                 os.unlink(os.path.join(self.to, "log", action.path))
         else:
-            raise self._too_fast("log")
+            raise self._explain_race("log")
         self.position, self.coordinator_epoch = position, log.writers.get(APP, 0)
-        actions = [*map(_add, whole), *cut]
+        actions = [*map(_to_add_action, whole), *cut]
         table = FencedTable(os.path.join(self.to, "log"), Filesystem(), transact, sync=True)
         table.open(SCHEMA)
         table.commit(actions, self.coordinator_epoch)
         self._read_last(table.path, actions)
 
-    def _cut(self, part: Numbered, position: int) -> AddAction:
+    def _cut(self, part: NumberedFile, position: int) -> AddAction:
         """Write the rows of a file up to a position."""
         try:
             rows = pq.ParquetFile(part.path, page_checksum_verification=True).read()
@@ -144,7 +144,7 @@ class Copy:
             path = os.path.join(folder, action.path)
             try:
                 with pq.ParquetFile(path) as file:
-                    names = [name for name in NOTED if name in file.schema_arrow.names]
+                    names = [name for name in NOTED_COLUMNS if name in file.schema_arrow.names]
                     rows = file.read(columns=names)
             except (OSError, pa.ArrowException) as error:
                 raise CorruptLog(f"{path} cannot be read: {error}: {RESTORE}") from None
@@ -166,8 +166,8 @@ class Copy:
             files.setdefault(str(file.partition.get(SNAPSHOT)), []).append(file)
         for position, parts in sorted(files.items()):
             ours = position.isdigit() and int(position) <= self.position
-            if ours and self._copied(table, "snapshots", parts):
-                actions += [_add(part) for part in parts]
+            if ours and self._copy_files(table, "snapshots", parts):
+                actions += [_to_add_action(part) for part in parts]
         if actions:
             copy = FencedTable(
                 os.path.join(self.to, "snapshots"), Filesystem(), transact, sync=True
@@ -178,14 +178,14 @@ class Copy:
 
     def _copy_targets(self) -> None:
         for _ in range(TRIES):
-            table = self._opened("targets")
+            table = self._open_table("targets")
             if table is None:
                 return  # all are past their retention, or lost: the log has who was assigned what
-            files = [file for file in table.files.values() if _target(file) in self._named]
-            if self._copied(table, "targets", files):
+            files = [file for file in table.files.values() if _target_key(file) in self._named]
+            if self._copy_files(table, "targets", files):
                 break
         else:
-            raise self._too_fast("targets")
+            raise self._explain_race("targets")
         folder = os.path.join(self.to, "targets")
         os.makedirs(folder, exist_ok=True)
         # One commit: a record names a version, and an early one must not be there without its rows.
@@ -194,7 +194,7 @@ class Copy:
             create_table_with_add_actions(
                 folder,
                 Schema.from_json(str(table.metadata["schemaString"])),
-                [_add(file) for file in files],
+                [_to_add_action(file) for file in files],
                 mode="error",
                 partition_by=list(table.metadata.get("partitionColumns") or []),
                 commit_properties=CommitProperties(app_transactions=writers),
@@ -202,13 +202,13 @@ class Copy:
         except DeltaError as error:
             raise CommitFailed(f"{folder} was not made: {one_line(error)}") from None
 
-    def _opened(self, name: str) -> TableFiles | None:
+    def _open_table(self, name: str) -> TableFiles | None:
         try:
             return read_table_files(os.path.join(self.source, name))
         except NoLog:
             return None
 
-    def _copied(self, table: TableFiles, name: str, files: list[DataFile]) -> bool:
+    def _copy_files(self, table: TableFiles, name: str, files: list[DataFile]) -> bool:
         """Copy data files; False when the table's writer replaced one of them meanwhile."""
         copied: list[tuple[str, int]] = []
         with task(f"copying {name}", sum(file.bytes for file in files)) as progress:
@@ -236,14 +236,14 @@ class Copy:
         self.bytes += sum(size for _, size in copied)
         return True
 
-    def _too_fast(self, name: str) -> CommitFailed:
+    def _explain_race(self, name: str) -> CommitFailed:
         return CommitFailed(
             f"the files of {self.source}/{name} were replaced {TRIES} times while they were "
             f"copied: raise log.files_kept_ms, which is how long replaced files stay"
         )
 
 
-def _add(file: DataFile) -> AddAction:
+def _to_add_action(file: DataFile) -> AddAction:
     """Return what a commit of the copy says of a data file."""
     said = file.add
     written_ms = int(said.get("modificationTime") or 0)
@@ -254,6 +254,6 @@ def _add(file: DataFile) -> AddAction:
     )
 
 
-def _target(file: DataFile) -> tuple[str, str]:
+def _target_key(file: DataFile) -> tuple[str, str]:
     found = file.partition
     return str(found.get("group_id")), str(found.get("assignment_epoch"))

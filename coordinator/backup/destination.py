@@ -19,7 +19,7 @@ CHUNK = 1 << 20
 
 
 @contextmanager
-def new_store(path: str, source: str, what: str) -> Iterator[str]:
+def create_destination(path: str, source: str, what: str) -> Iterator[str]:
     """Yield the folder of a copy; it is whole when the block ends, and empty again if it fails.
 
     Parameters
@@ -36,15 +36,15 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     CommitFailed
         The disk is full, read-only or broken.
     """
-    root = _checked(path, source)
+    root = _check_destination(path, source)
     made = not os.path.isdir(root)
     disk, mark = filesystem_of(source), os.path.join(root, INCOMPLETE)
     try:
         disk.make_folder(root)
         disk.permit(root)  # whatever is made in it, nobody else gets there
-        _mark(mark, what)  # another one may be at work here: nothing of its is removed
+        _write_mark(mark, what)  # another one may be at work here: nothing of its is removed
     except OSError as error:
-        raise _not_made(what, root, error) from None
+        raise _explain_failure(what, root, error) from None
     try:
         disk.sync(root)
         yield root
@@ -55,7 +55,7 @@ def new_store(path: str, source: str, what: str) -> Iterator[str]:
     except BaseException as error:
         _empty(root, mark, remove=made)
         if isinstance(error, OSError):
-            raise _not_made(what, root, error) from None
+            raise _explain_failure(what, root, error) from None
         raise
 
 
@@ -96,7 +96,7 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
     return found
 
 
-def _checked(path: str, source: str) -> str:
+def _check_destination(path: str, source: str) -> str:
     text = str(path)
     if not text or "\0" in text or "://" in text:
         raise ConfigError(f"the destination {text!r} is no folder: name one, or a mounted one")
@@ -112,14 +112,14 @@ def _checked(path: str, source: str) -> str:
     return root
 
 
-def _not_made(what: str, root: str, error: OSError) -> CommitFailed:
+def _explain_failure(what: str, root: str, error: OSError) -> CommitFailed:
     """Return what a user is told when the disk is full, read-only or broken."""
     return CommitFailed(
         f"{what} was not made in {root}: {error}; see that there is room and it can be written"
     )
 
 
-def _mark(path: str, what: str) -> None:
+def _write_mark(path: str, what: str) -> None:
     with open(path, "x", encoding="utf-8") as file:
         file.write(f"{what} (process {os.getpid()})\n")
         file.flush()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-from coordinator.backup.copying import Copy
-from coordinator.backup.destination import new_store
+from coordinator.backup.copying import StoreCopy
+from coordinator.backup.destination import create_destination
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import AsOf, LogReader, format_time, parse_as_of
@@ -17,7 +17,7 @@ from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup
 from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.verify.backup_sums import check_sums
-from coordinator.verify.data_files import in_order
+from coordinator.verify.data_files import sort_by_position
 from coordinator.verify.store import open_store, verify_tables
 
 BATCH = ["position", "at_ms", "coordinator_epoch"]
@@ -25,7 +25,7 @@ BATCH = ["position", "at_ms", "coordinator_epoch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """A store that was made.
 
     Attributes
@@ -51,7 +51,7 @@ def restore(
     to: AsOf = None,
     *,
     check: bool = True,
-) -> Restored:
+) -> RestoreResult:
     """Make a new store as another one, or its backup, was at a position or a time.
 
     Its log ends with a claim of its own, so whoever knew the old epochs is fenced there.
@@ -81,8 +81,8 @@ def restore(
         _refuse_half_batch(root, reading.position)
     until = None if to is None else reading.position
     sums = None if backup is None else backup.files
-    with new_store(str(store), root, f"a store restored from {root}") as made:
-        copy = Copy(root, made, until, sums)
+    with create_destination(str(store), root, f"a store restored from {root}") as made:
+        copy = StoreCopy(root, made, until, sums)
         copy.make()
         log = DeltaLog(made)
         epoch = log.claim("restore", "", wall_ms())
@@ -90,7 +90,7 @@ def restore(
         at = format_time(copy.at_ms)
         if check:
             verify_tables(made)
-    return Restored(made, copy.position, at, epoch, copy.files, copy.bytes, check)
+    return RestoreResult(made, copy.position, at, epoch, copy.files, copy.bytes, check)
 
 
 def _refuse_half_batch(root: str, position: int) -> None:
@@ -102,7 +102,7 @@ def _refuse_half_batch(root: str, position: int) -> None:
         The message names the positions before and after.
     """
     log = read_table_files(os.path.join(root, "log"))
-    for part in in_order(log, list(log.files.values())):
+    for part in sort_by_position(log, list(log.files.values())):
         if not part.first <= position < part.last:
             continue
         try:

@@ -27,7 +27,7 @@ def backup(
     # What reads a store is imported where it is used: every other command would wait for it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
 
-    with progress.shown("backup"):
+    with progress.show("backup"):
         done = backed_up(store, into, check=verify)
     typer.echo(json.dumps(asdict(done)))
 
@@ -50,6 +50,6 @@ def restore(
     # As above.
     from coordinator.backup import restore as restored  # noqa: PLC0415
 
-    with progress.shown("restore"):
+    with progress.show("restore"):
         done = restored(source, store, to, check=verify)
     typer.echo(json.dumps(asdict(done)))

@@ -27,6 +27,6 @@ def compact(
     from coordinator.clock import wall_ms  # noqa: PLC0415
     from coordinator.storage.compaction import compact as compacted  # noqa: PLC0415
 
-    with progress.shown("compacting"):
+    with progress.show("compacting"):
         done = compacted(store, settings, wall_ms())
     typer.echo(json.dumps(asdict(done)))

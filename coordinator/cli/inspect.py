@@ -22,7 +22,7 @@ from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
 from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
-from coordinator.trace.kafka_json import camel
+from coordinator.trace.kafka_json import to_camel_case
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")]
@@ -35,9 +35,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
-    with progress.shown("reading the groups"):
+    with progress.show("reading the groups"):
         rows = list_rows(LogReader(store, as_of), "groups")
-    if _for_machines(json_):
+    if _wants_json(json_):
         _print_json(rows)
     else:
         render.print_groups(Terminal(), rows)
@@ -52,7 +52,7 @@ def describe(
 ) -> None:
     """Describe a group: its members, what they own and are to own, its offsets."""
     reading = LogReader(store, as_of)
-    with progress.shown("reading the group"):
+    with progress.show("reading the group"):
         state = reading.state()
         if group in state.groups:
             try:
@@ -63,8 +63,8 @@ def describe(
     if found is None:
         raise reading.unknown(group)
     found |= {"position": reading.position, "at": format_time(reading.at_ms)}
-    if _for_machines(json_):
-        _print_json([camel(found)])
+    if _wants_json(json_):
+        _print_json([to_camel_case(found)])
     else:
         render.print_description(Terminal(), found)
 
@@ -80,7 +80,7 @@ def history(
     """Tell who owned what, from when until when, and why."""
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
-    with progress.shown("reading the history"):
+    with progress.show("reading the history"):
         rows = list_rows(LogReader(store, as_of), "assignment_history", group)
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
@@ -96,7 +96,7 @@ def history(
                 f"nobody in group {group!r} owned partition {partition} of topic {topic!r}; the "
                 f"last one owned was {last}"
             )
-    if _for_machines(json_):
+    if _wants_json(json_):
         _print_json(rows)
     else:
         render.print_history(Terminal(), rows)
@@ -110,7 +110,7 @@ def explain(
     json_: Json = False,
 ) -> None:
     """Explain each group epoch: what began it, its target, and who got and lost what by it."""
-    with progress.shown("reading the history"):
+    with progress.show("reading the history"):
         epochs = explain_epochs(LogReader(store, as_of), group)
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]
@@ -118,13 +118,13 @@ def explain(
             have = f"it has {min(known)} to {max(known)}" if known else "it has none yet"
             raise SpecError(f"group {group!r} has no group epoch {epoch}: {have}")
         epochs = [row for row in epochs if row["group_epoch"] == epoch]
-    if _for_machines(json_):
+    if _wants_json(json_):
         _print_json(epochs)
     else:
         render.print_epochs(Terminal(), epochs)
 
 
-def _for_machines(asked: bool) -> bool:  # noqa: FBT001 - the option's value
+def _wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value
     return asked or not sys.stdout.isatty()
 
 

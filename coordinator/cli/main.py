@@ -56,27 +56,27 @@ def main() -> None:
     """Run the command line."""
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         app.command(name=point.name)(point.load())
-    guarded(app)
+    run_guarded(app)
 
 
-def guarded(run: typer.Typer) -> None:
+def run_guarded(run: typer.Typer) -> None:
     """Run a command; turn errors into one line on stderr and an exit code."""
     try:
         run()
     except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog) as error:
-        stop(str(error), BAD_INPUT)
+        exit_with_error(str(error), BAD_INPUT)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILURE) from None
     except (BusyError, LogError, OSError) as error:
-        stop(str(error), FAILURE)
+        exit_with_error(str(error), FAILURE)
     except Exception as error:  # noqa: BLE001 - the outermost loop
         if os.environ.get("MUSTER_DEBUG"):
             traceback.print_exc()
-        stop(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)
+        exit_with_error(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)
 
 
-def stop(message: str, code: int) -> NoReturn:
+def exit_with_error(message: str, code: int) -> NoReturn:
     """Print one line on stderr and exit."""
     typer.echo(f"muster: {visible(message)}", err=True)
     raise SystemExit(code)

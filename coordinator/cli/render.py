@@ -25,7 +25,7 @@ def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | Non
         # What does not fit goes on in the next line: half an id names nobody.
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows[:ROWS_SHOWN]:
-        table.add_row(*(_cell(row[name]) for name in names or row))
+        table.add_row(*(_format_cell(row[name]) for name in names or row))
     console.print(table)
     if len(rows) > ROWS_SHOWN:
         console.print(f"… and more: these are the first {ROWS_SHOWN:,} rows, --json has all")
@@ -43,17 +43,17 @@ def print_description(console: Console, found: Row) -> None:
     console.print(
         f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
         f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
-        f"as of position {found['position']}, {_time(found['at'])} UTC"
+        f"as of position {found['position']}, {_format_time(found['at'])} UTC"
     )
     members = [
         {
-            "member": _member(member),
-            "client": _client(member),
+            "member": _format_member(member),
+            "client": _format_client(member),
             "state": member["member_state"],
             "epoch": member["member_epoch"],
-            "owns": _partitions(member["assignment"]),
-            "gives up": _partitions(member["pending_revocation"]),
-            "is to own": _partitions(member["target_assignment"]),
+            "owns": _format_partitions(member["assignment"]),
+            "gives up": _format_partitions(member["pending_revocation"]),
+            "is to own": _format_partitions(member["target_assignment"]),
         }
         for member in found["members"]
     ]
@@ -68,10 +68,14 @@ def print_history(console: Console, rows: Sequence[Row]) -> None:
     shown = [
         {
             "topic": row["topic"],
-            "partitions": _range(row),
-            "owner": "\n".join(filter(None, (_member(row), _client(row)))),
-            "since (UTC)": _turn(row, "since", "assignment_epoch", "reason", "reason_member_id"),
-            "until (UTC)": _turn(row, "until", "until_epoch", "until_reason", "until_member_id"),
+            "partitions": _format_range(row),
+            "owner": "\n".join(filter(None, (_format_member(row), _format_client(row)))),
+            "since (UTC)": _format_turn(
+                row, "since", "assignment_epoch", "reason", "reason_member_id"
+            ),
+            "until (UTC)": _format_turn(
+                row, "until", "until_epoch", "until_reason", "until_member_id"
+            ),
         }
         for row in visible_values(rows[: ROWS_SHOWN + 1])
     ]
@@ -83,18 +87,20 @@ def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
     for epoch in visible_values(epochs):
         # The member of these was only the first to send a heartbeat after.
         nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
-        why = _why(epoch["group_epoch"], epoch["reason"], None if nobody else _named(epoch))
-        began = f"{_time(epoch['recorded_at'])} UTC"
+        why = _format_reason(
+            epoch["group_epoch"], epoch["reason"], None if nobody else _format_named(epoch)
+        )
+        began = f"{_format_time(epoch['recorded_at'])} UTC"
         console.print(f"{began}  {why}", style="bold", soft_wrap=True)
         for change in epoch["topics_changed"] or ():
             console.print(f"  {change}")
-        console.print(f"  {_target(epoch)}")
+        console.print(f"  {_format_target(epoch)}")
         for verb in ("lost", "got"):
-            for owner, ranges in _by_member(epoch[verb]).items():
+            for owner, ranges in _format_by_member(epoch[verb]).items():
                 console.print(f"  {owner} {verb} {ranges}", soft_wrap=True)
 
 
-def _target(epoch: Row) -> str:
+def _format_target(epoch: Row) -> str:
     if epoch["assignment_epoch"] is None:
         return "no target yet"
     if epoch["assignment_epoch"] != epoch["group_epoch"]:
@@ -105,55 +111,55 @@ def _target(epoch: Row) -> str:
     return f"target by {epoch['assignor']}, {epoch['moved']:,} moved{partial}"
 
 
-def _by_member(ranges: Iterable[Row]) -> dict[str, str]:
+def _format_by_member(ranges: Iterable[Row]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for row in ranges:
-        found.setdefault(_named(row), []).append(f"{row['topic']} {_range(row)}")
+        found.setdefault(_format_named(row), []).append(f"{row['topic']} {_format_range(row)}")
     return {member_id: ", ".join(parts) for member_id, parts in sorted(found.items())}
 
 
-def _turn(row: Row, at: str, epoch: str, reason: str, member_id: str) -> str:
+def _format_turn(row: Row, at: str, epoch: str, reason: str, member_id: str) -> str:
     if row[at] is None:
         return "now"
-    return f"{_time(row[at])}\n{_why(row[epoch], row[reason], row[member_id])}"
+    return f"{_format_time(row[at])}\n{_format_reason(row[epoch], row[reason], row[member_id])}"
 
 
-def _why(epoch: int | None, reason: str | None, member_id: str | None) -> str:
+def _format_reason(epoch: int | None, reason: str | None, member_id: str | None) -> str:
     parts = [] if epoch is None else [f"epoch {epoch}"]
     if reason:
         parts.append(reason if member_id is None else f"{reason} ({member_id})")
     return ": ".join(parts)
 
 
-def _member(row: Row) -> str:
+def _format_member(row: Row) -> str:
     instance_id = row["instance_id"]
     return str(row["member_id"]) + (f" ({instance_id})" if instance_id else "")
 
 
-def _client(row: Row) -> str:
+def _format_client(row: Row) -> str:
     """Return who runs a member: its client id and host, as far as they are known."""
     return " ".join(filter(None, (row["client_id"], row["client_host"])))
 
 
-def _named(row: Row) -> str:
+def _format_named(row: Row) -> str:
     """Return a member in one line, with its client."""
-    client = _client(row)
-    return f"{_member(row)} [{client}]" if client else _member(row)
+    client = _format_client(row)
+    return f"{_format_member(row)} [{client}]" if client else _format_member(row)
 
 
-def _range(row: Row) -> str:
+def _format_range(row: Row) -> str:
     first, count = row["first_partition"], row["partition_count"]
     return str(first) if count == 1 else f"{first}-{first + count - 1}"
 
 
-def _partitions(assignment: Row) -> str:
+def _format_partitions(assignment: Row) -> str:
     return "\n".join(
-        f"{topic['topic_name']} {', '.join(_runs(topic['partitions']))}"
+        f"{topic['topic_name']} {', '.join(_format_runs(topic['partitions']))}"
         for topic in assignment["topic_partitions"]
     )
 
 
-def _runs(partitions: Sequence[int]) -> list[str]:
+def _format_runs(partitions: Sequence[int]) -> list[str]:
     """Return sorted numbers as text, neighbours as one range."""
     runs: list[list[int]] = []
     for partition in partitions:
@@ -164,10 +170,10 @@ def _runs(partitions: Sequence[int]) -> list[str]:
     return [str(low) if low == high else f"{low}-{high}" for low, high in runs]
 
 
-def _time(text: str) -> str:
+def _format_time(text: str) -> str:
     """Return a time as people read it; the zone is UTC as everywhere."""
     return text[:19].replace("T", " ")
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return "" if value is None else str(value)

@@ -84,7 +84,7 @@ def serve(
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     load_access(server)  # before it takes the store from anybody
     _check_store(store, settings)
-    _serve(settings, store, _topics(topics, topic or []), takeover)
+    _serve(settings, store, _read_topics(topics, topic or []), takeover)
 
 
 def user(
@@ -119,7 +119,7 @@ def _serve(
     settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
     """Stand by until the store is ours, then serve until we are stopped or fenced."""
-    from coordinator.http.pages import LOST, Pages  # noqa: PLC0415
+    from coordinator.http.pages import LOST, PageServer  # noqa: PLC0415
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_S)
@@ -129,8 +129,8 @@ def _serve(
     hung_up = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     server = settings.server
-    with _bad_input("server.http_listen (--http)"):
-        pages = Pages(server) if server.http_listen else None
+    with _explain_address("server.http_listen (--http)"):
+        pages = PageServer(server) if server.http_listen else None
     opening: Future[Coordinator] = Future()
 
     def open_store() -> None:
@@ -144,7 +144,7 @@ def _serve(
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             opening.set_exception(error)
 
-    with progress.shown("opening the store"):
+    with progress.show("opening the store"):
         # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
         threading.Thread(target=open_store, daemon=True).start()
         while not opening.done():
@@ -154,7 +154,7 @@ def _serve(
         coordinator = open_now.enter_context(opening.result())
         gc.collect()
         gc.freeze()  # what is loaded lives on: heartbeats cost a fifth less if nobody looks at it
-        with _bad_input("server.listen (--listen)"):
+        with _explain_address("server.listen (--listen)"):
             serving = open_now.enter_context(coordinator.serve())
         if pages is not None:
             pages.registry = coordinator.metrics.registry
@@ -185,7 +185,7 @@ def _check_store(store: str | None, config: Config) -> None:
 
 
 @contextmanager
-def _bad_input(setting: str) -> Iterator[None]:
+def _explain_address(setting: str) -> Iterator[None]:
     """Say which setting an address is from that cannot be had."""
     try:
         yield
@@ -195,14 +195,14 @@ def _bad_input(setting: str) -> Iterator[None]:
         ) from None
 
 
-def _topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
+def _read_topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
     """Return the topics or their source; of none, what the settings name."""
     if source and single:
         raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
-    return dict(_topic(text) for text in single) if single else source
+    return dict(_parse_topic(text) for text in single) if single else source
 
 
-def _topic(text: str) -> tuple[str, int]:
+def _parse_topic(text: str) -> tuple[str, int]:
     name, equals, count = text.rpartition("=")
     if not equals or not name or not (count.isascii() and count.isdigit()):
         raise ConfigError(f"--topic is {text!r}: give name=partitions, as in clicks=12")

@@ -17,7 +17,7 @@ from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import RecordLog
-from coordinator.trace.player import Trace, TraceError, run_lines
+from coordinator.trace.player import TraceError, TracePlayer, run_lines
 
 
 def trace(
@@ -34,9 +34,9 @@ def trace(
 ) -> None:
     """Play operations against a coordinator on a virtual clock; answer as Kafka would."""
     settings = load_config(config)
-    playing = Trace(_stores(log), records=records, config=settings)
+    playing = TracePlayer(_make_log_opener(log), records=records, config=settings)
     try:
-        with _source(operations) as source, _shown() as answers:
+        with _open_operations(operations) as source, _show_progress() as answers:
             for answer in run_lines(source, playing):
                 sys.stdout.write(as_json(answer) + "\n")
                 sys.stdout.flush()
@@ -49,19 +49,19 @@ def trace(
         playing.close()
 
 
-def _shown() -> AbstractContextManager[progress.Task]:
+def _show_progress() -> AbstractContextManager[progress.Task]:
     """Show how many operations are answered, where the answers themselves are not seen."""
     label = "answering operations"
-    return progress.task(label) if sys.stdout.isatty() else progress.shown(label)
+    return progress.task(label) if sys.stdout.isatty() else progress.show(label)
 
 
-def _source(operations: str | None) -> TextIO:
+def _open_operations(operations: str | None) -> TextIO:
     if operations in {None, "-"}:
         return sys.stdin
     return Path(str(operations)).open(encoding="utf-8")
 
 
-def _stores(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:
+def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:
     """Return what opens the log: each `config` begins a store of its own, nothing is deleted."""
     if root is None:
         return None

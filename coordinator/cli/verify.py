@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.main import FAILURE, stop
-from coordinator.progress import shown
+from coordinator.cli.main import FAILURE, exit_with_error
+from coordinator.progress import show
 from coordinator.storage.record_log import CorruptLog
 
 
@@ -27,8 +27,8 @@ def verify(
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:
-        with shown("verify"):
+        with show("verify"):
             found = verified(store)
     except CorruptLog as error:
-        stop(str(error), FAILURE)
+        exit_with_error(str(error), FAILURE)
     typer.echo(json.dumps({"sound": True, **asdict(found)}))

@@ -28,7 +28,7 @@ class Page(NamedTuple):
     head: str = ""
 
 
-class HttpAccess:
+class PageAccess:
     """Who may see metrics, as it is configured."""
 
     def __init__(self, config: ServerConfig) -> None:

@@ -19,7 +19,7 @@ from typing import cast
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from coordinator.config import ServerConfig
-from coordinator.http.access import HttpAccess, Page, text_page
+from coordinator.http.access import Page, PageAccess, text_page
 from coordinator.status import Status
 from coordinator.wire.acceptor import Acceptor, ConnectionSlot
 from coordinator.wire.listener import bind_socket
@@ -30,14 +30,14 @@ STANDS_BY = "stands by"
 """The status before there is a coordinator: another one has the store."""
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
 HEAD_BYTES_MAX = 8_192
-VISIT_S = 10.0
+CONNECTION_S = 10.0
 """How long a visitor may take to ask, and to read the answer."""
 HEAD_S = 3.0
 """How long to ask."""
 logger = logging.getLogger("muster.wire")
 
 
-class Pages:
+class PageServer:
     """The pages, served in a thread of their own.
 
     Parameters
@@ -68,7 +68,7 @@ class Pages:
         self.status: Callable[[], str] = lambda: STANDS_BY
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
-        access = HttpAccess(config)
+        access = PageAccess(config)
         sock = bind_socket(config.http_listen, "server.http_listen")
         host, _, _ = config.http_listen.rpartition(":")
         self.address = f"{host}:{sock.getsockname()[1]}"
@@ -89,7 +89,7 @@ class Pages:
 
     async def _serve(self, sock: socket.socket, begun: Future[None]) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
-        visits: set[Visit] = set()
+        connections: set[PageConnection] = set()
         # A thread a page: metrics take a while, and readiness waits for the coordinator.
         pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
 
@@ -101,15 +101,15 @@ class Pages:
             sock,
             lambda: self._access.tls,
             self._limits,
-            Uncounted(),
-            lambda slot: Visit(slot, visits, answer, self._head_s),
+            NoCounts(),
+            lambda slot: PageConnection(slot, connections, answer, self._head_s),
         )
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
         await end.wait()
         acceptor.close()
-        for visit in list(visits):
-            visit.end()
+        for connection in list(connections):
+            connection.end()
         for pool in pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.sleep(0)
@@ -124,9 +124,9 @@ class Pages:
             if self.registry is not None:
                 return Page(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
         if path in {"/metrics", "/readyz"}:
-            return _word(status, fine=status == Status.ACTIVE.value)
+            return _status_page(status, fine=status == Status.ACTIVE.value)
         if path == "/healthz":
-            return _word(status, fine=status not in LOST)
+            return _status_page(status, fine=status not in LOST)
         return text_page(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(PATHS)}")
 
     def close(self) -> None:
@@ -135,18 +135,18 @@ class Pages:
         self._thread.join()
 
 
-class Visit(asyncio.Protocol):
+class PageConnection(asyncio.Protocol):
     """One connection: one request, one answer."""
 
     def __init__(
         self,
         slot: ConnectionSlot,
-        visits: set[Visit],
+        connections: set[PageConnection],
         answer: Callable[[str, str], asyncio.Future[Page]],
         head_s: float,
     ) -> None:
         self._slot = slot
-        self._visits = visits
+        self._connections = connections
         self._page = answer
         self._head_s = head_s
         self._asked = bytearray()
@@ -158,11 +158,11 @@ class Visit(asyncio.Protocol):
         """Begin."""
         self._slot.taken = True
         self._transport = cast("asyncio.Transport", transport)
-        self._visits.add(self)
+        self._connections.add(self)
         loop = asyncio.get_running_loop()
         self._timers = [
-            loop.call_later(self._head_s, self._late),
-            loop.call_later(VISIT_S, self.end),
+            loop.call_later(self._head_s, self._end_if_silent),
+            loop.call_later(CONNECTION_S, self.end),
         ]
 
     def data_received(self, data: bytes) -> None:
@@ -178,7 +178,7 @@ class Visit(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget it."""
         self._transport = None
-        self._visits.discard(self)
+        self._connections.discard(self)
         self._slot.release()
         for timer in self._timers:
             timer.cancel()
@@ -188,7 +188,7 @@ class Visit(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _late(self) -> None:
+    def _end_if_silent(self) -> None:
         if not self._answering:
             self.end()
 
@@ -202,10 +202,12 @@ class Visit(asyncio.Protocol):
             self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD"))
         else:
             self._answering = True
-            found = self._page(path, _login_of(lines[1:]))
-            found.add_done_callback(lambda done: self._answered(done, head_only=method == "HEAD"))
+            found = self._page(path, _find_login(lines[1:]))
+            found.add_done_callback(
+                lambda done: self._finish_answer(done, head_only=method == "HEAD")
+            )
 
-    def _answered(self, done: asyncio.Future[Page], *, head_only: bool) -> None:
+    def _finish_answer(self, done: asyncio.Future[Page], *, head_only: bool) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -227,7 +229,7 @@ class Visit(asyncio.Protocol):
         self._transport.close()
 
 
-class Uncounted:
+class NoCounts:
     """Counts nothing: the metrics of connections are those of Kafka clients."""
 
     def connected(self, _more: int) -> None:
@@ -237,7 +239,7 @@ class Uncounted:
         """Ignore a visitor."""
 
 
-def _login_of(lines: list[str]) -> str:
+def _find_login(lines: list[str]) -> str:
     """Return what the header Authorization says."""
     for line in lines:
         name, _, value = line.partition(":")
@@ -246,5 +248,5 @@ def _login_of(lines: list[str]) -> str:
     return ""
 
 
-def _word(status: str, *, fine: bool) -> Page:
+def _status_page(status: str, *, fine: bool) -> Page:
     return text_page(HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE, status)

@@ -34,7 +34,7 @@ TYPES = {
 """Kafka's names of the records that Kafka has; our own kinds are not told."""
 
 
-def written(records: Iterable[Record]) -> list[Record]:
+def select_kafka_records(records: Iterable[Record]) -> list[Record]:
     """Return the records that Kafka has; an epoch-only advance counts as a current assignment."""
     return [
         record
@@ -60,12 +60,12 @@ def record_json(record: Record, state: State) -> dict[str, Any]:
     return {"type": TYPES[record.kind], "key": _key(record), "value": _VALUES[type(record)](record)}
 
 
-def camel(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def to_camel_case(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Return a value with its keys in Kafka's camel case."""
     if isinstance(value, dict):
-        return {_camel(key): camel(found) for key, found in value.items()}
+        return {_camel(key): to_camel_case(found) for key, found in value.items()}
     if isinstance(value, list):
-        return [camel(found) for found in value]
+        return [to_camel_case(found) for found in value]
     return value
 
 

@@ -34,7 +34,7 @@ from coordinator.runtime.event_processor import EXPIRE, EventProcessor, Fired
 from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
-from coordinator.trace.kafka_json import camel, record_json, written
+from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
 
 TRACE_ASSIGNORS = "uniform,range"
 """What Kafka has, in its order; a trace that wants more configures it."""
@@ -69,7 +69,7 @@ class TraceError(ValueError):
     """A line that is no operation; the message says what is wrong and what is wanted."""
 
 
-class Trace:
+class TracePlayer:
     """One coordinator on a virtual clock.
 
     Parameters
@@ -121,13 +121,13 @@ class Trace:
             return self._config(op)
         if self._processor is None:
             self._config({})
-        fired = self._move_clock(_whole(op, "advance_ms", 0))
+        fired = self._move_clock(_read_integer(op, "advance_ms", 0))
         answer = getattr(self, f"_{kind}")(op)
         if kind == "advance":
             fired += answer.pop("fired")
         if self._auto_tasks:
             self._do_tasks()
-        wrote = [self._fired(one) for one in fired if one.records]
+        wrote = [self._timer_json(one) for one in fired if one.records]
         if wrote:
             answer["timers"] = wrote
         return {"now": self._now, **answer}
@@ -135,13 +135,13 @@ class Trace:
     # One method an operation ---------------------------------------------------------------------
 
     def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_object(op, "props")}
+        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_read_object(op, "props")}
         try:
             # Nobody else confirms heartbeats here: after a reload timers run as Kafka's do.
             config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
         except ConfigError as error:
             raise TraceError(f"config: {error}") from None
-        self._now = _moment(_whole(op, "now", self._now))
+        self._now = _check_time(_read_integer(op, "now", self._now))
         self._auto_tasks = bool(op.get("auto_tasks", True))
         self._catalog = DictCatalog()
         self.close()
@@ -149,10 +149,10 @@ class Trace:
         return {"now": self._now}
 
     def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        ids, gone = _object(op, "ids"), op.get("delete") or []
+        ids, gone = _read_object(op, "ids"), op.get("delete") or []
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
             raise TraceError(f"delete is {gone!r}: give a list of topics")
-        for name, partitions in _object(op, "set").items():
+        for name, partitions in _read_object(op, "set").items():
             if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
                 raise TraceError(
                     f"topic {name!r} has {partitions} partitions: a trace lists every single one, "
@@ -164,7 +164,7 @@ class Trace:
                 raise TraceError(f"topics: {error}") from None
         for name in gone:
             self._catalog.delete(name)
-        self._there.see_topics()
+        self._running.see_topics()
         shown = {
             name: {"id": seen.topic_id, "partitions": seen.partitions}
             for name, seen in sorted(self._catalog.topics().items())
@@ -178,7 +178,7 @@ class Trace:
             "member_epoch": op.get("epoch"),
             "instance_id": op.get("instance_id"),
             "rack_id": op.get("rack"),
-            "rebalance_timeout_ms": _or(op.get("rebalance_timeout_ms"), -1),
+            "rebalance_timeout_ms": _or_default(op.get("rebalance_timeout_ms"), -1),
             "subscribed_topic_names": op.get("subscribed"),
             "subscribed_topic_regex": op.get("regex"),
             "server_assignor": op.get("server_assignor"),
@@ -215,7 +215,7 @@ class Trace:
         return {"response": {"results": results}, **records}
 
     def _advance(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        return {"fired": self._move_clock(_whole(op, "ms", 0))}
+        return {"fired": self._move_clock(_read_integer(op, "ms", 0))}
 
     def _move_clock(self, ms: int) -> list[Fired]:
         """Go on in time; each timer fires at its own instant."""
@@ -225,24 +225,24 @@ class Trace:
             raise TraceError(
                 f"the clock cannot leap {ms} ms at once: give {ADVANCE_MAX_MS} or less"
             )
-        end = _moment(self._now + ms)
+        end = _check_time(self._now + ms)
         fired: list[Fired] = []
         while True:
-            at = self._there.timers.next_at()
+            at = self._running.timers.next_at()
             if at is None or at > end:
                 break
             self._now = max(self._now, at)
-            fired += self._there.tick()
+            fired += self._running.tick()
             if self._auto_tasks:
                 self._do_tasks()
         self._now = end
         return fired
 
     def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        (answer,) = self._there.run([DescribeGroup(op.get("group", "g"))])
+        (answer,) = self._running.run([DescribeGroup(op.get("group", "g"))])
         if isinstance(answer, GroupError):
             return {"response": _error_json(answer)}
-        return {"group": camel(answer.response)}
+        return {"group": to_camel_case(answer.response)}
 
     def _delete_group(self, op: Mapping[str, Any]) -> dict[str, Any]:
         answer, records = self._ask(DeleteGroup, {"group_id": op.get("group", "g")})
@@ -252,21 +252,21 @@ class Trace:
     def _group_config(self, op: Mapping[str, Any]) -> dict[str, Any]:
         fields = {
             "group_id": op.get("group", "g"),
-            "settings": {name: str(value) for name, value in _object(op, "props").items()},
+            "settings": {name: str(value) for name, value in _read_object(op, "props").items()},
         }
         answer, _ = self._ask(ConfigureGroup, fields)
         return {"response": _error_json(answer)} if isinstance(answer, GroupError) else {}
 
     def _reload(self, _op: Mapping[str, Any]) -> dict[str, Any]:
         """Fail over: another coordinator claims the log and replays it."""
-        config = self._there.config
-        self._there.log.close()
+        config = self._running.config
+        self._running.log.close()
         self._start(config, anew=False)
         return {}
 
     def _timers(self, _op: Mapping[str, Any]) -> dict[str, Any]:
         pending = [
-            {"at": due.at_ms, "timer": _timer_name(*due.key)} for due in self._there.timers.all()
+            {"at": due.at_ms, "timer": _timer_name(*due.key)} for due in self._running.timers.all()
         ]
         return {"pending": pending}
 
@@ -283,7 +283,7 @@ class Trace:
         }
 
     @property
-    def _there(self) -> EventProcessor:
+    def _running(self) -> EventProcessor:
         assert self._processor is not None
         return self._processor
 
@@ -302,31 +302,31 @@ class Trace:
         self, kind: Callable[..., Event], fields: Mapping[str, object]
     ) -> tuple[Result | GroupError, dict[str, Any]]:
         """Run one request; the second are its records, when they are to be told."""
-        (answer,) = self._there.run([kind(**fields)])
-        return answer, self._told(answer.records if isinstance(answer, Result) else [])
+        (answer,) = self._running.run([kind(**fields)])
+        return answer, self._records_json(answer.records if isinstance(answer, Result) else [])
 
-    def _told(self, records: Iterable[Any]) -> dict[str, Any]:
+    def _records_json(self, records: Iterable[Any]) -> dict[str, Any]:
         if not self._records:
             return {}
-        found = [record_json(r, self._there.state) for r in written(records)]
+        found = [record_json(r, self._running.state) for r in select_kafka_records(records)]
         return {"records": found} if found else {}
 
     def _do_tasks(self) -> None:
         """Do the background work at once."""
-        for task in self._there.take_tasks():
+        for task in self._running.take_tasks():
             if isinstance(task, ResolveRegexes):
-                self._there.run([self._there.resolve(task)()])
+                self._running.run([self._running.resolve(task)()])
             else:
-                job = self._there.job(task)
+                job = self._running.job(task)
                 if job is not None:
-                    self._there.run([compute_target(job)])
+                    self._running.run([compute_target(job)])
 
-    def _fired(self, one: Fired) -> dict[str, Any]:
-        shown = [record_json(r, self._there.state) for r in written(one.records)]
+    def _timer_json(self, one: Fired) -> dict[str, Any]:
+        shown = [record_json(r, self._running.state) for r in select_kafka_records(one.records)]
         return {"at": one.due.at_ms, "timer": _timer_name(*one.due.key), "records": shown}
 
 
-def run_lines(lines: Iterable[str], trace: Trace) -> Iterator[dict[str, Any]]:
+def run_lines(lines: Iterable[str], trace: TracePlayer) -> Iterator[dict[str, Any]]:
     """Do the operations of JSON lines; a line {"op": {…}, "answer": …} counts as its `op`.
 
     Raises
@@ -378,20 +378,20 @@ def _timer_name(kind: str, group_id: str, member_id: str) -> str:
     return f"{'session' if kind == SESSION else 'rebalance'}-timeout-{group_id}-{member_id}"
 
 
-def _whole(op: Mapping[str, Any], name: str, default: int) -> int:
-    value = _or(op.get(name), default)
+def _read_integer(op: Mapping[str, Any], name: str, default: int) -> int:
+    value = _or_default(op.get(name), default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TraceError(f"{name} is {value!r}: give a whole number of ms")
     return value
 
 
-def _moment(ms: int) -> int:
+def _check_time(ms: int) -> int:
     if not 0 <= ms <= END_OF_TIME_MS:
         raise TraceError(f"the clock would be at {ms} ms: give 0 to {END_OF_TIME_MS}")
     return ms
 
 
-def _object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _read_object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = op.get(name) or {}
     if not isinstance(value, Mapping):
         raise TraceError(f"{name} is {value!r}: give an object")
@@ -406,5 +406,5 @@ def _check_values(op: Mapping[str, Any]) -> None:
         raise TraceError(f"a value cannot be written: {error}") from None
 
 
-def _or(value: object, default: object) -> object:
+def _or_default(value: object, default: object) -> object:
     return default if value is None else value

@@ -8,6 +8,6 @@ with what the log makes, targets with the digests that it says.
 
 from __future__ import annotations
 
-from coordinator.verify.store import Verified, verify
+from coordinator.verify.store import VerifyResult, verify
 
-__all__ = ["Verified", "verify"]
+__all__ = ["VerifyResult", "verify"]

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles
 from coordinator.storage.tables.recovery import RESTORE
-from coordinator.verify.statistics import Summaries
+from coordinator.verify.statistics import FileSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedFile:
     """A data file, and the positions that its commit says it has, first and last."""
 
     file: DataFile
@@ -27,7 +27,7 @@ class Numbered:
     last: int
 
 
-def in_order(table: TableFiles, files: list[DataFile]) -> list[Numbered]:
+def sort_by_position(table: TableFiles, files: list[DataFile]) -> list[NumberedFile]:
     """Return data files by position.
 
     Raises
@@ -35,7 +35,7 @@ def in_order(table: TableFiles, files: list[DataFile]) -> list[Numbered]:
     CorruptLog
         A commit does not say which positions a file has, or two files have the same one.
     """
-    found = sorted((_numbered(table, file) for file in files), key=lambda one: one.first)
+    found = sorted((_number_file(table, file) for file in files), key=lambda one: one.first)
     for before, after in pairwise(found):
         if after.first <= before.last:
             raise CorruptLog(
@@ -45,7 +45,7 @@ def in_order(table: TableFiles, files: list[DataFile]) -> list[Numbered]:
     return found
 
 
-def _numbered(table: TableFiles, file: DataFile) -> Numbered:
+def _number_file(table: TableFiles, file: DataFile) -> NumberedFile:
     path, said = table.path(file), file.statistics
     try:
         low, high = said["minValues"]["position"], said["maxValues"]["position"]
@@ -58,7 +58,7 @@ def _numbered(table: TableFiles, file: DataFile) -> Numbered:
         raise CorruptLog(
             f"the commits say that {path} has {rows} rows with positions {low} to {high}: {RESTORE}"
         )
-    return Numbered(file, path, rows, low, high)
+    return NumberedFile(file, path, rows, low, high)
 
 
 def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
@@ -78,7 +78,7 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
             f"{path} is damaged: it has {size} bytes, its commit says {file.bytes}; {RESTORE}"
         )
     try:
-        summaries = Summaries()
+        summaries = FileSummary()
         with pq.ParquetFile(path, page_checksum_verification=True) as opened:
             for group in range(opened.num_row_groups):
                 rows = opened.read_row_group(group)

@@ -10,7 +10,7 @@ from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.recovery import RESTORE
 
 
-def records(rows: pa.Table, path: str) -> list[Record | None]:
+def decode_records(rows: pa.Table, path: str) -> list[Record | None]:
     """Return the record of each row; a claim has none.
 
     Equal texts are shared within these rows only: memory stays bounded.

@@ -16,7 +16,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @dataclass(slots=True)
-class Digest:
+class StateDigest:
     """The records of a state: their number by kind and group, and the sum of their hashes.
 
     Of equal sums states are equal but for a chance of one in 2^64. Computations are left out: a
@@ -37,7 +37,7 @@ class Digest:
             self.counts[what] += 1
             self.sums[what] = (self.sums[what] + int.from_bytes(found)) % (1 << 8 * BYTES)
 
-    def difference(self, other: Digest) -> str | None:
+    def difference(self, other: StateDigest) -> str | None:
         """Return where two states differ first, in words; None when they do not."""
         for kind, group_id in sorted(self.counts.keys() | other.counts.keys()):
             what = (kind, group_id)

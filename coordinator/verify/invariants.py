@@ -35,38 +35,38 @@ class Contradiction(ValueError):  # noqa: N818 - what a log may hold, no failure
 
 
 @dataclass(slots=True)
-class _Member:
+class _MemberCount:
     number: int
     epoch: int = 0
     held: Holding = ()
 
 
 @dataclass(slots=True)
-class _Group:
+class _GroupCount:
     epoch: int = BEFORE_ALL
     assignment_epoch: int = BEFORE_ALL
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, _MemberCount] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     """Member ids by their numbers, those that are gone too."""
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
     """The number of each partition's owner."""
 
 
-class Invariants:
+class InvariantChecker:
     """Counts owners and epochs along a log."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _GroupCount] = {}
         self._rules: dict[type[Record], Callable[[Any], None]] = {
             GroupMetadata: self._group,
             MemberMetadata: self._member,
             TargetMetadata: self._target,
             CurrentMember: self._current,
-            MembersAdvanced: self._advanced,
-            Tombstone: self._ended,
+            MembersAdvanced: self._advance,
+            Tombstone: self._end,
         }
 
-    def tell(self, record: Record) -> None:
+    def check(self, record: Record) -> None:
         """Look at the next record.
 
         Raises
@@ -79,18 +79,18 @@ class Invariants:
             rule(record)
 
     def _group(self, record: GroupMetadata) -> None:
-        group = self._groups.setdefault(record.group_id, _Group())
+        group = self._groups.setdefault(record.group_id, _GroupCount())
         _refuse_fall(f"the epoch of group {record.group_id!r}", group.epoch, record.epoch)
         group.epoch = record.epoch
 
     def _member(self, record: MemberMetadata) -> None:
-        group = self._groups.setdefault(record.group_id, _Group())
+        group = self._groups.setdefault(record.group_id, _GroupCount())
         if record.member_id not in group.members:
-            group.members[record.member_id] = _Member(len(group.names))
+            group.members[record.member_id] = _MemberCount(len(group.names))
             group.names.append(record.member_id)
 
     def _target(self, record: TargetMetadata) -> None:
-        group = self._groups.setdefault(record.group_id, _Group())
+        group = self._groups.setdefault(record.group_id, _GroupCount())
         what = f"the assignment epoch of group {record.group_id!r}"
         _refuse_fall(what, group.assignment_epoch, record.assignment_epoch)
         if group.epoch != BEFORE_ALL and record.assignment_epoch > group.epoch:
@@ -111,13 +111,13 @@ class Invariants:
             _claim(record.group_id, group, member, held)
             member.held = held
 
-    def _advanced(self, record: MembersAdvanced) -> None:
+    def _advance(self, record: MembersAdvanced) -> None:
         group = self._groups.get(record.group_id)
         for member_id in record.member_ids if group else ():
             if group is not None and member_id in group.members:
                 self._reach(record.group_id, group, member_id, record.member_epoch)
 
-    def _reach(self, group_id: str, group: _Group, member_id: str, epoch: int) -> None:
+    def _reach(self, group_id: str, group: _GroupCount, member_id: str, epoch: int) -> None:
         member = group.members[member_id]
         what = f"the epoch of member {member_id!r} of group {group_id!r}"
         if epoch > 0 or epoch < AWAY:
@@ -126,7 +126,7 @@ class Invariants:
             raise Contradiction(f"{what} is {epoch}, ahead of the group epoch {group.epoch}")
         member.epoch = epoch
 
-    def _ended(self, record: Tombstone) -> None:
+    def _end(self, record: Tombstone) -> None:
         group = self._groups.get(record.group_id)
         if group is None:
             return
@@ -153,13 +153,13 @@ def _refuse_fall(what: str, before: int, after: int) -> None:
         raise Contradiction(f"{what} falls from {before} to {after}")
 
 
-def _give_up(group: _Group, member: _Member) -> None:
+def _give_up(group: _GroupCount, member: _MemberCount) -> None:
     for key, first, end, _ in member.held:
         group.owners[key][first:end] = NOBODY
     member.held = ()
 
 
-def _claim(group_id: str, group: _Group, member: _Member, held: Holding) -> None:
+def _claim(group_id: str, group: _GroupCount, member: _MemberCount, held: Holding) -> None:
     for key, first, end, _ in held:
         owners = group.owners.get(key)
         if owners is None or len(owners) < end:

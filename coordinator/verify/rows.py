@@ -20,15 +20,15 @@ ALWAYS = ("coordinator_epoch", "position", "at_ms", "at", "kind", "tombstone")
 RANGES = ("target", "assigned", "pending")
 
 
-def _needed(kind: str) -> list[str]:
+def _list_required(kind: str) -> list[str]:
     """Return the columns that a record of a kind cannot be without."""
     needed = {field.name for field in msgspec.structs.fields(KINDS[kind]) if field.required}
     pairs = zip(FIELDS[kind], COLUMNS[kind], strict=True)
     return [column for field, column in pairs if field in needed]
 
 
-NEEDED = {kind: _needed(kind) for kind, record in KINDS.items() if record is not Tombstone}
-NEEDED[CLAIM] = ["owner"]
+REQUIRED = {kind: _list_required(kind) for kind, record in KINDS.items() if record is not Tombstone}
+REQUIRED[CLAIM] = ["owner"]
 
 
 def check_columns(rows: pa.Table, path: str) -> None:
@@ -41,7 +41,7 @@ def check_columns(rows: pa.Table, path: str) -> None:
     """
     for field in rows.schema:
         known = SCHEMA.field(field.name) if field.name in SCHEMA.names else None
-        if known is None or not _alike(field.type, known.type):
+        if known is None or not _same_type(field.type, known.type):
             raise CorruptLog(
                 f"{path} is damaged: no record has a column {field.name!r} of {field.type}; "
                 f"{RESTORE}"
@@ -51,7 +51,7 @@ def check_columns(rows: pa.Table, path: str) -> None:
             raise CorruptLog(f"{path} is damaged: a row has no {name!r}; {RESTORE}")
     at = rows["at_ms"].cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("at").type)
     _refuse(rows, pc.not_equal(rows["at"], at), path, "columns at and at_ms are two times")
-    for kind, names in NEEDED.items():
+    for kind, names in REQUIRED.items():
         of_kind = pc.and_(pc.equal(rows["kind"], kind), pc.invert(rows["tombstone"]))
         _refuse_nulls(rows, of_kind, names, path, f"a record of kind {kind!r}")
     for kind, name in NAME_COLUMN.items():
@@ -114,17 +114,19 @@ def check_epochs(rows: pa.Table, epoch: int, path: str) -> int:
     return int(epochs[-1]) if len(epochs) else epoch
 
 
-def _alike(found: pa.DataType, known: pa.DataType) -> bool:
+def _same_type(found: pa.DataType, known: pa.DataType) -> bool:
     """Whether two types are one, whatever Parquet calls the elements of its lists."""
     if pa.types.is_list(found) and pa.types.is_list(known):
-        return _alike(found.value_type, known.value_type)
+        return _same_type(found.value_type, known.value_type)
     if pa.types.is_map(found) and pa.types.is_map(known):
-        return _alike(found.key_type, known.key_type) and _alike(found.item_type, known.item_type)
+        return _same_type(found.key_type, known.key_type) and _same_type(
+            found.item_type, known.item_type
+        )
     if pa.types.is_struct(found) and pa.types.is_struct(known):
         names = [field.name for field in found.fields]
         same = names == [field.name for field in known.fields]
         pairs = zip(found.fields, known.fields, strict=False)
-        return same and all(_alike(one.type, other.type) for one, other in pairs)
+        return same and all(_same_type(one.type, other.type) for one, other in pairs)
     return bool(found == known)
 
 

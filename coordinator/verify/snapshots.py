@@ -12,9 +12,9 @@ from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
-from coordinator.verify.data_files import Numbered, in_order, read_pieces
-from coordinator.verify.decoding import records
-from coordinator.verify.digests import Digest
+from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
+from coordinator.verify.decoding import decode_records
+from coordinator.verify.digests import StateDigest
 from coordinator.verify.rows import check_columns, check_positions
 
 REMEDY = (
@@ -23,14 +23,14 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotDigest:
     """What a snapshot says."""
 
     position: int
-    digest: Digest
+    digest: StateDigest
 
 
-class Snapshots:
+class SnapshotChecker:
     """The snapshots of a store, read before its log, and compared along the way.
 
     Attributes
@@ -60,7 +60,7 @@ class Snapshots:
             They differ; the message says where.
         """
         snapshot = self._waiting.pop()
-        made = Digest()
+        made = StateDigest()
         made.add(records_of(state))
         if found := snapshot.digest.difference(made):
             raise CorruptLog(
@@ -84,19 +84,19 @@ class Snapshots:
                 f"restore the log from a copy of the store, else {REMEDY}"
             )
 
-    def _read(self) -> Iterator[Snapshot]:
+    def _read(self) -> Iterator[SnapshotDigest]:
         table = read_table_files(self.folder)
-        for position, parts in sorted(_by_position(table).items()):
+        for position, parts in sorted(_group_by_position(table).items()):
             try:
-                yield Snapshot(position, _digest(parts))
+                yield SnapshotDigest(position, _digest_files(parts))
             except FileNotFoundError as error:
                 if os.path.basename(error.filename) in read_table_files(self.folder).files:
                     raise CorruptLog(f"{error.filename} is missing: {REMEDY}") from None
                 # else a live coordinator has made a newer one meanwhile, and dropped this one
 
 
-def _by_position(table: TableFiles) -> dict[int, list[Numbered]]:
-    found: dict[int, list[Numbered]] = {}
+def _group_by_position(table: TableFiles) -> dict[int, list[NumberedFile]]:
+    found: dict[int, list[NumberedFile]] = {}
     for file in table.files.values():
         try:
             position = int(file.partition[SNAPSHOT] or "")
@@ -105,19 +105,21 @@ def _by_position(table: TableFiles) -> dict[int, list[Numbered]]:
                 f"the commits of {table.folder} do not say of which snapshot {file.name} is: "
                 f"{REMEDY}"
             ) from None
-        found.setdefault(position, []).extend(in_order(table, [file]))
+        found.setdefault(position, []).extend(sort_by_position(table, [file]))
     return {at: sorted(parts, key=lambda part: part.first) for at, parts in found.items()}
 
 
-def _digest(parts: list[Numbered]) -> Digest:
+def _digest_files(parts: list[NumberedFile]) -> StateDigest:
     """Return the digest of a snapshot's records; its rows count from 1."""
-    digest, expected = Digest(), 1
+    digest, expected = StateDigest(), 1
     with task("verify: a snapshot", parts[-1].last) as progress:
         for part in parts:
             for piece in read_pieces(part.path, part.file):
                 check_columns(piece, part.path)
                 check_positions(piece, expected, part.path)
-                digest.add(record for record in records(piece, part.path) if record is not None)
+                digest.add(
+                    record for record in decode_records(piece, part.path) if record is not None
+                )
                 expected += len(piece)
                 progress.advance(len(piece))
             if expected != part.last + 1:

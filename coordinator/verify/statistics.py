@@ -14,7 +14,7 @@ from coordinator.storage.tables.commit_reader import DataFile
 from coordinator.storage.tables.recovery import RESTORE
 
 
-class Summary(NamedTuple):
+class ColumnSummary(NamedTuple):
     """The least and the greatest value of a column, None without any, and its number of nulls."""
 
     least: Any
@@ -22,11 +22,11 @@ class Summary(NamedTuple):
     nulls: int
 
 
-class Summaries:
+class FileSummary:
     """Columns of one data file, piece by piece."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Summary] = {}
+        self._found: dict[str, ColumnSummary] = {}
 
     def add(self, group: pq.RowGroupMetaData, rows: pa.Table, path: str) -> None:
         """Count a row group in, and compare what the file says of it.
@@ -36,7 +36,7 @@ class Summaries:
         CorruptLog
             The file says something else of a column.
         """
-        found = {name: summary for name in rows.column_names if (summary := _summary(rows[name]))}
+        found = {name: summary for name in rows.column_names if (summary := _summarize(rows[name]))}
         for at in range(group.num_columns):
             column = group.column(at)
             name, said = column.path_in_schema, column.statistics
@@ -44,13 +44,13 @@ class Summaries:
                 continue
             extremes = (said.min, said.max) if said.has_min_max else None
             nulls = said.null_count if said.has_null_count else None
-            if not _holds(extremes, nulls, found[name]):
+            if not _matches(extremes, nulls, found[name]):
                 raise CorruptLog(
                     f"{path} is damaged: its statistics are not of its rows, which have "
-                    f"{_told(name, found[name])}; {RESTORE}"
+                    f"{_format_summary(name, found[name])}; {RESTORE}"
                 )
         for name, summary in found.items():
-            self._found[name] = _both(self._found.get(name), summary)
+            self._found[name] = _merge(self._found.get(name), summary)
 
     def compare(self, file: DataFile, path: str) -> None:
         """Compare what the commit says of the whole file.
@@ -70,33 +70,35 @@ class Summaries:
             if name in least or name in greatest:
                 extremes = (least.get(name), greatest.get(name))
                 if isinstance(found.least, datetime):
-                    extremes = (_time(extremes[0]), _time(extremes[1]))
-            if not _holds(extremes, nulls.get(name), found):
+                    extremes = (_parse_time(extremes[0]), _parse_time(extremes[1]))
+            if not _matches(extremes, nulls.get(name), found):
                 raise CorruptLog(
                     f"the statistics that the commits have of {path} are not of its rows, which "
-                    f"have {_told(name, found)}: {RESTORE}"
+                    f"have {_format_summary(name, found)}: {RESTORE}"
                 )
 
 
-def _summary(column: pa.ChunkedArray) -> Summary | None:
+def _summarize(column: pa.ChunkedArray) -> ColumnSummary | None:
     """Return the summary of a column; None of a type that has no statistics here."""
     kind = column.type
     known = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_timestamp)
     if not any(of_kind(kind) for of_kind in known):
         return None
     found = pc.min_max(column).as_py()
-    return Summary(found["min"], found["max"], column.null_count)
+    return ColumnSummary(found["min"], found["max"], column.null_count)
 
 
-def _both(one: Summary | None, other: Summary) -> Summary:
+def _merge(one: ColumnSummary | None, other: ColumnSummary) -> ColumnSummary:
     if one is None:
         return other
     least = [value for value in (one.least, other.least) if value is not None]
     greatest = [value for value in (one.greatest, other.greatest) if value is not None]
-    return Summary(min(least, default=None), max(greatest, default=None), one.nulls + other.nulls)
+    return ColumnSummary(
+        min(least, default=None), max(greatest, default=None), one.nulls + other.nulls
+    )
 
 
-def _holds(extremes: tuple[Any, Any] | None, nulls: int | None, found: Summary) -> bool:
+def _matches(extremes: tuple[Any, Any] | None, nulls: int | None, found: ColumnSummary) -> bool:
     """Whether statistics are those of a column; bounds of texts may be cut, and then wider."""
     if nulls is not None and nulls != found.nulls:
         return False
@@ -107,12 +109,12 @@ def _holds(extremes: tuple[Any, Any] | None, nulls: int | None, found: Summary) 
     return extremes == (found.least, found.greatest)
 
 
-def _time(text: object) -> object:
+def _parse_time(text: object) -> object:
     try:
         return datetime.fromisoformat(str(text))
     except ValueError:
         return text
 
 
-def _told(name: str, found: Summary) -> str:
+def _format_summary(name: str, found: ColumnSummary) -> str:
     return f"{name} from {found.least} to {found.greatest} and {found.nulls} nulls"

@@ -28,19 +28,19 @@ from coordinator.storage.tables.fenced_table import APP, FORMAT, FORMAT_PROPERTY
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
-from coordinator.verify.data_files import Numbered, in_order, read_pieces
-from coordinator.verify.decoding import records
-from coordinator.verify.invariants import Contradiction, Invariants
+from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
+from coordinator.verify.decoding import decode_records
+from coordinator.verify.invariants import Contradiction, InvariantChecker
 from coordinator.verify.lease import check_lease, read_lease
 from coordinator.verify.rows import check_columns, check_epochs, check_positions
-from coordinator.verify.snapshots import Snapshots
+from coordinator.verify.snapshots import SnapshotChecker
 from coordinator.verify.targets import check_targets
 
 NAME_ONE = "name the folder that a coordinator was opened with"
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifyResult:
     """What was checked, and found sound.
 
     Attributes
@@ -64,7 +64,7 @@ class Verified:
     members: int
 
 
-def verify(store: str | os.PathLike[str]) -> Verified:
+def verify(store: str | os.PathLike[str]) -> VerifyResult:
     """Check a store, live or closed; memory is bounded by its state, however long its log is.
 
     Raises
@@ -96,7 +96,7 @@ def open_store(store: str | os.PathLike[str]) -> str:
     return root
 
 
-def verify_tables(root: str) -> Verified:
+def verify_tables(root: str) -> VerifyResult:
     """Check the tables and the lease of a store, of a copy too that is just being made.
 
     Raises
@@ -106,16 +106,16 @@ def verify_tables(root: str) -> Verified:
     """
     # What the log has to agree with is read before it: it only grows.
     lease = read_lease(root)
-    snapshots = Snapshots(root)
+    snapshots = SnapshotChecker(root)
     log = _read_log(root)
-    walk = Walk(log, snapshots)
+    walk = LogWalk(log, snapshots)
     walk.run()
     check_lease(lease, walk.epoch, wall_ms())
     targets = check_targets(root, walk.installed, walk.state)
     for name in ("snapshots", "targets"):
         check_commit_files(os.path.join(root, name))
     groups = walk.state.groups.values()
-    return Verified(
+    return VerifyResult(
         position=walk.last,
         coordinator_epoch=walk.epoch,
         log_version=log.version,
@@ -186,7 +186,7 @@ def _compare_with_delta(table: TableFiles) -> None:
         )
 
 
-class Walk:
+class LogWalk:
     """Reads a log from its first row to its last, and checks every row.
 
     Attributes
@@ -201,15 +201,15 @@ class Walk:
         The records that name whole targets.
     """
 
-    def __init__(self, log: TableFiles, snapshots: Snapshots) -> None:
+    def __init__(self, log: TableFiles, snapshots: SnapshotChecker) -> None:
         self._log = log
         self._snapshots = snapshots
-        self._files = in_order(log, list(log.files.values()))
+        self._files = sort_by_position(log, list(log.files.values()))
         self.last = self._files[-1].last if self._files else 0
         self.epoch = 0
         self.state = State()
         self.installed: list[TargetMetadata] = []
-        self._invariants = Invariants()
+        self._invariants = InvariantChecker()
         self._expected = 1
 
     def run(self) -> None:
@@ -242,7 +242,7 @@ class Walk:
                 f"{self._log.writers.get(APP, 0)}, its last row of {self.epoch}: {RESTORE}"
             )
 
-    def _next(self) -> Numbered:
+    def _next(self) -> NumberedFile:
         for one in self._files:
             if one.first <= self._expected <= one.last:
                 return one
@@ -250,14 +250,14 @@ class Walk:
             f"{self._log.folder}: no data file has position {self._expected}: {RESTORE}"
         )
 
-    def _look_again(self, gone: Numbered) -> None:
+    def _look_again(self, gone: NumberedFile) -> None:
         """Go on with the files of a newer version, when it has replaced one that went away."""
         newer = read_table_files(self._log.folder)
         if gone.file.name in newer.files:
             raise CorruptLog(f"{gone.path} is missing: {RESTORE}")
-        self._files = in_order(newer, list(newer.files.values()))
+        self._files = sort_by_position(newer, list(newer.files.values()))
 
-    def _check(self, piece: pa.Table, one: Numbered) -> int:
+    def _check(self, piece: pa.Table, one: NumberedFile) -> int:
         """Check the rows of a piece that are new and not after the last; returns how many."""
         check_columns(piece, one.path)
         # A file that was compacted meanwhile has rows that we read elsewhere, and later ones.
@@ -268,7 +268,7 @@ class Walk:
         check_positions(rows, self._expected, one.path)
         self.epoch = check_epochs(rows, self.epoch, one.path)
         positions = rows["position"].to_pylist()
-        for position, record in zip(positions, records(rows, one.path), strict=True):
+        for position, record in zip(positions, decode_records(rows, one.path), strict=True):
             self._compare_snapshots(position - 1)
             if record is not None:
                 self._replay(record, position, one.path)
@@ -283,7 +283,7 @@ class Walk:
         if isinstance(record, TargetMetadata) and record.targets_version is not None:
             self.installed.append(record)
         try:
-            self._invariants.tell(record)
+            self._invariants.check(record)
             replay(self.state, record)
         except (Contradiction, IllegalStateError) as error:
             raise CorruptLog(

@@ -50,18 +50,20 @@ def check_targets(store: str, installed: list[TargetMetadata], state: State) -> 
         table = read_table_files(folder)
     except NoLog:
         table = TableFiles(folder)
-    files = _by_target(table)
+    files = _group_by_target(table)
     needed = [group.installed for group in state.groups.values()]
     found = 0
     with task("verify: targets", len(installed)) as progress:
         for record in installed:
             there = files.get((record.group_id, str(record.assignment_epoch)), [])
-            found += _check(table, there, record, in_force=any(record is one for one in needed))
+            found += _check_target(
+                table, there, record, in_force=any(record is one for one in needed)
+            )
             progress.advance()
     return found
 
 
-def _by_target(table: TableFiles) -> dict[tuple[str | None, str | None], list[DataFile]]:
+def _group_by_target(table: TableFiles) -> dict[tuple[str | None, str | None], list[DataFile]]:
     found: dict[tuple[str | None, str | None], list[DataFile]] = {}
     for file in table.files.values():
         group_id, epoch = (file.partition.get(key) for key in KEYS)
@@ -69,7 +71,7 @@ def _by_target(table: TableFiles) -> dict[tuple[str | None, str | None], list[Da
     return found
 
 
-def _check(
+def _check_target(
     table: TableFiles, files: list[DataFile], record: TargetMetadata, *, in_force: bool
 ) -> bool:
     """Check one target; returns whether it is there."""
@@ -77,7 +79,7 @@ def _check(
         f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch}, "
         f"run {record.computation_id!r}, in {table.folder}"
     )
-    rows = _rows(table, files, str(record.computation_id))
+    rows = _read_rows(table, files, str(record.computation_id))
     if not len(rows) and record.ranges and not in_force:
         return False
     if len(rows) != record.ranges:
@@ -86,13 +88,13 @@ def _check(
     if found != record.digest:
         raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}: {REMEDY}")
     if in_force:
-        _load(os.path.dirname(table.folder), record)
-    if twice := _twice(rows):
+        _check_loadable(os.path.dirname(table.folder), record)
+    if twice := _find_overlap(rows):
         raise CorruptLog(f"{what} gives {twice} to two members: {REMEDY}")
     return True
 
 
-def _load(store: str, record: TargetMetadata) -> None:
+def _check_loadable(store: str, record: TargetMetadata) -> None:
     """See that a coordinator would find a target, at the version that the record names."""
     try:
         target_table.load_target(store, record)
@@ -100,7 +102,7 @@ def _load(store: str, record: TargetMetadata) -> None:
         raise CorruptLog(f"{error}: {REMEDY}") from None
 
 
-def _rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Table:
+def _read_rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Table:
     """Return the rows of a run."""
     schema = pa.schema(
         [(name, pa.int32() if "partition" in name else pa.string()) for name in ROWS]
@@ -121,7 +123,7 @@ def _rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Table:
     return pa.concat_tables(pieces).combine_chunks()
 
 
-def _twice(rows: pa.Table) -> str:
+def _find_overlap(rows: pa.Table) -> str:
     """Return a partition that is in two ranges, in words; "" when there is none."""
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
     topic = topics.indices.to_numpy()

@@ -145,7 +145,7 @@ def assign(
     work = assignment_job.AssignmentJob(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
-    with progress.shown("assigning"):
+    with progress.show("assigning"):
         done = assignment_job.run_job(work, settings)
     _print_done(work, done, wanted, settings)
 
@@ -180,7 +180,7 @@ def _propose(
         raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
     from spark_jobs.jobs.propose_target import ProposalOptions, propose_target  # noqa: PLC0415 - others never import pyspark
 
-    with progress.shown("computing a target"):
+    with progress.show("computing a target"):
         done = propose_target(ProposalOptions(store, group, *asked), config)
     print(as_json(done))  # noqa: T201 - the answer
 
@@ -207,7 +207,7 @@ def _specs(
         raise SpecError(f"--plot draws one group, {_name(source)} has {len(specs)}")
     answers = []
     solved = _Solver(engine, config)
-    with progress.shown("assigning"), progress.task("groups", len(specs)) as groups:
+    with progress.show("assigning"), progress.task("groups", len(specs)) as groups:
         for line, spec in specs:
             try:
                 own = options if named else _own_options(spec, options)

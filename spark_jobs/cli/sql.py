@@ -34,7 +34,7 @@ def sql(
     from spark_jobs.sql.query import answer  # noqa: PLC0415 - other commands never import pyspark
 
     with (
-        progress.shown("asking the store"),
+        progress.show("asking the store"),
         progress.task("tasks of Spark's stages", poll=active_tasks),
     ):
         columns, rows = answer(store, position, query)

@@ -121,7 +121,7 @@ def _stage(
     catalog = DictCatalog({CLICKS: 6})
     shutil.rmtree(folder / "store", ignore_errors=True)
     options = f"{log_option()} {SHORT_LIVED}"
-    with progress.shown("starting Spark"):
+    with progress.show("starting Spark"):
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")
     try:
@@ -166,7 +166,7 @@ def show_small_group(stage: Stage) -> Outcome:
     table = _act(stage, f"2. {SMALL}: Kafka clients in processes of their own", "client", "owns")
     if find_spec("confluent_kafka") is None:
         return Outcome(good=True, line="no Kafka client is installed: pip install 'muster[kafka]'")
-    with progress.shown("two clients join"):
+    with progress.show("two clients join"):
         for name in ("ann", "bob"):
             _client(stage, name)
         good = _wait_for(lambda: _shares(stage, 2))
@@ -181,7 +181,7 @@ def show_large_group(stage: Stage) -> Outcome:
     ids = [f"worker-{number:07}" for number in range(stage.members)]
     topics = tuple(f"archive-{number:02}" for number in range(LARGE_TOPICS))
     crowd = stage.crowd = Crowd(stage.coordinator, LARGE, topics)
-    with progress.shown("members join") as doing:
+    with progress.show("members join") as doing:
         started = time.perf_counter()
         stage.coordinator.alter_group_config(LARGE, SETTINGS | {INTERVAL: 15_000})
         crowd.join(ids, doing.say)
@@ -210,7 +210,7 @@ def show_changes(stage: Stage) -> Outcome:
     good = True
     if stage.clients:
         started = time.perf_counter()
-        with progress.shown("cid joins, bob leaves, the topic grows"):
+        with progress.show("cid joins, bob leaves, the topic grows"):
             _client(stage, "cid")
             stage.clients.pop("bob").send_signal(signal.SIGTERM)
             stage.catalog.set(CLICKS, 8)
@@ -220,7 +220,7 @@ def show_changes(stage: Stage) -> Outcome:
     crowd = stage.crowd
     assert crowd is not None
     gone = list(crowd.epochs)[::GONE_SHARE]
-    with progress.shown("a part of the crowd leaves") as doing:
+    with progress.show("a part of the crowd leaves") as doing:
         crowd.leave(gone)
         seconds = crowd.settle(doing.say)
     table.add_row(LARGE, f"{len(gone):,} members leave", f"{seconds:.1f} s")
@@ -251,7 +251,7 @@ def ask_by_sql(stage: Stage) -> Outcome:
     views.register(stage.spark, stage.folder / "store")
     asked = 0
     for title, query in QUERIES.items():
-        with progress.shown(title):
+        with progress.show(title):
             frame = stage.spark.sql(query)
             rows = frame.collect()
         asked += bool(rows) or not stage.clients

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coordinator import Coordinator
 from coordinator.cli import inspect
-from coordinator.cli.main import guarded
+from coordinator.cli.main import run_guarded
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
 from coordinator.printable import VisibleFormatter, as_json, visible, visible_values
@@ -62,7 +62,7 @@ def assert_harmless(text):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_terminal_is_shown_escapes(store, name, monkeypatch):
-    monkeypatch.setattr(inspect, "_for_machines", lambda asked: asked)
+    monkeypatch.setattr(inspect, "_wants_json", lambda asked: asked)
     monkeypatch.setenv("COLUMNS", "300")
     said = run(name, *words_of(name, store))
     assert_harmless(said)
@@ -89,7 +89,7 @@ def test_an_error_is_one_harmless_line(store, monkeypatch, capsys):
     app.command()(inspect.describe)
     monkeypatch.setattr(sys, "argv", ["muster", "no\x1b[2J\nsuch", "--store", str(store)])
     with pytest.raises(SystemExit):
-        guarded(app)
+        run_guarded(app)
     said = capsys.readouterr().err
     assert_harmless(said)
     assert said.count("\n") == 1
@@ -122,7 +122,7 @@ def test_a_report_shows_escapes_brackets_and_colons(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["muster", str(file), "--report"])
     monkeypatch.setattr(sys, "stdout", said := Tty())
     with pytest.raises(SystemExit) as ended:
-        guarded(app)
+        run_guarded(app)
     assert not ended.value.code
     shown = said.getvalue()
     assert_harmless(shown)

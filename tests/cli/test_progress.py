@@ -47,7 +47,7 @@ def terminal(monkeypatch):
 
 
 def test_tasks_are_shown_with_their_counts(terminal, capfd):
-    with terminal() as seen, progress.shown("packing"):
+    with terminal() as seen, progress.show("packing"):
         seen(r"packing")
         with progress.task("reading the log", total=2_000_000) as reading:
             reading.advance(1_500_000)
@@ -67,12 +67,12 @@ def test_what_is_polled_may_fail(terminal):
             raise RuntimeError("gone")
         return len(asked), 1_000
 
-    with terminal() as seen, progress.shown("assigning"), progress.task("tasks", poll=poll):
+    with terminal() as seen, progress.show("assigning"), progress.task("tasks", poll=poll):
         seen(r"tasks .* of 1,000")
 
 
 def test_a_task_of_another_thread_is_shown(terminal):
-    with terminal() as seen, progress.shown("opening"):
+    with terminal() as seen, progress.show("opening"):
         over = threading.Event()
 
         def work():
@@ -87,7 +87,7 @@ def test_a_task_of_another_thread_is_shown(terminal):
 
 
 def test_the_cursor_stays_even_if_the_process_is_killed(terminal):
-    with terminal() as seen, progress.shown("packing"):
+    with terminal() as seen, progress.show("packing"):
         seen(r"(?s)\x1b\[\?25l.*\x1b\[\?25h")
         seen("packing")
 
@@ -96,7 +96,7 @@ def test_the_cursor_stays_even_if_the_process_is_killed(terminal):
 def test_nothing_is_shown_when_piped(name, monkeypatch, capfd):
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setenv(name, "1")  # rich would take it for a terminal
-    with progress.shown("packing"), progress.task("reading") as reading:
+    with progress.show("packing"), progress.task("reading") as reading:
         reading.advance()
         assert progress._display is None
     assert capfd.readouterr() == ("", "")
@@ -110,6 +110,6 @@ def test_a_task_outside_of_a_command_shows_nothing(terminal, capfd):
 
 
 def test_the_display_is_gone_after_an_error(terminal):
-    with terminal(), pytest.raises(ValueError, match="broken"), progress.shown("packing"):
+    with terminal(), pytest.raises(ValueError, match="broken"), progress.show("packing"):
         raise ValueError("broken")
     assert progress._display is None

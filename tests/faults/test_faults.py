@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from coordinator import Coordinator
-from coordinator.cli.main import FAILURE, guarded
+from coordinator.cli.main import FAILURE, run_guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
@@ -108,7 +108,7 @@ def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
         raise Py4JError(OF_JAVA)
 
     with pytest.raises(SystemExit) as end:
-        guarded(command)
+        run_guarded(command)
     assert end.value.code == FAILURE
     assert capsys.readouterr().err == f"muster: {GIST} (MUSTER_DEBUG=1 shows where)\n"
 

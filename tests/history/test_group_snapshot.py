@@ -15,13 +15,13 @@ from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.log_scan import LogScan, find_position
-from coordinator.trace.player import Trace
+from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
 
 
 def play(store, name, lines=60):
     """Play a golden trace onto a store."""
-    trace = Trace(lambda _config, _anew: DeltaLog.open(store, LogConfig(fsync=False)))
+    trace = TracePlayer(lambda _config, _anew: DeltaLog.open(store, LogConfig(fsync=False)))
     for line in (GOLDEN / "traces" / f"{name}.jsonl").read_text().splitlines()[:lines]:
         trace.run(json.loads(line)["op"])
     trace.close()

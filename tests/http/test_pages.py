@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, Pages
+from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, PageServer
 from tests.wire.test_access import certificates, tls_of
 
 __all__ = ["certificates"]
@@ -23,7 +23,7 @@ ANYWHERE = "0.0.0.0:0"
 
 @contextmanager
 def pages_of(listen="127.0.0.1:0", head_s=HEAD_S, **settings):
-    pages = Pages(ServerConfig(http_listen=listen, **settings), head_s=head_s)
+    pages = PageServer(ServerConfig(http_listen=listen, **settings), head_s=head_s)
     pages.status = lambda: "active"
     pages.registry = CollectorRegistry()
     Gauge("of_group", "It names a group.", registry=pages.registry).set(1)
@@ -145,4 +145,4 @@ def test_the_pages_over_tls(certificates):
 )
 def test_pages_that_cannot_be_served_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        Pages(ServerConfig(http_listen="127.0.0.1:0", **settings))
+        PageServer(ServerConfig(http_listen="127.0.0.1:0", **settings))

@@ -20,7 +20,7 @@ from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_reco
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.tables.fenced_table import FencedTable, transact
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.trace.player import Trace
+from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
 
 NOON = 1_772_366_400_000
@@ -43,7 +43,7 @@ class Story:
     def __init__(self, group="billing", log=None, begin=-10, props=None):
         self.group = group
         self.log = log or MemoryLog()
-        self.trace = Trace(lambda _config, _anew: self.log)
+        self.trace = TracePlayer(lambda _config, _anew: self.log)
         assignors = {"group.consumer.assignors": "uniform,range,sticky"}
         at_once = {"group.consumer.assignment.interval.ms": 0}
         props = assignors | at_once | (props or {})
@@ -141,7 +141,7 @@ def played(walk, group):
         logs.append(MemoryLog(None if anew else logs[-1].storage))
         return logs[-1]
 
-    trace = Trace(open_log)
+    trace = TracePlayer(open_log)
     for line in (GOLDEN / "traces" / f"{walk}.jsonl").read_text().splitlines():
         trace.run(json.loads(line)["op"])
     return [

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.trace.player import Trace
+from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
 from tests.support.traces.comparison import comparable, compared_when_wide
 
@@ -40,7 +40,7 @@ def check(trace, file):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_answers_as_kafka(file):
-    check(Trace(records=not is_walk(file)), file)
+    check(TracePlayer(records=not is_walk(file)), file)
 
 
 @pytest.mark.parametrize("file", STORED, ids=lambda f: f.stem)
@@ -50,7 +50,7 @@ def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
     def open_log(_config, _anew):
         return DeltaLog.open(tmp_path / "store", LogConfig(fsync=False))
 
-    check(Trace(open_log, records=not is_walk(file)), file)
+    check(TracePlayer(open_log, records=not is_walk(file)), file)
 
 
 def test_the_command(muster, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.trace.player import ANY, OPERATIONS, Trace, TraceError, run_lines
+from coordinator.trace.player import ANY, OPERATIONS, TraceError, TracePlayer, run_lines
 
 SETUP = [
     {"op": "config", "now": 1_000_000, "props": {"group.consumer.assignment.interval.ms": 0}},
@@ -63,7 +63,7 @@ def lines(*ops):
 
 @pytest.mark.parametrize(("line", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_no_operation_is_refused_with_its_line(line, words):
-    trace = Trace()
+    trace = TracePlayer()
     answers = run_lines([*lines(*SETUP), line], trace)
     assert [next(answers)["now"] for _ in SETUP] == [1_000_000] * 3
     with pytest.raises(TraceError) as refused:
@@ -88,13 +88,13 @@ REFUSED = {
 @pytest.mark.parametrize("op", REFUSED.values(), ids=REFUSED)
 def test_a_request_that_a_member_could_send_is_answered_as_the_coordinator_would(op):
     """What is wrong with the request itself is an answer of the trace, not its end."""
-    *_, answer = run_lines(lines(*SETUP, op), Trace(records=True))
+    *_, answer = run_lines(lines(*SETUP, op), TracePlayer(records=True))
     assert answer["response"]["error"] == "INVALID_REQUEST"
 
 
 def test_a_blank_line_is_none_and_a_recorded_line_counts_as_its_operation():
     recorded = json.dumps({"op": SETUP[1], "answer": {"now": 0}})
-    answers = list(run_lines(["\n", recorded, "  "], Trace()))
+    answers = list(run_lines(["\n", recorded, "  "], TracePlayer()))
     assert answers[0]["topics"]["a"]["partitions"] == 3
     assert len(answers) == 1
 
@@ -142,7 +142,7 @@ def operations(draw):
 @settings(max_examples=150)
 @given(st.lists(operations(), max_size=12), st.booleans())
 def test_any_operations(ops, records):
-    trace = Trace(records=records)
+    trace = TracePlayer(records=records)
     for op in [*SETUP, *ops]:
         try:
             answer = trace.run(op)
@@ -156,4 +156,4 @@ def test_any_operations(ops, records):
 @given(st.lists(json_values.map(json.dumps) | st.text(max_size=20), max_size=4))
 def test_any_lines(found):
     with contextlib.suppress(TraceError):
-        json.dumps(list(run_lines(found, Trace())))
+        json.dumps(list(run_lines(found, TracePlayer())))

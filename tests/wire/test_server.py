@@ -18,7 +18,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
-from coordinator.http.pages import Pages
+from coordinator.http.pages import PageServer
 from coordinator.wire.codec import Api
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 
@@ -306,7 +306,7 @@ def page(address, path):
 def test_a_zombie_is_not_ready_once_check_ms_have_passed(tmp_path):
     """It is asked nothing and does not renew its lease: only the question makes it look."""
     idle = LeaseConfig(ttl_ms=600_000, renew_ms=300_000, check_ms=200)
-    pages = Pages(ServerConfig(http_listen="127.0.0.1:0"))
+    pages = PageServer(ServerConfig(http_listen="127.0.0.1:0"))
     try:
         with Coordinator.open(tmp_path / "s", config=Config(lease=idle)) as zombie:
             pages.status, pages.confirm = lambda: zombie.status, zombie.confirm_status
@@ -331,7 +331,7 @@ def test_a_coordinator_that_does_not_answer_is_not_ready():
 
 
 def test_the_pages_tell_of_the_coordinator():
-    pages = Pages(ServerConfig(http_listen="127.0.0.1:0"))
+    pages = PageServer(ServerConfig(http_listen="127.0.0.1:0"))
     try:
         assert page(pages.address, "/healthz") == (200, "stands by\n")
         assert page(pages.address, "/readyz") == (503, "stands by\n")
