@@ -1,4 +1,4 @@
-"""Members of the group g that beat as clients do: they own what they are told, and say so."""
+"""Members that beat as clients do: they own what they are told, and say so."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from coordinator.kafka_config import kafka_config
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
 
 
-def join(coordinator, member, topics=("a",), **fields):
+def join(coordinator, member, topics=("a",), group="g", **fields):
     return coordinator.consumer_group_heartbeat(
-        group_id="g", member_id=member, member_epoch=0, rebalance_timeout_ms=60_000,
+        group_id=group, member_id=member, member_epoch=0, rebalance_timeout_ms=60_000,
         subscribed_topic_names=list(topics), topic_partitions={}, **fields,
     )  # fmt: skip
 
 
-def beat(coordinator, member, epoch, **fields):
+def beat(coordinator, member, epoch, group="g", **fields):
     return coordinator.consumer_group_heartbeat(
-        group_id="g", member_id=member, member_epoch=epoch, **fields
+        group_id=group, member_id=member, member_epoch=epoch, **fields
     )
 
 

@@ -1,0 +1,176 @@
+"""Targets computed beside the loop: engines that are slow, fail or keep much; another computer."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from prometheus_client import generate_latest
+
+from coordinator import Coordinator
+from coordinator.compute import engine as engine_module
+from coordinator.compute.engine import LocalEngine
+from coordinator.config import Config, EngineConfig
+from coordinator.core import target_assignment
+from tests.support.members import AT_ONCE, beat, join, wait_for
+
+
+@pytest.fixture
+def coordinator():
+    with Coordinator.open(None, topics={"a": 4, "b": 2}, config=Config(kafka=AT_ONCE)) as found:
+        yield found
+
+
+DELEGATED = Config(kafka=AT_ONCE, engine=EngineConfig(step_rows_max=0, max_failures=2))
+
+
+def settled(coordinator, member, epoch):
+    return wait_for(lambda: beat(coordinator, member, epoch).assignment)
+
+
+def test_a_large_target_is_computed_beside_the_loop():
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED) as coordinator:
+        first = join(coordinator, "m1")
+        assert (first.error, first.assignment) == ("NONE", {})
+        assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
+        (group,) = coordinator.consumer_group_describe("g")
+        assert group["assignment_epoch"] == group["group_epoch"] == 2
+
+
+def join_and_wait(coordinator, member, group="g"):
+    """Join, and wait until the group's target is for this member too."""
+    assert join(coordinator, member, group=group).error == "NONE"
+    wait_for(lambda: len(set(coordinator.group_epochs(group)[0])) == 1)
+
+
+def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
+    """One joins many: no time is spent on the targets that stay."""
+    sizes = []
+    columns = target_assignment._to_columns
+    monkeypatch.setattr(
+        target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
+    )
+    with Coordinator.open(None, topics={"a": 8}, config=DELEGATED) as coordinator:
+        for number in range(9):
+            join_and_wait(coordinator, f"m{number}")
+        sizes.clear()
+        join_and_wait(coordinator, "one more")
+    assert sizes
+    assert max(sizes) <= 1
+
+
+def test_an_engine_keeps_the_targets_of_a_few_groups(monkeypatch):
+    monkeypatch.setattr(engine_module, "GROUPS_KEPT", 2)
+    engine = LocalEngine()
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+        for number, group in enumerate(("g1", "g2", "g1", "g3")):
+            coordinator.alter_group_config(group, {"consumer.assignor.engine": "spark"})
+            join_and_wait(coordinator, f"m{number}", group)
+    assert list(engine._before) == ["g1", "g3"]
+
+
+class HoldingEngine(LocalEngine):
+    """Computes only when it is let."""
+
+    def __init__(self):
+        super().__init__()
+        self.let = threading.Event()
+
+    def submit(self, job):
+        future: Future = Future()
+
+        def work():
+            self.let.wait()
+            try:
+                future.set_result(LocalEngine.submit(self, job).result())
+            except Exception as error:  # noqa: BLE001
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
+
+
+def test_a_stale_target_is_installed_and_the_next_one_computed():
+    """K-49: computed for epoch X, the group is at X+1: installed, then computed anew."""
+    engine = HoldingEngine()
+    config = replace(DELEGATED, kafka=AT_ONCE)
+    with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        first = join(coordinator, "m1")
+        second = join(coordinator, "m2")
+        assert beat(coordinator, "m1", first.member_epoch).assignment is None  # the last target
+        engine.let.set()
+        assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
+        wait_for(
+            lambda: (
+                coordinator.group_epochs("g") == [(3, 3)]
+                or not beat(coordinator, "m2", second.member_epoch)
+            )
+        )
+        (group,) = coordinator.consumer_group_describe("g")
+        target_assignment = {
+            member["member_id"]: member["target_assignment"]["topic_partitions"][0]["partitions"]
+            for member in group["members"]
+        }
+        assert target_assignment == {"m1": [0, 1], "m2": [2, 3]}
+
+
+class FailingEngine(LocalEngine):
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def submit(self, _job):
+        self.asked += 1
+        future: Future = Future()
+        future.set_exception(RuntimeError("no executors"))
+        return future
+
+
+def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(monkeypatch, caplog):
+    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
+    engine = FailingEngine()
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        first = join(coordinator, "m1")
+        assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
+        assert engine.asked == 2
+        assert "no executors" in caplog.text
+        text = generate_latest(coordinator.metrics.registry).decode()
+        assert 'target_assignment_failed_total{group="g"} 2.0' in text
+
+
+def test_an_external_computer(coordinator):
+    join(coordinator, "m1")
+    coordinator.alter_group_config("g", {"consumer.assignor.engine": "external"})
+    join(coordinator, "m2")
+    work = coordinator.consumer_group_prepare_assignment("g")
+    assert work["members"]["member_id"].to_pylist() == ["m1", "m2"]
+    ranges = pa.table(
+        {
+            "member_id": ["m1", "m2"],
+            "topic": ["a", "a"],
+            "first_partition": [1, 0],
+            "partition_count": [3, 1],
+        }
+    )
+    call = {
+        "group_id": "g",
+        "computation_id": work["computation_id"],
+        "group_epoch": work["group_epoch"],
+    }
+    gap = coordinator.consumer_group_install_assignment(**call, ranges=ranges.slice(0, 1))
+    assert (gap["error"], "1 partitions have no owner" in gap["error_message"]) == (
+        "INVALID_ASSIGNMENT",
+        True,
+    )
+    assert coordinator.consumer_group_install_assignment(**call, ranges=ranges)["moved"] == 1
+    again = coordinator.consumer_group_install_assignment(**call, ranges=ranges)
+    assert again["error"] == "STALE_MEMBER_EPOCH"
+    assert (
+        coordinator.consumer_group_install_assignment(**call, ranges=[1])["error"]
+        == "INVALID_REQUEST"
+    )
