@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from tests.conftest import ROOT
 
 PACKAGES = ("assignors", "coordinator", "spark_jobs")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-FUNCTION_LINES, FILE_LINES = 70, 500
+FUNCTION_LINES, FILE_LINES, FOLDER_FILES = 70, 500, 22
+SOURCES = {".py", ".sql", ".md", ".toml"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 UNORDERED = ("first", "last", "collect_list", "monotonically_increasing_id")
@@ -41,13 +43,25 @@ def public_in(body):
 
 
 def test_functions_and_files_are_short():
-    long = [name_of(file) for file in FILES if len(file.read_text().splitlines()) > FILE_LINES]
+    tests = (ROOT / "tests").rglob("*.py")
+    long = [name_of(f) for f in (*FILES, *tests) if len(f.read_text().splitlines()) > FILE_LINES]
     for file in FILES:
         for node in ast.walk(tree_of(file)):
             lines = node.end_lineno - node.lineno + 1 if isinstance(node, FUNCTIONS) else 0
             if lines > FUNCTION_LINES:
                 long += [f"{name_of(file)}: {node.name} has {lines} lines"]
     assert long == []
+
+
+def test_folders_have_few_files():
+    """Golden stores and answers are data: nobody looks for a place there."""
+    folders = Counter(
+        str(file.parent.relative_to(ROOT))
+        for top in (*PACKAGES, "benchmarks", "conf", "docs", "examples", "tests", "tools")
+        for file in (ROOT / top).rglob("*")
+        if file.suffix in SOURCES and "golden" not in file.parts
+    )
+    assert {name: files for name, files in folders.items() if files > FOLDER_FILES} == {}
 
 
 def test_what_is_public_says_what_it_is_for():
