@@ -13,16 +13,16 @@ import typer
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
 from assignors.parse import parse_json_objects
 from coordinator import progress
+from coordinator.assign.inputs import find_input
+from coordinator.assign.outputs import check_spec_output
+from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
 from coordinator.cli.main import load_config
+from coordinator.cli.report import plot, plot_path, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
-from spark_jobs.cli.report import plot, plot_path, print_report, print_totals
 from spark_jobs.jobs import assignment_job
-from spark_jobs.jobs.inputs import find_input
-from spark_jobs.jobs.outputs import check_spec_output
-from spark_jobs.jobs.safeguards import MAX_FORGOTTEN, Safeguards
 
 
 class EngineChoice(StrEnum):

@@ -27,8 +27,8 @@ from rich.table import Table
 
 from coordinator import progress
 from coordinator.cli.main import FAILURE
+from coordinator.cli.report import plot
 from coordinator.config import parse
-from spark_jobs.cli.report import plot
 from spark_jobs.demo import kafka
 from spark_jobs.demo.crowd import Crowd
 from spark_jobs.jobs import assignment_job

@@ -24,6 +24,10 @@ from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quali
 from assignors.parse_tables import parse_owned_table, parse_topics_table
 from assignors.quality import Report
 from coordinator import progress
+from coordinator.assign.inputs import Input, SparkName, SparkTable, local_table, schema_of_name
+from coordinator.assign.outputs import BESIDE, check_table_output, is_delta_output
+from coordinator.assign.runs import KEY, Run, find_run, run_inputs
+from coordinator.assign.safeguards import Safeguards
 from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
 from coordinator.storage.tables.object_store import is_url
@@ -36,10 +40,6 @@ from coordinator.storage.tables.table_io import (
     replace_text,
     table_lock,
 )
-from spark_jobs.jobs.inputs import Input, SparkName, SparkTable, local_table, schema_of_name
-from spark_jobs.jobs.outputs import BESIDE, check_table_output, is_delta_output
-from spark_jobs.jobs.runs import KEY, Run, find_run, run_inputs
-from spark_jobs.jobs.safeguards import Safeguards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.assign.inputs import SparkName, SparkTable
 from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import is_url, path_of
 from coordinator.storage.tables.table_io import TableRef
-from spark_jobs.jobs.inputs import SparkName, SparkTable
 from spark_jobs.session.work_session import WorkSession
 
 _VIEW = "EXPECT_TABLE_NOT_VIEW"

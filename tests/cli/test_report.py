@@ -9,7 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from assignors import GroupSpec, get_assignor, quality
-from spark_jobs.cli import assign, report
+from coordinator.cli import report
+from spark_jobs.cli import assign
 
 ALARM = "#d62728"
 

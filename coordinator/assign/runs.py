@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
+from coordinator.assign.inputs import Input, SparkTable
+from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.storage.tables.table_io import TableRef, parquet_files
-from spark_jobs.jobs.inputs import Input, SparkTable
-from spark_jobs.jobs.outputs import BESIDE, is_delta_output
 
 if TYPE_CHECKING:
     from spark_jobs.jobs.assignment_job import AssignmentJob
