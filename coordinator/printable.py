@@ -6,6 +6,7 @@ terminal, a bidirectional mark would show another id than it is: both are printe
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from collections.abc import Mapping
@@ -36,11 +37,20 @@ def visible_values(value: Any) -> Any:  # noqa: ANN401 - whatever a row has
 
 
 def as_json(value: object) -> str:
-    """Return one line of JSON: exact, for what is not seen has an escape in JSON too."""
-    text = json.dumps(value, ensure_ascii=False)
+    """Return one line of JSON: exact, for what is not seen has an escape in JSON too.
+
+    Bytes are base64, as in Kafka's JSON.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=_encode_bytes)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _encode_bytes(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{value!r} is no value of JSON")
 
 
 class VisibleFormatter(logging.Formatter):

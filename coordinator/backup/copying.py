@@ -23,8 +23,8 @@ from coordinator.core.records import TargetMetadata
 from coordinator.error_text import one_line
 from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT, write_part
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.store_marks import FileSum
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files

@@ -3,18 +3,36 @@
 Kafka's records (G-147) under its field names, and a few of ours: settings of groups, topics, the
 epoch-only advance, computations outside the coordinator; docs/design/log_format.md#kinds lists
 them. G-… and K-… are statements of docs/design/behaviours.md. A record is a frozen struct;
-`kind` is its name in the log. A deleted key is a `Tombstone`. Records hold no cycles: the garbage
-collector, which would look at a million of them again and again, is told so.
+`kind` is its name in the log, `kafka` in Kafka's. A deleted key is a `Tombstone`. Records hold no
+cycles: the garbage collector, which would look at a million of them again and again, is told so.
+
+This is also the schema of the log: columns, their order and documentation, the encoder, the decoder
+and Kafka's JSON follow from the annotations (record_fields.py). A new field is a line here, with a
+default, so that rows without it are read, and with words on its column where it has a new one. A
+record may have lists of structs; their fields are named and typed in the same way.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from coordinator.core.partition_spans import Holding, Spans
+from coordinator.core.record_fields import (
+    Column,
+    Hash,
+    InMemory,
+    Int,
+    Kafka,
+    Key,
+    Long,
+    MemberId,
+    Names,
+    Own,
+    Tagged,
+)
 from coordinator.core.target_assignment import WholeTarget
 
 
@@ -31,40 +49,47 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """One change of the state."""
 
     kind: ClassVar[str] = ""
+    kafka: ClassVar[str] = ""
 
 
 class GroupMetadata(Record, frozen=True, gc=False):
-    """The group epoch, and what moved it: the reason and the member behind it, if any."""
+    """The group epoch, why it was raised, and the member that caused it."""
 
     kind: ClassVar[str] = "group_metadata"
-    group_id: str
-    epoch: int
-    metadata_hash: int
-    reason: str = ""
-    member_id: str | None = None
+    kafka: ClassVar[str] = "CONSUMER_GROUP_METADATA"
+    group_id: Key[str]
+    epoch: Annotated[Int, "group epoch"]
+    metadata_hash: Annotated[
+        Tagged[Hash], "hash of the subscribed topics; Kafka's unsigned 64 bits, read as signed"
+    ]
+    reason: Annotated[Own[str], "why an epoch was raised, what was decided, what was done"] = ""
+    member_id: Own[MemberId] | None = None
 
 
 class MemberMetadata(Record, frozen=True, gc=False):
     """Who a member is and what it subscribes to. Names are sorted; regex "" is none."""
 
     kind: ClassVar[str] = "member_metadata"
-    group_id: str
-    member_id: str
-    instance_id: str | None = None
+    kafka: ClassVar[str] = "CONSUMER_GROUP_MEMBER_METADATA"
+    group_id: Key[str]
+    member_id: Key[MemberId]
+    instance_id: Annotated[str | None, "of a static member"] = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    subscribed_topic_names: tuple[str, ...] = ()
-    subscribed_topic_regex: str = ""
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = None
+    subscribed_topic_names: Annotated[
+        Names, "JSON list, sorted; SQL: `from_json(subscribed_topic_names, 'array<string>')`"
+    ] = ()
+    subscribed_topic_regex: Annotated[str, "empty for none"] = ""
+    rebalance_timeout_ms: Long = -1
+    server_assignor: Annotated[str | None, "that the member asks for"] = None
 
 
 class TargetMetadata(Record, frozen=True, gc=False):
-    """The assignment epoch. Timestamp 0: the next target is computed at once (G-44).
+    """The assignment epoch; with `computation_id`, it installs a target of the table `targets`.
 
-    `assignor`, `moved` and `partial` are ours: which assignor made it, how many owned partitions
-    change hands, whether `max_moves` cut it short.
+    Timestamp 0: the next target is computed at once (G-44). Which assignor made it, how many owned
+    partitions change hands and whether `max_moves` cut it short are ours.
 
     A target that a job computed is a whole one, in the table `targets`: this record is all that the
     log has of it, and the moment at which it exists. TargetMember records before it mean nothing
@@ -72,45 +97,53 @@ class TargetMetadata(Record, frozen=True, gc=False):
     """
 
     kind: ClassVar[str] = "target_assignment_metadata"
-    group_id: str
-    assignment_epoch: int
-    assignment_timestamp: int = 0
-    assignor: str = ""
-    moved: int = 0
-    partial: bool = False
-    computation_id: str | None = None
+    kafka: ClassVar[str] = "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA"
+    group_id: Key[str]
+    assignment_epoch: Annotated[Int, "group epoch that the target was computed for"]
+    assignment_timestamp: Annotated[
+        Tagged[Long], "when it was computed, milliseconds; 0: compute the next one at once"
+    ] = 0
+    assignor: Annotated[Own[str], "name of the assignor"] = ""
+    moved: Annotated[Own[Long], "owned partitions that change hands"] = 0
+    partial: Annotated[Own[bool], "whether `max_moves` cut the target short"] = False
+    computation_id: Own[str] | None = None
     """Of the computation whose rows of the table are the target; None is no whole one."""
-    targets_version: int | None = None
-    """A version of the table that has these rows."""
-    digest: int | None = None
-    """Of these rows (storage/target_digest.py)."""
-    members: int | None = None
-    ranges: int | None = None
-    """How many members it was computed for, and how many rows it has."""
-    whole: WholeTarget | None = None
-    """The rows themselves, in memory only; None as the record comes from the log."""
+    targets_version: Annotated[
+        Own[Long] | None, "a version of the table `targets` that has the rows"
+    ] = None
+    digest: Annotated[Own[Long] | None, "of these rows, see [Targets](#targets)"] = None
+    members: Annotated[Own[Long] | None, "members that the target was computed for"] = None
+    ranges: Annotated[Own[Long] | None, "rows of the target"] = None
+    whole: InMemory[WholeTarget | None] = None
+    """The rows themselves; None as the record comes from the log."""
 
 
 class TargetMember(Record, frozen=True, gc=False):
-    """The target assignment of one member."""
+    """The target of one member."""
 
     kind: ClassVar[str] = "target_assignment_member"
-    group_id: str
-    member_id: str
-    spans: Spans = ()
+    kafka: ClassVar[str] = "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER"
+    group_id: Key[str]
+    member_id: Key[MemberId]
+    spans: Annotated[Spans, Column("target"), Kafka("topicPartitions"), "ranges of the target"] = ()
 
 
 class CurrentMember(Record, frozen=True, gc=False):
-    """Where one member is on its way to the target."""
+    """What a member has, and what it must still revoke, on its way to the target."""
 
     kind: ClassVar[str] = "current_member_assignment"
-    group_id: str
-    member_id: str
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: MemberState = MemberState.STABLE
-    assigned: Holding = ()
-    pending: Holding = ()
+    kafka: ClassVar[str] = "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT"
+    group_id: Key[str]
+    member_id: Key[MemberId]
+    member_epoch: Int = 0
+    previous_member_epoch: Annotated[
+        Int, "accepted once more, when the answer with the new one may be lost"
+    ] = 0
+    state: Annotated[MemberState, "name of the member's state"] = MemberState.STABLE
+    assigned: Annotated[Holding, Kafka("assignedPartitions"), "ranges that the member may use"] = ()
+    pending: Annotated[
+        Holding, Kafka("partitionsPendingRevocation"), "ranges that it must revoke"
+    ] = ()
 
 
 class MembersAdvanced(Record, frozen=True, gc=False):
@@ -121,86 +154,90 @@ class MembersAdvanced(Record, frozen=True, gc=False):
 
     kind: ClassVar[str] = "members_advanced"
     group_id: str
-    member_epoch: int
-    member_ids: tuple[str, ...]
+    member_epoch: Int
+    member_ids: tuple[MemberId, ...]
 
 
 class RegexResolved(Record, frozen=True, gc=False):
-    """The topics that a regular expression of the group stands for (G-82)."""
+    """The topics that a regular expression matches (G-82)."""
 
     kind: ClassVar[str] = "regular_expression"
-    group_id: str
-    regex: str
+    kafka: ClassVar[str] = "CONSUMER_GROUP_REGULAR_EXPRESSION"
+    group_id: Key[str]
+    regex: Annotated[Key[str], Kafka("regularExpression")]
     topics: tuple[str, ...]
-    version: int
-    timestamp: int
+    version: Annotated[Long, "of the topic metadata"]
+    timestamp: Annotated[Long, "when the expression was resolved, milliseconds"]
 
 
 class OffsetCommitted(Record, frozen=True, gc=False):
     """A committed offset."""
 
     kind: ClassVar[str] = "offset_commit"
-    group_id: str
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_timestamp: int = 0
+    kafka: ClassVar[str] = "OFFSET_COMMIT"
+    group_id: Annotated[Key[str], Kafka("group")]
+    topic: Key[str]
+    topic_id: Tagged[str]
+    partition: Key[Int]
+    offset: Long
+    leader_epoch: Annotated[Int, "-1 for none"] = -1
+    metadata: Annotated[str, "of the commit, opaque"] = ""
+    commit_timestamp: Annotated[Long, "milliseconds"] = 0
 
 
 class GroupConfigured(Record, frozen=True, gc=False):
-    """All settings of a group id; kept apart from the group (K-9…K-12)."""
+    """All settings of a group id; they outlive the group (K-9…K-12)."""
 
     kind: ClassVar[str] = "group_config"
-    group_id: str
-    settings: dict[str, str]
+    group_id: Key[str]
+    settings: Annotated[dict[str, str], "settings of the group; details of an audit"]
 
 
 class TopicChanged(Record, frozen=True, gc=False):
-    """A topic as the coordinator last saw it; racks[p] are those of partition p, () is unknown.
+    """A topic as the catalog reported it.
 
     `version` is of the change that brought the topic.
     """
 
     kind: ClassVar[str] = "topic"
-    topic: str
+    topic: Key[str]
     topic_id: str
-    partitions: int
-    racks: tuple[tuple[str, ...], ...] = ()
-    version: int = 0
+    partitions: Int
+    racks: Annotated[
+        tuple[tuple[str, ...], ...], "racks of each partition; empty when unknown"
+    ] = ()
+    version: Long = 0
 
 
 class ComputationPrepared(Record, frozen=True, gc=False):
-    """A computation outside the coordinator began for this group epoch (K-38…K-42).
+    """A target is being computed outside the coordinator (K-38…K-42).
 
     Its deadline, like the times of targets and regexes, is the writer's steady clock's.
     """
 
     kind: ClassVar[str] = "computation"
-    group_id: str
-    computation_id: str
-    group_epoch: int
-    deadline_ms: int
+    group_id: Key[str]
+    computation_id: Annotated[Key[str], "of a computation, or the run id of a job"]
+    group_epoch: Annotated[Int, "that the target is computed for"]
+    deadline_ms: Annotated[Long, "when the coordinator stops waiting, by its own clock"]
 
 
 class ProposalJudged(Record, frozen=True, gc=False):
-    """What became of a target that an external job proposed; the job waits for this. No state.
+    """The decision about a proposed target: `accepted`, or the error; no state.
 
-    `reason` is ACCEPTED, or the name of the error and what is wrong.
+    The job waits for it.
     """
 
     kind: ClassVar[str] = "proposal"
     group_id: str
     computation_id: str
     """The run's."""
-    group_epoch: int
+    group_epoch: Int
     reason: str
 
 
 class Audited(Record, frozen=True, gc=False):
-    """Who deleted or altered something, or was refused (audit.py). No state.
+    """Who deleted or altered something, or was refused (audit.py); no state.
 
     `reason` is what was done, `owner` the principal who did it; `settings` are the details.
     """
@@ -227,9 +264,6 @@ class Tombstone(Record, frozen=True, gc=False):
 
 
 ACCEPTED = "accepted"
-IN_MEMORY = "whole"
-"""The field that is not written to the log."""
-
 PARTITION_METADATA = "partition_metadata"
 """Kafka before 4.1 kept partition counts under this kind; their tombstone is still written."""
 

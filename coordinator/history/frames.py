@@ -22,8 +22,8 @@ from coordinator.history import current_views, epoch_views, ownership_view
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CLAIM, LogError
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.target_table import COLUMNS, targets_path
 
 

@@ -20,8 +20,8 @@ from coordinator.core.records import TopicChanged
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.record_schema import SCHEMA
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression

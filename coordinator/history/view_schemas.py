@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from coordinator.storage.record_encoder import SCHEMA
+from coordinator.storage.record_schema import SCHEMA
 
 TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
 TIME = pa.timestamp("us", tz="UTC")

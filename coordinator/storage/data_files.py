@@ -22,8 +22,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.filesystem import Filesystem
 
 AS_TEXT_ONCE = "subscribed_topic_names"

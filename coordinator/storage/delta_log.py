@@ -23,7 +23,7 @@ from coordinator.storage import target_table
 from coordinator.storage.data_files import SNAPSHOT, Part, list_parts, read_parts, write_part
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.record_decoder import ValueCache, decode_batches
-from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
+from coordinator.storage.record_encoder import encode_claim, encode_records
 from coordinator.storage.record_log import (
     Batch,
     CommitFailed,
@@ -31,6 +31,7 @@ from coordinator.storage.record_log import (
     Fenced,
     merge_advances,
 )
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot_at, write_snapshot
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of

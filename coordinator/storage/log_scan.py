@@ -19,8 +19,8 @@ from coordinator.core.records import ComputationPrepared, TopicChanged
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.data_files import AS_TEXT_ONCE, Part, list_parts
 from coordinator.storage.delta_log import open_log_table
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog, LogError
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable, transact
 from coordinator.storage.tables.filesystem import Filesystem
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias, get_args, get_origin
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coordinator.core.partition_spans import TopicKey
+from coordinator.core.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.record_fields import Mark, take_apart
 from coordinator.core.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
-from coordinator.storage.record_encoder import COLUMNS, NAME_COLUMN
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
+from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType
 
 _STATES = {state.name: state for state in MemberState}
 _UNSIGNED = 1 << 64
+Decoder: TypeAlias = Callable[[pa.Array, "ValueCache"], list[Any]]
 
 
 class ValueCache:
@@ -119,15 +122,18 @@ def _take_rows(rows: pa.Table, places: np.ndarray[Any, np.dtype[np.int64]]) -> p
 
 
 def _decode_records(rows: pa.Table, kind: str | None, seen: ValueCache) -> Iterator[Record]:
-    columns = [_decode_values(rows, name, seen) for name in COLUMNS[str(kind)]]
+    columns = [
+        _decode_column(rows, field.column, seen, None if field.optional else field.default)
+        for field in FIELDS[str(kind)]
+    ]
     return map(KINDS[str(kind)], *columns)
 
 
 def _decode_tombstones(rows: pa.Table, kind: str, seen: ValueCache) -> Iterator[Record]:
     name = NAME_COLUMN.get(kind)
     nothing = [None] * len(rows)
-    columns = [_decode_values(rows, column, seen) for column in ("group_id", "member_id")]
-    names = _decode_values(rows, name, seen) if name else nothing
+    columns = [_decode_column(rows, column, seen) for column in ("group_id", "member_id")]
+    names = _decode_column(rows, name, seen) if name else nothing
     groups = [group_id or "" for group_id in columns[0]]
     return map(
         Tombstone,
@@ -135,22 +141,30 @@ def _decode_tombstones(rows: pa.Table, kind: str, seen: ValueCache) -> Iterator[
         groups,
         columns[1],
         names,
-        _decode_values(rows, "partition", seen),
+        _decode_column(rows, "partition", seen),
     )
 
 
-def _decode_values(rows: pa.Table, name: str, seen: ValueCache) -> list[Any]:
+def _decode_column(
+    rows: pa.Table, name: str, seen: ValueCache, default: Callable[[], Any] | None = None
+) -> list[Any]:
+    """Return the values of a column; the default, or None, where a row has none."""
     if name not in rows.column_names:  # no row of the file has it
-        return [None] * len(rows)
+        return [default() if default else None for _ in range(len(rows))]
     column = rows.column(name)
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    decoder = _DECODERS.get(name)
-    if decoder is not None:
-        return decoder(array, seen)
-    return seen.texts(array) if pa.types.is_string(array.type) else _to_list(array)
+    decode = _DECODERS[name]
+    if not array.null_count or (default is None and decode in _TAKE_NULLS):
+        return decode(array, seen)
+    # An older version wrote rows without the field.
+    values = iter(decode(array.drop_null(), seen))
+    return [
+        next(values) if there else default() if default else None
+        for there in array.is_valid().to_pylist()
+    ]
 
 
-def _to_list(array: pa.Array) -> list[Any]:
+def _decode_plain(array: pa.Array, _seen: ValueCache) -> list[Any]:
     if array.null_count or pa.types.is_nested(array.type):
         return list(array.to_pylist())
     return list(array.to_numpy(zero_copy_only=False).tolist())
@@ -185,16 +199,66 @@ def _to_tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ..
     return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
-_DECODERS: dict[str, Callable[[Any, ValueCache], list[Any]]] = {
-    "metadata_hash": lambda array, _: [value % _UNSIGNED for value in array.to_pylist()],
-    "state": lambda array, seen: [_STATES[str(name)] for name in seen.texts(array)],
-    "subscribed_topic_names": lambda array, seen: seen.names(array),
-    "target": _decode_spans,
-    "assigned": _decode_spans,
-    "pending": _decode_spans,
-    "member_id": lambda array, seen: seen.ids(array),
-    "member_ids": lambda array, seen: _to_tuples(array, seen.ids(array.flatten())),
-    "topics": lambda array, seen: _to_tuples(array, seen.texts(array.flatten())),
-    "racks": lambda array, _: [tuple(map(tuple, racks)) for racks in array.to_pylist()],
-    "settings": lambda array, _: [dict(items) for items in array.to_pylist()],
-}
+def _decode_text(array: pa.Array, seen: ValueCache) -> list[str | None]:
+    return seen.texts(array)
+
+
+def _decode_id(array: pa.Array, seen: ValueCache) -> list[str | None]:
+    return seen.ids(array)
+
+
+def _decode_names(array: pa.Array, seen: ValueCache) -> list[tuple[str, ...]]:
+    return seen.names(array)
+
+
+def _decode_texts(array: pa.ListArray, seen: ValueCache) -> list[tuple[Any, ...]]:
+    return _to_tuples(array, seen.texts(array.flatten()))
+
+
+def _decode_ids(array: pa.ListArray, seen: ValueCache) -> list[tuple[Any, ...]]:
+    return _to_tuples(array, seen.ids(array.flatten()))
+
+
+def _decode_hashes(array: pa.Array, _seen: ValueCache) -> list[int]:
+    return [value % _UNSIGNED for value in array.to_pylist()]
+
+
+def _decode_states(array: pa.Array, seen: ValueCache) -> list[MemberState]:
+    return [_STATES[str(name)] for name in seen.texts(array)]
+
+
+def _decode_maps(array: pa.MapArray, _seen: ValueCache) -> list[dict[str, str]]:
+    return [dict(items) for items in array.to_pylist()]
+
+
+def _decode_nested(array: pa.Array, _seen: ValueCache, type_: Any) -> list[Any]:  # noqa: ANN401
+    return msgspec.convert(array.to_pylist(), list[type_], builtin_types=(bytes,))
+
+
+def _decoder_of(column: ColumnType) -> Decoder:
+    """Return what decodes a column to values of its field's type."""
+    if column.python is str:
+        return _decode_id if Mark.DISTINCT in column.marks else _decode_text
+    if Mark.AS_JSON in column.marks:
+        return _decode_names
+    if column.python in (Spans, Holding):
+        return _decode_spans
+    if pa.types.is_nested(column.arrow):
+        return _nested_decoder_of(column)
+    if column.python is MemberState:
+        return _decode_states
+    return _decode_hashes if Mark.UINT64 in column.marks else _decode_plain
+
+
+def _nested_decoder_of(column: ColumnType) -> Decoder:
+    if get_origin(column.python) is dict:
+        return _decode_maps
+    if get_origin(column.python) is tuple:
+        element, _, said = take_apart(get_args(column.python)[0])
+        if element is str:
+            return _decode_ids if Mark.DISTINCT in said else _decode_texts
+    return partial(_decode_nested, type_=column.python)
+
+
+_TAKE_NULLS = (_decode_text, _decode_id, _decode_plain)
+_DECODERS = {name: _decoder_of(column) for name, column in COLUMN_TYPES.items()}

@@ -1,15 +1,8 @@
 """Encode records as rows of the log, by whole columns. The way back: record_decoder.py.
 
-One row a record. `kind` says which columns mean something; the others are null. Columns bear the
-names of the records' fields. A tombstone is a row with `tombstone` set, of the kind that it ends,
-with nothing but its key. Where a field does not read well as it is:
-
-- `state` is the name of the member's state.
-- `metadata_hash` is the same 64 bits, read as a signed number.
-- `subscribed_topic_names` is JSON text, `["orders","payments"]`. A million members that subscribe
-  to the same thousand topics are one text and a million small numbers in a file; as lists they
-  would be a billion names. SQL has `from_json(subscribed_topic_names, 'array<string>')`.
-- `target`, `assigned` and `pending` are lists of ranges of partitions.
+One row a record. `kind` says which columns mean something; the others are null. A tombstone is a
+row with `tombstone` set, of the kind that it ends, with nothing but its key. Columns and types are
+record_schema.py's.
 
 A file leaves out the columns that none of its rows has: in a Delta table that reads as null.
 """
@@ -17,118 +10,28 @@ A file leaves out the columns that none of its rows has: in a Delta table that r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, TypeAlias, get_origin
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coordinator.core.records import (
-    IN_MEMORY,
-    KINDS,
-    ComputationPrepared,
-    OffsetCommitted,
-    Record,
-    RegexResolved,
-    Tombstone,
-    TopicChanged,
-)
-from coordinator.storage.record_log import CLAIM
-
-_RANGE = [
-    pa.field("topic", pa.string()),
-    pa.field("topic_id", pa.string()),
-    pa.field("first_partition", pa.int32()),
-    pa.field("partition_count", pa.int32()),
-]
-_RANGES = pa.list_(pa.struct(_RANGE))
-_HELD_RANGES = pa.list_(pa.struct([*_RANGE, pa.field("assignment_epoch", pa.int32())]))
-_TEXTS = pa.list_(pa.string())
-
-SCHEMA = pa.schema(
-    [
-        # Every row. Position, at_ms and at come early: statistics are kept of the first columns.
-        ("coordinator_epoch", pa.int64()),
-        ("position", pa.int64()),
-        ("at_ms", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("kind", pa.string()),
-        ("tombstone", pa.bool_()),
-        ("group_id", pa.string()),
-        ("member_id", pa.string()),
-        ("reason", pa.string()),
-        # Groups and their targets.
-        ("epoch", pa.int32()),
-        ("metadata_hash", pa.int64()),
-        ("assignment_epoch", pa.int32()),
-        ("assignment_timestamp", pa.int64()),
-        ("assignor", pa.string()),
-        ("moved", pa.int64()),
-        ("partial", pa.bool_()),
-        ("target", _RANGES),
-        ("targets_version", pa.int64()),
-        ("digest", pa.int64()),
-        ("members", pa.int64()),
-        ("ranges", pa.int64()),
-        # Members.
-        ("member_epoch", pa.int32()),
-        ("previous_member_epoch", pa.int32()),
-        ("state", pa.string()),
-        ("assigned", _HELD_RANGES),
-        ("pending", _HELD_RANGES),
-        ("member_ids", _TEXTS),
-        ("instance_id", pa.string()),
-        ("rack_id", pa.string()),
-        ("client_id", pa.string()),
-        ("client_host", pa.string()),
-        ("subscribed_topic_names", pa.string()),
-        ("subscribed_topic_regex", pa.string()),
-        ("rebalance_timeout_ms", pa.int64()),
-        ("server_assignor", pa.string()),
-        # Regular expressions, topics, offsets, settings, computations.
-        ("regex", pa.string()),
-        ("topics", _TEXTS),
-        ("version", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partitions", pa.int32()),
-        ("racks", pa.list_(_TEXTS)),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("metadata", pa.string()),
-        ("commit_timestamp", pa.int64()),
-        ("settings", pa.map_(pa.string(), pa.string())),
-        ("computation_id", pa.string()),
-        ("group_epoch", pa.int32()),
-        ("deadline_ms", pa.int64()),
-        # Claims; of an audit, the principal.
-        ("owner", pa.string()),
-        ("address", pa.string()),
-    ]
+from coordinator.core.partition_spans import Holding, Spans
+from coordinator.core.record_fields import Mark, RecordField
+from coordinator.core.records import MemberState, Record, Tombstone
+from coordinator.storage.record_schema import (
+    COLUMN_TYPES,
+    FIELDS,
+    NAME_COLUMN,
+    SCHEMA,
+    Claim,
+    ColumnType,
+    has_structs,
 )
 
-_TYPES = {field.name: field.type for field in SCHEMA}
-NAME_COLUMN = {
-    RegexResolved.kind: "regex",
-    TopicChanged.kind: "topic",
-    OffsetCommitted.kind: "topic",
-    ComputationPrepared.kind: "computation_id",
-}
-"""Where the key that a Tombstone calls `name` is kept, by the kind that it ends."""
-FIELDS = {
-    kind: [field for field in record.__struct_fields__ if field != IN_MEMORY]
-    for kind, record in KINDS.items()
-    if record is not Tombstone
-}
-"""The fields of a kind of record that are written, in their order."""
-COLUMNS = {
-    kind: ["target" if field == "spans" else field for field in fields]
-    for kind, fields in FIELDS.items()
-}
-"""The columns that hold them."""
 Columns: TypeAlias = dict[str, pa.Array]
 
 
@@ -155,7 +58,7 @@ def encode_records(records: Sequence[Record], position: int, at_ms: int, epoch: 
 
 def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int) -> pa.Table:
     """Return the row by which a coordinator takes the log."""
-    row = {"kind": [CLAIM], "tombstone": [False], "owner": [owner], "address": [address]}
+    row = _encode_fields(Claim, [Claim(owner, address)])
     return _add_positions(pa.table(row), np.array([position]), at_ms, epoch)
 
 
@@ -167,7 +70,7 @@ def _add_positions(
         "coordinator_epoch": pa.array(np.full(len(rows), epoch)),
         "position": pa.array(positions),
         "at_ms": at,
-        "at": at.cast(pa.timestamp("ms", tz="UTC")).cast(_TYPES["at"]),
+        "at": at.cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("at").type),
         **{name: rows.column(name) for name in rows.column_names},
     }
     return pa.table({name: columns[name] for name in SCHEMA.names if name in columns})
@@ -178,12 +81,20 @@ def _encode_fields(record_type: type[Record], records: Sequence[Record]) -> Colu
         "kind": _repeat(record_type.kind, len(records)),
         **_mark_tombstones(False, len(records)),
     }
-    kind = record_type.kind
-    for name, field in zip(COLUMNS[kind], FIELDS[kind], strict=True):
-        values = [getattr(record, field) for record in records]
-        encoder = _ENCODERS.get(name)
-        columns[name] = encoder(values) if encoder else pa.array(values, _TYPES[name])
+    for field in FIELDS[record_type.kind]:
+        columns[field.column] = _encode_values(field, list(map(attrgetter(field.name), records)))
     return columns
+
+
+def _encode_values(field: RecordField, values: list[Any]) -> pa.Array:
+    encode = _ENCODERS[field.column]
+    if encode is None:
+        return pa.array(values, COLUMN_TYPES[field.column].arrow)
+    if not field.optional:
+        return encode(values)
+    there = [value for value in values if value is not None]
+    places = iter(range(len(there)))
+    return encode(there).take(pa.array(None if value is None else next(places) for value in values))
 
 
 def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:
@@ -195,7 +106,7 @@ def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:
     }
     for name in set(NAME_COLUMN.values()):
         columns[name] = [t.name if NAME_COLUMN.get(t.of) == name else None for t in tombstones]
-    arrays = {name: pa.array(values, _TYPES[name]) for name, values in columns.items()}
+    arrays = {name: pa.array(some, COLUMN_TYPES[name].arrow) for name, some in columns.items()}
     return arrays | _mark_tombstones(True, len(tombstones))
 
 
@@ -236,12 +147,35 @@ def _encode_ranges(values: list[tuple[tuple[Any, ...], ...]], type_: pa.ListType
     return pa.ListArray.from_arrays(offsets, ranges, type_)
 
 
-_ENCODERS: dict[str, Callable[[list[Any]], pa.Array]] = {
-    "metadata_hash": lambda values: pa.array(np.array(values, dtype=np.uint64).view(np.int64)),
-    "state": lambda values: pa.array([state.name for state in values], pa.string()),
-    "subscribed_topic_names": _encode_names,
-    "target": lambda values: _encode_ranges(values, _RANGES),
-    "assigned": lambda values: _encode_ranges(values, _HELD_RANGES),
-    "pending": lambda values: _encode_ranges(values, _HELD_RANGES),
-    "settings": lambda values: pa.array([[*v.items()] for v in values], _TYPES["settings"]),
-}
+def _encode_hashes(values: list[int]) -> pa.Array:
+    return pa.array(np.array(values, dtype=np.uint64).view(np.int64))
+
+
+def _encode_states(values: list[MemberState]) -> pa.Array:
+    return pa.array([state.name for state in values], pa.string())
+
+
+def _encode_maps(values: list[dict[str, str]], type_: pa.MapType) -> pa.Array:
+    return pa.array([[*value.items()] for value in values], type_)
+
+
+def _encode_structs(values: list[Any], type_: pa.DataType) -> pa.Array:
+    return pa.array(msgspec.to_builtins(values, builtin_types=(bytes,)), type_)
+
+
+def _encoder_of(column: ColumnType) -> Callable[[list[Any]], pa.Array] | None:
+    """Return what encodes a column that is not as plain as its values."""
+    if Mark.AS_JSON in column.marks:
+        return _encode_names
+    if column.python in (Spans, Holding):
+        return partial(_encode_ranges, type_=column.arrow)
+    if get_origin(column.python) is dict:
+        return partial(_encode_maps, type_=column.arrow)
+    if has_structs(column.arrow):
+        return partial(_encode_structs, type_=column.arrow)
+    if column.python is MemberState:
+        return _encode_states
+    return _encode_hashes if Mark.UINT64 in column.marks else None
+
+
+_ENCODERS = {name: _encoder_of(column) for name, column in COLUMN_TYPES.items()}

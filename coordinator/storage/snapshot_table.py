@@ -24,8 +24,9 @@ from coordinator.storage.data_files import (
     write_part,
 )
 from coordinator.storage.record_decoder import ValueCache, decode_batches
-from coordinator.storage.record_encoder import SCHEMA, encode_records
+from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import Action, FencedTable, transact
 from coordinator.storage.tables.filesystem import Filesystem
 

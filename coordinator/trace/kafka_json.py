@@ -1,37 +1,35 @@
-"""Records and descriptions of groups as Kafka prints them, for traces."""
+"""Records and descriptions of groups as Kafka prints them, for traces.
+
+Which fields a record has there, and under which names, is said where it is defined
+(core/records.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import base64
+from collections.abc import Iterable
+from enum import IntEnum
 from typing import Any
 
+import msgspec
+
 from coordinator.core.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.record_fields import Mark, RecordField, camel_case, fields_of
 from coordinator.core.records import (
+    KINDS,
     PARTITION_METADATA,
-    CurrentMember,
-    GroupMetadata,
     MemberMetadata,
     MembersAdvanced,
-    OffsetCommitted,
     Record,
-    RegexResolved,
-    TargetMember,
-    TargetMetadata,
     Tombstone,
 )
 from coordinator.core.state import State
 
-TYPES = {
-    GroupMetadata.kind: "CONSUMER_GROUP_METADATA",
-    PARTITION_METADATA: "CONSUMER_GROUP_PARTITION_METADATA",
-    MemberMetadata.kind: "CONSUMER_GROUP_MEMBER_METADATA",
-    TargetMetadata.kind: "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA",
-    TargetMember.kind: "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER",
-    CurrentMember.kind: "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-    RegexResolved.kind: "CONSUMER_GROUP_REGULAR_EXPRESSION",
-    OffsetCommitted.kind: "OFFSET_COMMIT",
-}
+TYPES = {kind: record.kafka for kind, record in KINDS.items() if record.kafka}
+TYPES[PARTITION_METADATA] = "CONSUMER_GROUP_PARTITION_METADATA"
 """Kafka's names of the records that Kafka has; our own kinds are not told."""
+_FIXED = {MemberMetadata.kind: {"classicMemberMetadata": None}}
+"""Fields of Kafka's records that no record of ours has."""
 
 
 def select_kafka_records(records: Iterable[Record]) -> list[Record]:
@@ -53,112 +51,73 @@ def record_json(record: Record, state: State) -> dict[str, Any]:
         After the record: the rest of a member that only advanced is taken from there.
     """
     if isinstance(record, Tombstone):
-        return {"type": TYPES[record.of], "key": _key(record), "value": None}
+        return {"type": TYPES[record.of], "key": _take_ended_key(record), "value": None}
     if isinstance(record, MembersAdvanced):
         group = state.groups[record.group_id]
         record = group.members[record.member_ids[0]].current
-    return {"type": TYPES[record.kind], "key": _key(record), "value": _VALUES[type(record)](record)}
+    fields = fields_of(type(record))
+    key = _take_fields(record, [field for field in fields if Mark.KEY in field.marks])
+    theirs = [field for field in fields if not field.marks & {Mark.KEY, Mark.OWN}]
+    value = _take_fields(record, sorted(theirs, key=_is_tagged)) | _FIXED.get(record.kind, {})
+    return {"type": TYPES[record.kind], "key": key, "value": value}
 
 
 def to_camel_case(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Return a value with its keys in Kafka's camel case."""
     if isinstance(value, dict):
-        return {_camel(key): to_camel_case(found) for key, found in value.items()}
+        return {camel_case(key): to_camel_case(found) for key, found in value.items()}
     if isinstance(value, list):
         return [to_camel_case(found) for found in value]
     return value
 
 
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-def _key(record: Record) -> dict[str, Any]:
-    if isinstance(record, OffsetCommitted):
-        return {"group": record.group_id, "topic": record.topic, "partition": record.partition}
-    if isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
-        return {"group": record.group_id, "topic": record.name, "partition": record.partition}
-    key: dict[str, Any] = {"groupId": record.group_id}  # type: ignore[attr-defined]
-    regex = getattr(record, "regex", None) or (
-        record.name if isinstance(record, Tombstone) and record.of == RegexResolved.kind else None
-    )
-    if regex is not None:
-        key["regularExpression"] = regex
-    member_id = getattr(record, "member_id", None)
-    if member_id is not None and not isinstance(record, GroupMetadata):
-        key["memberId"] = member_id
-    return key
-
-
-def _group(record: GroupMetadata) -> dict[str, Any]:
-    signed = record.metadata_hash - (1 << 64) * (record.metadata_hash >> 63)
-    return {"epoch": record.epoch, **({"metadataHash": signed} if signed else {})}
-
-
-def _member(record: MemberMetadata) -> dict[str, Any]:
+def _take_fields(record: Record, fields: Iterable[RecordField]) -> dict[str, Any]:
+    """Return fields of a record; a tagged one that is 0 or empty is left out, as in Kafka."""
+    values = [(field, getattr(record, field.name)) for field in fields]
     return {
-        "instanceId": record.instance_id,
-        "rackId": record.rack_id,
-        "clientId": record.client_id,
-        "clientHost": record.client_host,
-        "subscribedTopicNames": list(record.subscribed_topic_names),
-        "subscribedTopicRegex": record.subscribed_topic_regex,
-        "rebalanceTimeoutMs": record.rebalance_timeout_ms,
-        "serverAssignor": record.server_assignor,
-        "classicMemberMetadata": None,
+        field.kafka: _to_json(value, field)
+        for field, value in values
+        if value or not _is_tagged(field)
     }
 
 
-def _target_metadata(record: TargetMetadata) -> dict[str, Any]:
-    timestamp = record.assignment_timestamp
-    return {
-        "assignmentEpoch": record.assignment_epoch,
-        **({"assignmentTimestamp": timestamp} if timestamp else {}),
+def _is_tagged(field: RecordField) -> bool:
+    return Mark.TAGGED in field.marks
+
+
+def _to_json(value: Any, field: RecordField) -> Any:  # noqa: ANN401 - any JSON value
+    if field.type == Spans:
+        return _partitions(value)
+    if field.type == Holding:
+        return _held(value)
+    if Mark.UINT64 in field.marks:
+        return value - (1 << 64) * (value >> 63)
+    return _to_plain_json(value)
+
+
+def _to_plain_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value as JSON has it: bytes in base64, states as numbers, structs as objects."""
+    if isinstance(value, msgspec.Struct):
+        fields = fields_of(type(value))
+        return {field.kafka: _to_json(getattr(value, field.name), field) for field in fields}
+    if isinstance(value, tuple):
+        return [_to_plain_json(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return int(value) if isinstance(value, IntEnum) else value
+
+
+def _take_ended_key(ended: Tombstone) -> dict[str, Any]:
+    """Return the key that a tombstone ends."""
+    if ended.of not in KINDS:
+        return {"groupId": ended.group_id}
+    parts = {
+        "group_id": ended.group_id,
+        "member_id": ended.member_id,
+        "partition": ended.partition,
     }
-
-
-def _target(record: TargetMember) -> dict[str, Any]:
-    return {"topicPartitions": _partitions(record.spans)}
-
-
-def _current(record: CurrentMember) -> dict[str, Any]:
-    return {
-        "memberEpoch": record.member_epoch,
-        "previousMemberEpoch": record.previous_member_epoch,
-        "state": int(record.state),
-        "assignedPartitions": _held(record.assigned),
-        "partitionsPendingRevocation": _held(record.pending),
-    }
-
-
-def _regex(record: RegexResolved) -> dict[str, Any]:
-    return {
-        "topics": list(record.topics),
-        "version": record.version,
-        "timestamp": record.timestamp,
-    }
-
-
-def _offset(record: OffsetCommitted) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "leaderEpoch": record.leader_epoch,
-        "metadata": record.metadata,
-        "commitTimestamp": record.commit_timestamp,
-        "topicId": record.topic_id,
-    }
-
-
-_VALUES: dict[type[Record], Callable[[Any], dict[str, Any]]] = {
-    GroupMetadata: _group,
-    MemberMetadata: _member,
-    TargetMetadata: _target_metadata,
-    TargetMember: _target,
-    CurrentMember: _current,
-    RegexResolved: _regex,
-    OffsetCommitted: _offset,
-}
+    keys = [field for field in fields_of(KINDS[ended.of]) if Mark.KEY in field.marks]
+    return {field.kafka: parts.get(field.name, ended.name) for field in keys}
 
 
 def _partitions(spans: Spans) -> list[dict[str, Any]]:

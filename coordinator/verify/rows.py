@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import KINDS, Tombstone
-from coordinator.storage.record_encoder import COLUMNS, FIELDS, NAME_COLUMN, SCHEMA
 from coordinator.storage.record_log import CLAIM, CorruptLog
+from coordinator.storage.record_schema import FIELDS, NAME_COLUMN, SCHEMA
 from coordinator.storage.tables.recovery import RESTORE
 
 Longs: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -20,15 +18,11 @@ ALWAYS = ("coordinator_epoch", "position", "at_ms", "at", "kind", "tombstone")
 RANGES = ("target", "assigned", "pending")
 
 
-def _list_required(kind: str) -> list[str]:
-    """Return the columns that a record of a kind cannot be without."""
-    needed = {field.name for field in msgspec.structs.fields(KINDS[kind]) if field.required}
-    pairs = zip(FIELDS[kind], COLUMNS[kind], strict=True)
-    return [column for field, column in pairs if field in needed]
-
-
-REQUIRED = {kind: _list_required(kind) for kind, record in KINDS.items() if record is not Tombstone}
-REQUIRED[CLAIM] = ["owner"]
+REQUIRED = {
+    kind: [field.column for field in fields if field.default is None]
+    for kind, fields in FIELDS.items()
+}
+"""The columns that a row of a kind cannot be without."""
 
 
 def check_columns(rows: pa.Table, path: str) -> None:

@@ -20,8 +20,8 @@ from coordinator.errors import IllegalStateError
 from coordinator.progress import task
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.record_encoder import SCHEMA
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.fenced_table import APP, FORMAT, FORMAT_PROPERTY

@@ -151,3 +151,9 @@ def test_what_is_seen_stays_as_it_is():
         line = as_json({"id": value})
         assert line.isprintable()
         assert json.loads(line) == {"id": value}
+
+
+def test_bytes_of_the_log_are_base64_in_json():
+    assert as_json({"raw": [b"\x00\xff", bytearray(b"a")]}) == '{"raw": ["AP8=", "YQ=="]}'
+    with pytest.raises(TypeError, match="is no value of JSON"):
+        as_json({"raw": object()})

@@ -12,7 +12,7 @@ from coordinator.config import LogConfig
 from coordinator.core.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_decoder import ValueCache, decode_batches, decode_rows
-from coordinator.storage.record_encoder import SCHEMA, encode_records
+from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import (
     Batch,
     Fenced,
@@ -22,6 +22,7 @@ from coordinator.storage.record_log import (
     NoLog,
     merge_advances,
 )
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.table_io import read_delta
 from tests.support.lives import life, replayed
 from tests.support.log_records import RECORDS, anything

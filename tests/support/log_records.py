@@ -1,39 +1,23 @@
-"""Random records of every kind, for tests of the log."""
+"""Random records of every kind, for tests of the log; made by the types of their fields."""
 
 from __future__ import annotations
 
+from typing import get_args, get_origin
+
+import msgspec
 from hypothesis import strategies as st
 
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
-    KINDS,
-    PARTITION_METADATA,
-    Audited,
-    ComputationPrepared,
-    CurrentMember,
-    GroupConfigured,
-    GroupMetadata,
-    MemberMetadata,
-    MembersAdvanced,
-    MemberState,
-    OffsetCommitted,
-    ProposalJudged,
-    RegexResolved,
-    TargetMember,
-    TargetMetadata,
-    Tombstone,
-    TopicChanged,
-)
-from coordinator.storage.record_encoder import NAME_COLUMN
+from coordinator.core.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.record_fields import Mark, fields_of, take_apart
+from coordinator.core.records import KINDS, PARTITION_METADATA, MemberState, Tombstone
+from coordinator.storage.record_schema import NAME_COLUMN
 
 texts = st.text(max_size=6)
 some_text = st.text(min_size=1, max_size=6)
 maybe_text = st.none() | texts
-epochs = st.integers(-2, 2**31 - 1)
+ints = st.integers(-2, 2**31 - 1)
 longs = st.integers(-(2**63), 2**63 - 1)
-maybe_long = st.none() | longs
 partitions = st.integers(0, 2**30)
-names = st.lists(texts, max_size=3).map(tuple)
 keys = st.builds(TopicKey, st.sampled_from(["a", "b", ""]), st.sampled_from(["id1", "id2"]))
 
 
@@ -48,73 +32,48 @@ def spans(*more):
     return st.lists(one, max_size=3).map(tuple)
 
 
+OF_TYPE = {
+    str: texts,
+    bool: st.booleans(),
+    bytes: st.binary(max_size=6),
+    MemberState: st.sampled_from(MemberState),
+    Spans: spans(),
+    Holding: spans(ints),
+    dict[str, str]: st.dictionaries(texts, texts, max_size=3),
+}
+INTEGERS = {Mark.INT32: ints, Mark.INT64: longs, Mark.UINT64: st.integers(0, 2**64 - 1)}
+
+
+def values_of(python_type, marks):
+    if python_type is int:
+        return next(INTEGERS[mark] for mark in marks if mark in INTEGERS)
+    if python_type in OF_TYPE:
+        return OF_TYPE[python_type]
+    if get_origin(python_type) is tuple:
+        element, _, said = take_apart(get_args(python_type)[0])
+        return st.lists(values_of(element, said), max_size=3).map(tuple)
+    return structs_of(python_type)
+
+
+def structs_of(struct: type[msgspec.Struct]):
+    fields = {}
+    for field in fields_of(struct):
+        values = values_of(field.type, field.marks)
+        fields[field.name] = st.none() | values if field.optional else values
+    return st.builds(struct, **fields)
+
+
 def _tombstone(kind, group_id, member_id, name, partition):
     return Tombstone(kind, group_id, member_id, name if kind in NAME_COLUMN else None, partition)
 
 
-RECORDS = {
-    GroupMetadata: st.builds(
-        GroupMetadata, texts, epochs, st.integers(0, 2**64 - 1), texts, maybe_text
-    ),
-    MemberMetadata: st.builds(
-        MemberMetadata,
-        texts,
-        texts,
-        maybe_text,
-        maybe_text,
-        texts,
-        texts,
-        names,
-        texts,
-        longs,
-        maybe_text,
-    ),
-    TargetMetadata: st.builds(
-        TargetMetadata,
-        texts,
-        epochs,
-        longs,
-        texts,
-        longs,
-        st.booleans(),
-        maybe_text,
-        maybe_long,
-        maybe_long,
-        maybe_long,
-        maybe_long,
-    ),
-    TargetMember: st.builds(TargetMember, texts, texts, spans()),
-    CurrentMember: st.builds(
-        CurrentMember,
-        texts,
-        texts,
-        epochs,
-        epochs,
-        st.sampled_from(MemberState),
-        spans(epochs),
-        spans(epochs),
-    ),
-    MembersAdvanced: st.builds(MembersAdvanced, texts, epochs, names),
-    RegexResolved: st.builds(RegexResolved, texts, texts, names, longs, longs),
-    OffsetCommitted: st.builds(
-        OffsetCommitted, texts, texts, texts, partitions, longs, epochs, texts, longs
-    ),
-    GroupConfigured: st.builds(GroupConfigured, texts, st.dictionaries(texts, texts, max_size=3)),
-    TopicChanged: st.builds(
-        TopicChanged, texts, texts, partitions, st.lists(names, max_size=3).map(tuple)
-    ),
-    ComputationPrepared: st.builds(ComputationPrepared, texts, texts, epochs, longs),
-    ProposalJudged: st.builds(ProposalJudged, texts, texts, epochs, texts),
-    Audited: st.builds(
-        Audited, texts, texts, texts, texts, texts, st.dictionaries(texts, texts, max_size=3)
-    ),
-    Tombstone: st.builds(
-        _tombstone,
-        st.sampled_from(sorted({*KINDS, PARTITION_METADATA} - {Tombstone.kind})),
-        texts,
-        maybe_text,
-        maybe_text,
-        st.none() | partitions,
-    ),
-}
+RECORDS = {record: structs_of(record) for record in KINDS.values() if record is not Tombstone}
+RECORDS[Tombstone] = st.builds(
+    _tombstone,
+    st.sampled_from(sorted({*KINDS, PARTITION_METADATA} - {Tombstone.kind})),
+    texts,
+    maybe_text,
+    maybe_text,
+    st.none() | partitions,
+)
 anything = st.lists(st.one_of(*RECORDS.values()), min_size=1, max_size=12)

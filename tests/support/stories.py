@@ -16,8 +16,9 @@ import pyarrow as pa
 from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record
 from coordinator.core.events import Caller, ConfigureGroup, OffsetCommit, OffsetDelete, RecordAudit
 from coordinator.storage.data_files import write_part
-from coordinator.storage.record_encoder import SCHEMA, encode_claim, encode_records
+from coordinator.storage.record_encoder import encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable, transact
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.trace.player import TracePlayer
