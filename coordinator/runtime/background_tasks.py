@@ -123,7 +123,7 @@ class BackgroundTasks:
             try:
                 processor.log.look()
             except Fenced:
-                self._loop.call(lambda: processor.confirmed([]))
+                self._loop.call(processor.confirm)
             else:
                 self._lease.retake()
 

@@ -271,7 +271,7 @@ class Coordinator(GroupRequests):
         str
             A status, or "busy" when the loop did not answer in time.
         """
-        look = self._loop.call(lambda: self._processor.confirmed([]))
+        look = self._loop.call(self._processor.confirm)
         try:
             look.result(patience_s)
         except TimeoutError:

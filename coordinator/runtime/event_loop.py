@@ -1,4 +1,4 @@
-"""The thread that runs the event processor, and the pools for slow work.
+"""The thread that runs the event processor, and hands its slow work out.
 
 Requests wait in one queue. The loop takes all that wait as one batch: an idle coordinator answers
 at once, a busy one batches by itself while a commit is under way; `log.linger_ms` makes it wait
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -20,14 +20,15 @@ from typing import Any, TypeVar
 from coordinator.compute.engine import Engine
 from coordinator.core.events import (
     Answer,
-    ComputeTarget,
     Event,
     Heartbeat,
     OffsetCommit,
     ResolveRegexes,
+    Task,
 )
 from coordinator.runtime import futures
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
 from coordinator.status import Status, refusal
 
@@ -85,8 +86,7 @@ class EventLoop:
         self._items: list[Item] = []
         """Those of this round; what is left of them when the loop dies is refused."""
         self._idle_s = 0.0
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
-        self._resolving: set[str] = set()
+        self._regex_jobs = RegexJobs(processor, self.submit)
         self.target_jobs = TargetJobs(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
@@ -104,7 +104,7 @@ class EventLoop:
         if self._thread.is_alive():
             self._thread.join()
         self.target_jobs.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._regex_jobs.close()
 
     @property
     def ended(self) -> bool:
@@ -141,7 +141,7 @@ class EventLoop:
         except BaseException:
             logger.exception("the coordinator's loop ends: a stand-by may take the store over")
         finally:
-            self.processor.status = Status.CLOSED
+            self.processor.close()
             with self._wake:
                 self._open = False
                 left = [*self._items, *self._queue]
@@ -175,7 +175,7 @@ class EventLoop:
             self.target_jobs.cancel_all()
         items = self._items = self._take()
         events = [event for item in items for event in item.piece]
-        answers = self.processor.confirmed(self.processor.run(events)) if events else []
+        answers = self.processor.run(events) if events else []
         self._answer(items, answers)
         if events:
             ended = time.monotonic()
@@ -230,27 +230,11 @@ class EventLoop:
 
     # Tasks ---------------------------------------------------------------------------------------
 
-    def _start(self, task: ResolveRegexes | ComputeTarget) -> None:
+    def _start(self, task: Task) -> None:
         if isinstance(task, ResolveRegexes):
-            self._resolve(task)
+            self._regex_jobs.begin(task)
         else:
             self.target_jobs.begin(task)
-
-    def _resolve(self, task: ResolveRegexes) -> None:
-        """Resolve regexes in a pool, one run a group at a time (G-82)."""
-        if task.group_id in self._resolving:
-            return
-        self._resolving.add(task.group_id)
-        future = self._pool.submit(self.processor.resolve(task))
-
-        def done(found: Future[Event]) -> None:
-            self._resolving.discard(task.group_id)
-            if found.cancelled() or found.exception() is not None:
-                logger.warning("regexes of group %s were not resolved: %s", task.group_id, found)
-                return
-            self.submit([found.result()])
-
-        future.add_done_callback(done)
 
 
 def _do_call(item: Item, call: Callable[[], object]) -> None:

@@ -302,9 +302,8 @@ class GroupRequests(HeartbeatRequests):
             if self._processor.status is not Status.ACTIVE:
                 raise refusal(self._processor.status)
             found = look(self._processor.state)
-            (seen,) = self._processor.confirmed([None])
-            if isinstance(seen, GroupError):
-                raise seen
+            if not self._processor.confirm():
+                raise refusal(self._processor.status)
             return found
 
         return self._loop.call(read).result()

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
-from coordinator.runtime.batch_heartbeats import run_heartbeats
+from coordinator.runtime.event_decider import SteadyAnswer
 from coordinator.runtime.event_loop import EventLoop
-from coordinator.runtime.event_processor import EventProcessor, Steady
+from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
 from coordinator.runtime.responses import HeartbeatAnswer
 
 
@@ -196,20 +196,17 @@ class HeartbeatRequests(ABC):
             raise ValueError(f"{len(member_ids)} ids and {len(member_epochs)} epochs: give pairs")
         processor = self._processor
 
-        def beat() -> list[Answer | Steady]:
-            return processor.confirmed(
-                run_heartbeats(processor, group_id, member_ids, member_epochs)
-            )
-
-        answers: list[Answer | Steady]
+        answers: list[HeartbeatResult]
         loop = self._loop
         try:
-            answers = loop.call(beat).result()
+            answers = loop.call(
+                lambda: processor.run_heartbeats(group_id, member_ids, member_epochs)
+            ).result()
         except GroupError as closed:
             answers = [closed] * len(member_ids)
         return [
             HeartbeatAnswer(0, "NONE", None, member_id, found[0], found[1])
-            if isinstance(found, Steady)
+            if isinstance(found, SteadyAnswer)
             else responses.heartbeat_answer(found)
             for member_id, found in zip(member_ids, answers, strict=True)
         ]

@@ -26,6 +26,7 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
 )
+from coordinator.core.target_builder import restore_input
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
@@ -74,7 +75,7 @@ class TargetJobs:
         Called in the loop's thread.
         """
         self._cancel(task.group_id)
-        job = self._processor.job(task)
+        job = restore_request(self._processor, task)
         if job is None:
             return
         timeout_s = self._processor.config.engine.timeout_ms / 1000
@@ -215,6 +216,19 @@ class TargetJobs:
         if wanted not in self._engines:
             self._engines[wanted] = _make_engine(wanted)
         return self._engines[wanted]
+
+
+def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetRequest | None:
+    """Return a computation with the input it was prepared for; None when it is outdated."""
+    group = processor.state.groups.get(task.group_id)
+    found = group.computation if group else None
+    if group is None or found is None or found.record.computation_id != task.computation_id:
+        return None
+    settings = dict(processor.state.settings.get(task.group_id, {}))
+    input_ = restore_input(group, found)
+    return TargetRequest(
+        task, input_, task.assignor, settings, len(group.lists), processor.log.store
+    )
 
 
 def _make_engine(name: str) -> Engine:

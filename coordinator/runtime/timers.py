@@ -1,14 +1,32 @@
-"""Deadlines of many members, checked together."""
+"""Deadlines of many members, checked together: `GroupTimers` says of what, `Deadlines` when."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from coordinator.clock import Clock
+from coordinator.config import Config
+from coordinator.core.events import (
+    REBALANCE,
+    SESSION,
+    Event,
+    ExpireOffsets,
+    SetTimer,
+    TimerFired,
+)
+from coordinator.core.records import MemberState
+from coordinator.core.state import State
+from coordinator.kafka_config import group_value
+
 NEVER = np.iinfo(np.int64).max
+EXPIRE = "expire-group-metadata"
+"""The timer that looks at the age of offsets, under Kafka's name."""
 K = TypeVar("K", bound=Hashable)
+TimerKey: TypeAlias = tuple[str, str, str]
+"""Kind, group id, member id."""
 
 
 class Due(NamedTuple, Generic[K]):
@@ -118,3 +136,101 @@ class Deadlines(Generic[K]):
                 self._epoch = np.concatenate([self._epoch, np.zeros(slot, dtype=np.int64)])
         self._slots[key] = slot
         return slot
+
+
+class DueEvent(NamedTuple):
+    """A deadline that has passed, and the event that it is."""
+
+    due: Due[TimerKey]
+    event: Event
+
+
+class GroupTimers:
+    """The deadlines of one coordinator: sessions, rebalances, the age of offsets.
+
+    Parameters
+    ----------
+    config
+        How long after a load each of them is.
+    steady
+        The clock that they run on, in ms.
+    """
+
+    def __init__(self, config: Config, steady: Clock) -> None:
+        self._config = config
+        self._steady = steady
+        self._deadlines: Deadlines[TimerKey] = Deadlines()
+
+    def start(self, state: State) -> None:
+        """Forget all, and start those that follow from a state that was loaded (K-13, G-73).
+
+        The coordinator before us may confirm heartbeats for check_ms after our claim: by so much
+        longer members may count on what they have.
+        """
+        self.clear()
+        now = self._steady()
+        check_ms = self._config.lease.check_ms
+        self._deadlines.set((EXPIRE, "", ""), now + self._expire_every_ms)
+        for group_id, group in sorted(state.groups.items()):
+            members = sorted(group.members)
+            sessions = [(SESSION, group_id, member_id) for member_id in members]
+            self._deadlines.set_many(sessions, now + check_ms + self._session_ms(state, group_id))
+            for member in map(group.members.__getitem__, members):
+                if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                    after = now + member.meta.rebalance_timeout_ms
+                    key = (REBALANCE, group_id, member.member_id)
+                    self._deadlines.set(key, after, member.epoch)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._deadlines = Deadlines()
+
+    def apply(self, timers: Sequence[SetTimer]) -> None:
+        """Start and cancel what a step asked for."""
+        if not timers:
+            return
+        now = self._steady()
+        for timer in timers:
+            key = (timer.kind, timer.group_id, timer.member_id)
+            if timer.after_ms is None:
+                self._deadlines.cancel(key)
+            else:
+                self._deadlines.set(key, now + timer.after_ms, timer.member_epoch)
+
+    def extend_session(self, state: State, group_id: str, member_id: str, now: int) -> None:
+        """Give a member another session timeout, from `now` on."""
+        at_ms = now + self._session_ms(state, group_id)
+        self._deadlines.set((SESSION, group_id, member_id), at_ms)
+
+    def extend_sessions(self, state: State, group_id: str, member_ids: Sequence[str]) -> None:
+        """Give members of a group another session timeout, from this instant on."""
+        keys = [(SESSION, group_id, member_id) for member_id in member_ids]
+        self._deadlines.set_many(keys, self._steady() + self._session_ms(state, group_id))
+
+    def pop_due(self, most: int | None = None) -> list[DueEvent]:
+        """Return what is due now, or so much of it; what repeats is started again."""
+        found = []
+        for due in self._deadlines.pop_due(self._steady(), most):
+            kind, group_id, member_id = due.key
+            event: Event = TimerFired(kind, group_id, member_id, due.epoch)
+            if kind == EXPIRE:
+                self._deadlines.set(due.key, due.at_ms + self._expire_every_ms)
+                event = ExpireOffsets()
+            found.append(DueEvent(due, event))
+        return found
+
+    def next_at(self) -> int | None:
+        """Return the next deadline."""
+        return self._deadlines.next_at()
+
+    def all(self) -> list[Due[TimerKey]]:
+        """Return what runs, in the order of the deadlines."""
+        return self._deadlines.all()
+
+    @property
+    def _expire_every_ms(self) -> int:
+        return self._config.kafka.offsets_retention_check_interval_ms
+
+    def _session_ms(self, state: State, group_id: str) -> int:
+        settings = state.settings.get(group_id, {})
+        return group_value(self._config.kafka, settings, "consumer.session.timeout.ms")

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import CatalogTopic
+from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
 from coordinator.storage.tables.table_io import UnreadableTableError, read_delta
@@ -55,15 +55,23 @@ def catalog_for(
     return source
 
 
-def are_known(known: Mapping[str, Topic], seen: Mapping[str, CatalogTopic]) -> bool:
-    """Whether the topics of a catalog are just those that are known."""
-    return len(seen) == len(known) and all(
+def report_changes(catalog: TopicCatalog, known: Mapping[str, Topic]) -> TopicsReported | None:
+    """Ask a catalog; None where its topics are just those that are known.
+
+    Raises
+    ------
+    ConfigError, OSError
+        As `TopicCatalog.topics` does.
+    """
+    seen = catalog.topics()
+    same = len(seen) == len(known) and all(
         name in known
         and known[name].key.topic_id == topic.topic_id
         and known[name].partitions == topic.partitions
         and known[name].racks == topic.racks
         for name, topic in seen.items()
     )
+    return None if same else TopicsReported(seen)
 
 
 def catalog_of(source: str, settings: Mapping[str, str] | None = None) -> TopicCatalog:

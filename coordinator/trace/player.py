@@ -30,8 +30,11 @@ from coordinator.core.partition_spans import kafka_id, make_id
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses
-from coordinator.runtime.event_processor import EXPIRE, EventProcessor, Fired
+from coordinator.runtime.event_processor import EventProcessor, Fired
+from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.timers import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
 from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
@@ -315,9 +318,9 @@ class TracePlayer:
         """Do the background work at once."""
         for task in self._running.take_tasks():
             if isinstance(task, ResolveRegexes):
-                self._running.run([self._running.resolve(task)()])
+                self._running.run([prepare_resolution(self._running, task)()])
             else:
-                job = self._running.job(task)
+                job = restore_request(self._running, task)
                 if job is not None:
                     self._running.run([compute_target(job)])
 

@@ -18,6 +18,7 @@ from coordinator.core.records import (
 from coordinator.core.replay import replay
 from coordinator.core.state import State
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog
 from tests.support.coordinator_core import INTERVAL, Code, kinds, lists
@@ -82,7 +83,7 @@ def test_the_whole_name_must_match(regex, matches):
     log.claim("test", "", 0)
     processor = EventProcessor(log, Config(), lambda: 0, DictCatalog({"a": 1, "aa": 1, "b": 1}))
     processor.load()
-    event = processor.resolve(ResolveRegexes("g", (regex,)))()
+    event = prepare_resolution(processor, ResolveRegexes("g", (regex,)))()
     assert event.topics == {regex: matches}
 
 
@@ -292,7 +293,7 @@ def test_a_coordinator_that_begins_resolves_what_is_older_than_its_topics(change
     )
     processor.run([join_])
     (task,) = processor.take_tasks()
-    processor.run([processor.resolve(task)()])
+    processor.run([prepare_resolution(processor, task)()])
     for name, partitions in change.items():
         catalog.set(name, partitions)
         processor.see_topics()

@@ -29,6 +29,8 @@ from coordinator.core.partition_spans import kafka_id
 from coordinator.core.state import GROUP_MOVES, GroupState, fingerprint
 from coordinator.core.state_machine import answer_steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.regex_jobs import prepare_resolution
+from coordinator.runtime.target_jobs import restore_request
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 
@@ -282,8 +284,8 @@ class Machine(RuleBasedStateMachine):
     def do_tasks(self, now):
         for task in self.processor.take_tasks():
             if isinstance(task, ResolveRegexes):
-                self.landing.append(self.processor.resolve(task)())
-            elif (job := self.processor.job(task)) is not None:
+                self.landing.append(prepare_resolution(self.processor, task)())
+            elif (job := restore_request(self.processor, task)) is not None:
                 self.landing.append(compute_target(job))
         if now:
             self.land()

@@ -23,6 +23,7 @@ from coordinator.core.replay import replay
 from coordinator.core.state import GroupState, State
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog
 from tests.support.coordinator_core import STABLE, Code, lists
@@ -289,7 +290,7 @@ def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
     assert isinstance(task, ComputeTarget)
     engine.join("m1")  # heartbeats go on, with the last target; none is begun beside it
     assert engine.processor.take_tasks() == []
-    engine.processor.run([compute_target(engine.processor.job(task))])
+    engine.processor.run([compute_target(restore_request(engine.processor, task))])
     assert engine.group.assignment_epoch == engine.group.epoch == task.group_epoch
     assert engine.target("m1") == {"a": [0, 1, 2, 3, 4, 5]}
 
@@ -299,12 +300,12 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
     """The input is what it was when the computation was prepared, however late the job begins."""
     engine.join("m1", "m2")
     (task,) = engine.processor.take_tasks()
-    (landed,) = engine.processor.run([compute_target(engine.processor.job(task))])
+    (landed,) = engine.processor.run([compute_target(restore_request(engine.processor, task))])
     assert landed.response["assignment_epoch"] == task.group_epoch < engine.group.epoch
     assert (engine.target("m1"), engine.target("m2")) == ({"a": [0, 1, 2, 3, 4, 5]}, {})
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    engine.processor.run([compute_target(engine.processor.job(task))])
+    engine.processor.run([compute_target(restore_request(engine.processor, task))])
     assert engine.target("m2") == {"a": [3, 4, 5]}
 
 
@@ -312,13 +313,13 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
 def test_what_lands_too_late_is_refused(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    late = compute_target(engine.processor.job(task))
+    late = compute_target(restore_request(engine.processor, task))
     engine.now += engine.config.engine.timeout_ms
     engine.join("m1")
     (newer,) = engine.processor.take_tasks()
-    assert engine.processor.job(task) is None
+    assert restore_request(engine.processor, task) is None
     assert engine.processor.run([late])[0].code is Code.UNKNOWN_MEMBER_ID
-    assert engine.processor.job(newer) is not None
+    assert restore_request(engine.processor, newer) is not None
 
 
 @pytest.mark.behaviour("G-39", "G-159")
@@ -326,7 +327,7 @@ def test_a_computation_that_failed_is_begun_again(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
     engine.processor.run([TargetFailed("g", task.computation_id, "no")])
-    assert engine.processor.job(task) is None
+    assert restore_request(engine.processor, task) is None
     engine.join("m1")
     assert len(engine.processor.take_tasks()) == 1
     assert engine.processor.run([TargetFailed("g", "engine-other", "no")])[0].records == []
@@ -348,14 +349,14 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
     engine.join("m2", server_assignor="range")
     for _ in range(6):
         for task in engine.processor.take_tasks():
-            engine.processor.run([compute_target(engine.processor.job(task))])
+            engine.processor.run([compute_target(restore_request(engine.processor, task))])
         engine.processor.run(
             [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
         )
     epoch = engine.group.epoch
     for _ in range(6):
         for task in engine.processor.take_tasks():
-            engine.processor.run([compute_target(engine.processor.job(task))])
+            engine.processor.run([compute_target(restore_request(engine.processor, task))])
         engine.processor.run(
             [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
         )
@@ -370,7 +371,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    job = engine.processor.job(task)
+    job = restore_request(engine.processor, task)
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
@@ -383,7 +384,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    computed = compute_target(engine.processor.job(task))
+    computed = compute_target(restore_request(engine.processor, task))
     engine.catalog.delete("a")
     engine.processor.see_topics()
     engine.processor.run([computed])

@@ -10,9 +10,10 @@ from coordinator.config import Config
 from coordinator.core.events import Heartbeat
 from coordinator.core.records import MembersAdvanced
 from coordinator.core.state import fingerprint
+from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.batch_heartbeats import run_heartbeats
-from coordinator.runtime.event_processor import EventProcessor, Steady
+from coordinator.runtime.event_decider import SteadyAnswer
+from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.responses import heartbeat_answer
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
@@ -67,10 +68,10 @@ def test_many_are_answered_as_one_by_one(asked, settle, leaver, wished):
     ids, epochs = [beat[0] for beat in asked], [beat[1] for beat in asked]
     found = [
         (0, "NONE", None, member_id, answer.member_epoch, answer.heartbeat_interval_ms, None)
-        if isinstance(answer, Steady)
+        if isinstance(answer, SteadyAnswer)
         else as_row(heartbeat_answer(answer))
         for member_id, answer in zip(
-            ids, run_heartbeats(many.processor, "g", ids, epochs), strict=True
+            ids, many.processor.run_heartbeats("g", ids, epochs), strict=True
         )
     ]
     assert found == [as_row(answer) for answer in expected]
@@ -94,10 +95,20 @@ def test_an_epoch_that_changes_nothing_is_one_record_for_all():
     epochs = {m: group.members[m].epoch for m in IDS if m in group.members}
     side.processor.run([Heartbeat("g", other, epochs.pop(other))])  # makes the next target
     written = len(side.storage.batches)
-    answers = run_heartbeats(side.processor, "g", list(epochs), list(epochs.values()))
+    answers = side.processor.run_heartbeats("g", list(epochs), list(epochs.values()))
     assert [answer.member_epoch for answer in answers] == [group.epoch] * len(epochs)
     (batch,) = side.storage.batches[written:]
     assert batch.records == [MembersAdvanced("g", group.epoch, tuple(epochs))]
+
+
+def test_a_batch_that_loses_the_log_on_its_way_answers_nobody():
+    """What was steady before the loss was seen must not leave after it."""
+    side = Side(settle=3, leaver=None, wished={})
+    epoch = side.processor.state.groups["g"].members["m0"].epoch
+    MemoryLog(side.storage).claim("successor", "", side.now)
+    ids, epochs = ["m0", "m1", "m2", "m0"], [epoch, epoch, -1, epoch]
+    answers = side.processor.run_heartbeats("g", ids, epochs)
+    assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 4
 
 
 def test_a_closed_coordinator_answers_each():

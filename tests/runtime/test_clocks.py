@@ -19,6 +19,7 @@ from coordinator.core.events import (
 )
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 
@@ -166,7 +167,7 @@ def test_regexes_resolved_in_the_future_are_resolved_again(machine, successor):
     machine.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a.*")
     (task,) = machine.processor.take_tasks()
     assert isinstance(task, ResolveRegexes)
-    event = machine.processor.resolve(task)()
+    event = prepare_resolution(machine.processor, task)()
     assert isinstance(event, RegexesResolved)
     machine.ask(event)
     other = successor()

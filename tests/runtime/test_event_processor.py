@@ -9,7 +9,7 @@ from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import CurrentMember, GroupMetadata
 from coordinator.core.state import fingerprint
 from coordinator.errors import GroupError
-from coordinator.runtime import event_processor as runner_room
+from coordinator.runtime import event_decider
 from coordinator.status import Status
 from coordinator.storage.record_log import CommitFailed, MemoryLog
 from tests.support.coordinator_core import Code, lists
@@ -124,7 +124,7 @@ def test_records_that_contradict_the_state_are_dropped_and_the_rest_of_the_batch
     shell, monkeypatch
 ):
     """An assertion of ours that fails costs the request that did it, not the group."""
-    real = runner_room.step
+    real = event_decider.step
 
     def faulty(state, config, event, now_ms):
         result = real(state, config, event, now_ms)
@@ -136,7 +136,7 @@ def test_records_that_contradict_the_state_are_dropped_and_the_rest_of_the_batch
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner_room, "step", faulty)
+        patch.setattr(event_decider, "step", faulty)
         answers = shell.processor.run([joining("m3", "a"), joining("m2", "a"), joining("m4", "a")])
     assert [isinstance(answer, Result) for answer in answers] == [True, False, True]
     assert answers[1].code is Code.UNKNOWN_SERVER_ERROR
@@ -156,7 +156,7 @@ def test_a_step_that_fails_answers_an_error_and_writes_nothing(shell, monkeypatc
 
     before = fingerprint(shell.processor.state)
     with monkeypatch.context() as patch:
-        patch.setattr(runner_room, "step", broken)
+        patch.setattr(event_decider, "step", broken)
         assert refused(shell, joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
     assert fingerprint(shell.processor.state) == before
 
@@ -184,7 +184,7 @@ def test_a_coordinator_stopped_right_after_its_commit_looks_before_it_answers(sh
     shell.fault = stopped
     processor = shell.processor
     steady = Heartbeat("g", "m1", shell.member("m1").epoch)
-    answers = processor.confirmed(processor.run([joining("m2", "a"), steady]))
+    answers = processor.run([joining("m2", "a"), steady])
     assert [answer.code for answer in answers] == [Code.NOT_COORDINATOR] * 2
 
 

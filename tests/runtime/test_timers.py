@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
 from coordinator.core.records import GroupMetadata, Tombstone
-from coordinator.runtime.event_processor import EXPIRE
-from coordinator.runtime.timers import Deadlines
+from coordinator.runtime.timers import EXPIRE, Deadlines
 from coordinator.status import Status
 from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
 from tests.support.coordinator_shell import Shell

@@ -20,6 +20,8 @@ from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.regex_jobs import prepare_resolution
+from coordinator.runtime.target_jobs import restore_request
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 from tests.support.watched_processor import WatchedProcessor
@@ -316,7 +318,7 @@ class Node:
         if chance.happens("regexes fail", self.name, number):
             self.world.story.cannot_tell("regexes fail")
             return
-        event = self.processor.resolve(task)()
+        event = prepare_resolution(self.processor, task)()
         if not chance.happens("regexes late", self.name, number):
             self.run(event, self.name, number)
             return
@@ -333,7 +335,7 @@ class Node:
     def _compute(self, task: ComputeTarget, number: int) -> None:
         """Compute a target off the heartbeat path, as the loop does with an engine."""
         assert self.processor is not None
-        job = self.processor.job(task)
+        job = restore_request(self.processor, task)
         if job is None:
             return
         chance, name = self.world.chance, (self.name, number)

@@ -13,7 +13,8 @@ from deltalake import CommitProperties
 from coordinator.core import member_update, reconcile, replay
 from coordinator.core.records import CurrentMember
 from coordinator.core.state import Group
-from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.log_writer import LogWriter
+from coordinator.runtime.timers import GroupTimers
 from coordinator.storage import state_loader
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.tables import fenced_table
@@ -28,7 +29,7 @@ FOUND = (6018,)
 """Of those that failed once: wishes for assignors that were even, and moves left to be finished."""
 IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
 IN_A_FOLDER = range(0, 100, DELTA_EVERY)
-commit, records_of = EventProcessor._commit, state_loader.records_of
+records_of = state_loader.records_of
 
 PLANTED = {
     "partitions are given before they are revoked": (reconcile, "_owns", lambda *_: False),
@@ -37,12 +38,10 @@ PLANTED = {
     ),
     "what a member gives up is not released": (replay, "release_partitions", lambda *_: None),
     "any member epoch is accepted": (member_update, "_check_epoch", lambda *_: None),
-    "answers leave before their records are durable": (EventProcessor, "_commit", lambda *_: True),
-    "no look at the log before a steady answer": (
-        EventProcessor, "_commit", lambda self, records: commit(self, records) if records else True
-    ),
+    "answers leave before their records are durable": (LogWriter, "append", lambda *_: None),
+    "no look at the log before a steady answer": (LogWriter, "confirm", lambda _self: None),
     "a coordinator that lost the log still writes": (MemoryLog, "look", lambda _self: None),
-    "no timers are started after a load": (EventProcessor, "_start_timers", lambda _self: None),
+    "no timers are started after a load": (GroupTimers, "start", lambda self, _state: self.clear()),
     "a snapshot forgets what members hold": (
         state_loader,
         "records_of",

@@ -44,7 +44,9 @@ from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_processor import EXPIRE
+from coordinator.runtime.regex_jobs import prepare_resolution
+from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.timers import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support import invariants
@@ -182,8 +184,8 @@ class Player:
             for task in tasks:
                 self._own = False
                 if isinstance(task, ResolveRegexes):
-                    self._processor.run([self._processor.resolve(task)()])
-                elif (job := self._processor.job(task)) is not None:
+                    self._processor.run([prepare_resolution(self._processor, task)()])
+                elif (job := restore_request(self._processor, task)) is not None:
                     self._processor.run([compute_target(job)])
 
     # Members -------------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""Decides events in memory: each is stepped, and its records are replayed.
+
+Nothing here writes the log or answers anybody: an answer may leave only once the records of its
+batch are durable, which the event processor sees to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+from coordinator.clock import Clock
+from coordinator.config import Config
+from coordinator.core.events import Answer, Event, ExpireOffsets, Heartbeat, OffsetCommit, Result
+from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
+from coordinator.core.validate_types import check_types
+from coordinator.errors import GroupError
+from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.timers import GroupTimers
+from coordinator.status import our_fault
+
+logger = logging.getLogger("muster.coordinator")
+
+
+class DecidedBatch(NamedTuple):
+    """What a batch of events came to.
+
+    Attributes
+    ----------
+    answers
+        One an event, in order; where one is broken, up to that one.
+    records
+        Of all events, in order; they are in the state already.
+    broken
+        The index of an event whose records contradict the state: our bug. The state is worth
+        nothing then.
+    """
+
+    answers: list[Answer]
+    records: list[Record]
+    broken: int | None = None
+
+
+class SteadyAnswer(NamedTuple):
+    """The answer to steady heartbeats next to each other, whosever they are."""
+
+    member_epoch: int
+    heartbeat_interval_ms: int
+
+
+class SteadyRun(NamedTuple):
+    """Steady heartbeats next to each other: how many, the answer to each, and their records."""
+
+    answered: int
+    answer: SteadyAnswer
+    records: list[Record]
+
+
+class EventDecider:
+    """Decides the events of one coordinator.
+
+    Parameters
+    ----------
+    config
+        The settings.
+    wall, steady
+        The clocks, in ms since 1970.
+    timers
+        Where a steady heartbeat extends its session.
+    metrics
+        Counts what is refused, and the time of targets.
+    """
+
+    def __init__(
+        self, config: Config, wall: Clock, steady: Clock, timers: GroupTimers, metrics: Metrics
+    ) -> None:
+        self._config = config
+        self._wall = wall
+        self._steady = steady
+        self._timers = timers
+        self._metrics = metrics
+
+    def decide(self, state: State, events: Sequence[Event]) -> DecidedBatch:
+        """Step and replay each event."""
+        answers: list[Answer] = []
+        records: list[Record] = []
+        now = self._steady()
+        for at, event in enumerate(events):
+            began = perf_counter()
+            try:
+                result = self._decide_one(state, event, now)
+            except GroupError as error:
+                answers.append(error)
+                self._metrics.refused(event, error)
+                continue
+            except Exception:
+                logger.exception("no answer to %r", event)
+                answers.append(our_fault())
+                continue
+            if not result.records:
+                answers.append(result)
+                continue
+            try:
+                for record in result.records:
+                    replay(state, record)
+            except Exception:
+                logger.exception("the records of %r contradict the state", event)
+                answers.append(our_fault())
+                return DecidedBatch(answers, [], at)
+            records += result.records
+            answers.append(result)
+            self._count_target(result, began)
+        return DecidedBatch(answers, records)
+
+    def decide_steady(
+        self,
+        state: State,
+        group_id: str,
+        member_ids: Sequence[str],
+        member_epochs: Sequence[int],
+        start: int,
+    ) -> SteadyRun:
+        """Decide the steady heartbeats of a group from one on, up to the first that is not.
+
+        Their sessions are extended by whoever makes the records durable.
+        """
+        end, epoch, interval_ms, advanced = answer_steady_heartbeats(
+            state, self._config, group_id, member_ids, member_epochs, start
+        )
+        records: list[Record] = []
+        if advanced:
+            records = [MembersAdvanced(group_id, epoch, advanced)]
+            replay(state, records[0])
+        return SteadyRun(end - start, SteadyAnswer(epoch, interval_ms), records)
+
+    def _decide_one(self, state: State, event: Event, now: int) -> Result:
+        """Decide an event: a steady heartbeat without a step; the types of others come first."""
+        typed = False
+        if isinstance(event, Heartbeat) and _has_ids(event):
+            if event.topic_partitions is not None:
+                check_types(event)  # the fast path does not look at them
+                typed = True
+            result = answer_steady_heartbeat(state, self._config, event)
+            if result is not None:
+                self._timers.extend_session(state, event.group_id, event.member_id, now)
+                return result
+        if not typed:
+            check_types(event)
+        return step(state, self._config, event, self._time_of(event, now))
+
+    def _time_of(self, event: Event, now: int) -> int:
+        """Return the time that an event is decided at.
+
+        A commit's is read by people, and compared when the offset's retention ends, days later:
+        that takes both clocks, so that no jump of the wall clock ends what was just committed.
+        """
+        if isinstance(event, OffsetCommit):
+            return self._wall()
+        return min(now, self._wall()) if isinstance(event, ExpireOffsets) else now
+
+    def _count_target(self, result: Result, began: float) -> None:
+        """Count the time of a step that computed a target."""
+        if len(result.records) < 2:  # noqa: PLR2004 - a target comes with its group or members
+            return
+        for record in result.records:
+            if isinstance(record, TargetMetadata) and record.assignor:
+                self._metrics.assigned(record.group_id, (perf_counter() - began) * 1000)
+
+
+def _has_ids(event: Heartbeat) -> bool:
+    """Whether what the fast path looks up has the right types."""
+    return (
+        isinstance(event.group_id, str)
+        and isinstance(event.member_id, str)
+        and isinstance(event.member_epoch, int)
+    )

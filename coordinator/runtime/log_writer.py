@@ -1,0 +1,86 @@
+"""Makes records durable, and sees that the log is still ours.
+
+It raises what the log raises; what that means for memory and answers, the event processor knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.clock import Clock
+from coordinator.core.records import Record
+from coordinator.runtime.metrics import Metrics
+from coordinator.storage.record_log import RecordLog
+
+
+class LogWriter:
+    """Writes to one log that this coordinator has claimed.
+
+    Parameters
+    ----------
+    log
+        Where records go.
+    wall, steady
+        The clocks, in ms. Batches carry the time of the wall clock.
+    check_ms
+        For how long the log counts as ours once it was seen to be.
+    metrics
+        Counts the batches and how long they take.
+
+    Attributes
+    ----------
+    position
+        Of the last record that is durable.
+    """
+
+    def __init__(
+        self, log: RecordLog, wall: Clock, steady: Clock, check_ms: int, metrics: Metrics
+    ) -> None:
+        self._log = log
+        self._wall = wall
+        self._steady = steady
+        self._check_ms = check_ms
+        self._metrics = metrics
+        self.position = 0
+        self._seen: tuple[int, int] | None = None
+        """When the log was last seen to be ours, on both clocks; None: not since the load."""
+
+    def start(self, position: int) -> None:
+        """Go on behind the record that a load ended with."""
+        self.position = position
+        self._seen = None
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Make records durable, all or none.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator has the log; nothing was written.
+        LogError, OSError
+            Not acknowledged: only a replay shows whether they were written.
+        """
+        wall, now = self._wall(), self._steady()
+        self.position = self._log.append(records, wall)
+        self._seen = (wall, now)  # when it began: we may have been stopped since it landed
+        self._metrics.committed(records, self._steady() - now)
+
+    def confirm(self) -> None:
+        """See that the log is ours, if that was not seen within the last `check_ms`.
+
+        On either clock: a machine that was suspended may learn of it from the wall clock alone.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator has the log.
+        LogError, OSError
+            The log cannot be read.
+        """
+        wall, now = self._wall(), self._steady()
+        if self._seen is not None:
+            since = (wall - self._seen[0], now - self._seen[1])
+            if 0 <= min(since) <= max(since) <= self._check_ms:
+                return
+        self._log.look()
+        self._seen = (wall, now)

@@ -1,0 +1,66 @@
+"""Resolve regular expressions in a pool, and bring the topics found back as events (G-82)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import re2
+
+from coordinator.core.events import Event, RegexesResolved, ResolveRegexes
+from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.target_jobs import Submit
+
+logger = logging.getLogger("muster.coordinator")
+
+
+class RegexJobs:
+    """The resolutions of one coordinator, at most one a group at a time.
+
+    Parameters
+    ----------
+    submit
+        Submits events to the event loop; any thread may call it.
+    """
+
+    def __init__(self, processor: EventProcessor, submit: Submit) -> None:
+        self._processor = processor
+        self._submit = submit
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="muster-task")
+        self._running: set[str] = set()
+
+    def begin(self, task: ResolveRegexes) -> None:
+        """Resolve a group's regexes, unless that is under way; called in the loop's thread."""
+        if task.group_id in self._running:
+            return
+        self._running.add(task.group_id)
+        future = self._pool.submit(prepare_resolution(self._processor, task))
+
+        def done(found: Future[Event]) -> None:
+            self._running.discard(task.group_id)
+            if found.cancelled() or found.exception() is not None:
+                logger.warning("regexes of group %s were not resolved: %s", task.group_id, found)
+                return
+            self._submit([found.result()])
+
+        future.add_done_callback(done)
+
+    def close(self) -> None:
+        """Wait for what runs; what waits is cancelled."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def prepare_resolution(processor: EventProcessor, task: ResolveRegexes) -> Callable[[], Event]:
+    """Return the work of a resolution, on the topics of this instant; any thread may do it."""
+    names = sorted(processor.state.topics)
+    version, now = processor.state.topics_version, processor.steady()
+
+    def work() -> Event:
+        found = {}
+        for regex in task.regexes:
+            pattern = re2.compile(regex)
+            found[regex] = [name for name in names if pattern.fullmatch(name)]
+        return RegexesResolved(task.group_id, found, version, now)
+
+    return work
