@@ -301,9 +301,11 @@ def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, memb
     proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(proposal, run_id="bad"))
     proposal_inbox.put_proposal(tmp_path, proposal)
     assert verdict(tmp_path, "right") == "accepted"
-    wait_for(lambda: "bad" not in proposal_inbox.list_proposals(tmp_path))
+    # The proposal goes first, its reason is written then.
+    wait_for(lambda: list((tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")))
     (reason,) = (tmp_path / "_set_aside").glob("proposals-*-bad.json.reason")
-    assert reason.read_text().startswith("UNKNOWN_SERVER_ERROR: ")
+    wait_for(lambda: reason.read_text().startswith("UNKNOWN_SERVER_ERROR: "))
+    assert proposal_inbox.list_proposals(tmp_path) == []
 
 
 def test_a_folder_among_the_requests_blocks_none(tmp_path, opened):
