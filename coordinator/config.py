@@ -23,6 +23,8 @@ FOLDER_MODES = {
     "0775": "everybody reads, its group writes",
 }
 """Modes that a store may have: nobody but its owner and its group ever writes."""
+INTERVALS = {"proposals_ms", "maintenance_ms"}
+"""How long a background task waits: of 0 it would never rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class EngineConfig:
     local_mib_max: int = 8_192
     step_rows_max: int = 20_000
     timeout_ms: int = 600_000
+    backoff_ms: int = 500
     max_failures: int = 3
+    proposals_ms: int = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class LogConfig:
     pack_commits: int = 200
     snapshot_rows: int = 100_000
     files_kept_ms: int = 3_600_000
+    commits_kept_ms: int = 10_000
+    maintenance_ms: int = 250
     retention_days: int = 90
 
 
@@ -189,8 +195,9 @@ def parse(text: str, where: str) -> Config:
         for name, value in settings.items():
             number = isinstance(value, int) and section != "kafka" and name != "linger_ms"
             named = isinstance(value, dict) and section == "quotas"
-            if (number and value < 0) or (named and min(value.values(), default=0) < 0):
-                raise ConfigError(f"{where}: {section}.{name} is {value}: give 0 or more")
+            least = 1 if name in INTERVALS else 0
+            if (number and value < least) or (named and min(value.values(), default=0) < 0):
+                raise ConfigError(f"{where}: {section}.{name} is {value}: give {least} or more")
     try:
         folder_mode(config.log)
     except ConfigError as error:

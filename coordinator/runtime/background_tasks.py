@@ -14,8 +14,6 @@ from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced
 
-MAINTENANCE_S = 0.25
-PROPOSALS_S = 0.5
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -60,12 +58,17 @@ class BackgroundTasks:
         if lease is not None:
             while_loading.append(PeriodicTask("lease", config.lease.renew_ms / 1000, self._renew))
         while_serving = [
-            PeriodicTask("maintenance", MAINTENANCE_S, self.maintenance.run, loop.maintenance_due),
+            PeriodicTask(
+                "maintenance",
+                config.log.maintenance_ms / 1000,
+                self.maintenance.run,
+                loop.maintenance_due,
+            ),
             PeriodicTask("topics", config.topics.poll_ms / 1000, self._poll_topics),
         ]
         if loop.processor.log.store is not None:
-            submitter = ProposalSubmitter(loop)
-            while_serving.append(PeriodicTask("proposals", PROPOSALS_S, submitter.run))
+            every_s = config.engine.proposals_ms / 1000
+            while_serving.append(PeriodicTask("proposals", every_s, ProposalSubmitter(loop).run))
         self._tasks = [*while_loading, *while_serving]
         self._while_loading = [self._thread(task) for task in while_loading]
         self._while_serving = [self._thread(task) for task in while_serving]

@@ -32,7 +32,7 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
 
 ENTRY_POINTS = "muster.engines"
-BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
+BACKOFF_MAX_S = 60.0
 logger = logging.getLogger("muster.coordinator")
 Submit: TypeAlias = Callable[[list[Event]], Future[list[Answer]]]
 
@@ -176,7 +176,8 @@ class TargetJobs:
         failures = self._failures.get(task.group_id, 0) + 1
         self._failures[task.group_id] = failures
         self._processor.metrics.computation_failed(task.group_id)
-        after = min(BACKOFF_S * 2 ** (failures - 1), BACKOFF_MAX_S)
+        backoff_s = self._processor.config.engine.backoff_ms / 1000
+        after = min(backoff_s * 2 ** (failures - 1), BACKOFF_MAX_S)
         logger.warning(
             "target computation of group %s failed (%d in a row), retrying in %.1f s: %s",
             task.group_id,

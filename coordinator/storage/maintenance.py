@@ -34,11 +34,6 @@ from coordinator.storage.tables.recovery import (
     log_folder,
 )
 
-COMMITS_KEPT_S = 10.0
-"""Commits that a checkpoint holds stay so long, for readers that listed them before.
-
-Every commit lists the folder: with a minute's worth of them one takes half as long again.
-"""
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
 
@@ -53,7 +48,7 @@ class Maintenance:
         self._checkpointed = 0
         self._packed = 0
         self._checkpoints: deque[tuple[float, int]] = deque()
-        """Our checkpoints that are younger than `COMMITS_KEPT_S`, and the last older one."""
+        """Our checkpoints that are younger than `log.commits_kept_ms`, and the last older one."""
         self._replaced: deque[tuple[float, list[str]]] | None = None
         """Data files that no version names any more, and since when."""
 
@@ -104,7 +99,7 @@ class Maintenance:
 
     def _clean_commits(self) -> None:
         """Remove commits and checkpoints that an older checkpoint of ours holds."""
-        old = time.monotonic() - COMMITS_KEPT_S
+        old = time.monotonic() - self._config.commits_kept_ms / 1000
         while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= old:
             self._checkpoints.popleft()
         made, version = self._checkpoints[0]

@@ -26,12 +26,7 @@ from coordinator.storage.target_digest import digest_rows
 from tests.support.members import AT_ONCE, Members, wait_for
 from tests.support.table_engine import rows_of, write_rows
 
-CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch):
-    monkeypatch.setattr("coordinator.runtime.background_tasks.PROPOSALS_S", 0.02)
+CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", proposals_ms=20))
 
 
 @pytest.fixture
@@ -206,7 +201,7 @@ def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
         members = Members(first)
         members.join("m1", "m2")
     proposal_inbox.put_proposal(tmp_path, computed(tmp_path, "run-1"))
-    patient = replace(CONFIG, engine=EngineConfig(engine="local"))
+    patient = replace(CONFIG, engine=replace(CONFIG.engine, engine="local"))
     with Coordinator.open(tmp_path, topics={"a": 6}, config=patient) as coordinator:
         assert verdict(tmp_path, "run-1") == "accepted"
         members.coordinator = coordinator

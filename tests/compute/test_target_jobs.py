@@ -17,12 +17,7 @@ from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, beat, wait_for
 from tests.support.table_engine import TableEngine
 
-SPARK = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
-
-
-@pytest.fixture(autouse=True)
-def no_long_waits(monkeypatch):
-    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
+SPARK = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", backoff_ms=10))
 
 
 def opened(store, engine, config=SPARK, partitions=6):
@@ -197,7 +192,7 @@ def test_a_crash_between_the_commit_and_its_record(tmp_path, engine):
 
 
 def test_a_computation_that_hangs_is_given_up_and_begun_again(tmp_path, engine, caplog):
-    config = replace(SPARK, engine=EngineConfig(engine="spark", timeout_ms=200))
+    config = replace(SPARK, engine=replace(SPARK.engine, timeout_ms=200))
     with opened(tmp_path, engine, config) as coordinator:
         engine.let.clear()
         members = Members(coordinator)

@@ -116,14 +116,9 @@ def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
 # Around the job, with an engine that delivers as Spark does -----------------------------------------
 
 
-@pytest.fixture
-def engine(monkeypatch, engine):
-    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
-    return engine
-
-
 def opened(store, engine):
-    config = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", max_failures=1_000))
+    spark = EngineConfig(engine="spark", max_failures=1_000, backoff_ms=10)
+    config = Config(kafka=AT_ONCE, engine=spark)
     return Coordinator.open(store, topics={"a": 6}, config=config, engine=engine)
 
 

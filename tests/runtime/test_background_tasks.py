@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
-from coordinator.runtime import background_tasks
 from coordinator.runtime.log_maintenance import LogMaintenance
 from tests.support.members import wait_for
 
-BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5))
-
-
-@pytest.fixture(autouse=True)
-def _seldom(monkeypatch):
-    """Nobody would look by itself before the test is over."""
-    monkeypatch.setattr(background_tasks, "MAINTENANCE_S", 60.0)
+BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5, maintenance_ms=60_000))
+"""Nobody would look by itself before a test is over."""
 
 
 def commit(coordinator, times):

@@ -24,7 +24,9 @@ def coordinator():
         yield found
 
 
-DELEGATED = Config(kafka=AT_ONCE, engine=EngineConfig(step_rows_max=0, max_failures=2))
+DELEGATED = Config(
+    kafka=AT_ONCE, engine=EngineConfig(step_rows_max=0, max_failures=2, backoff_ms=10)
+)
 
 
 def settled(coordinator, member, epoch):
@@ -130,8 +132,7 @@ class FailingEngine(LocalEngine):
         return future
 
 
-def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(monkeypatch, caplog):
-    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
+def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(caplog):
     engine = FailingEngine()
     with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})

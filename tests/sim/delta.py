@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from coordinator.config import LogConfig
-from coordinator.storage import maintenance
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
@@ -111,7 +110,8 @@ class DeltaStore:
         self.config = LogConfig(
             reopen_commits=chance.pick((3, 10, 50), "reopen"),
             pack_commits=chance.pick((7, 30, 200), "pack"),
-            files_kept_ms=0,
+            files_kept_ms=0,  # no reader of a simulation takes its time
+            commits_kept_ms=0,
         )
         self._chance = chance
         self._log = os.path.join(self.folder, "log")
@@ -120,8 +120,6 @@ class DeltaStore:
         """Files whose content, and whose names, would survive a power cut."""
         self._durable = self._read = -1
         self._cuts = 0
-        # What a checkpoint holds may go at once: no reader of a simulation takes its time.
-        self._kept_s, maintenance.COMMITS_KEPT_S = maintenance.COMMITS_KEPT_S, 0.0
 
     def open(self, node: Node) -> FaultyDeltaLog:
         """Return the log of a coordinator that starts."""
@@ -183,5 +181,4 @@ class DeltaStore:
 
     def close(self) -> None:
         """Remove the folder."""
-        maintenance.COMMITS_KEPT_S = self._kept_s
         shutil.rmtree(self.folder)

@@ -28,7 +28,7 @@ from tests.support.table_engine import TableEngine
 pytestmark = pytest.mark.spark
 SPARK = Config(
     kafka=replace(AT_ONCE, assignors=("uniform", "range", "sticky")),
-    engine=EngineConfig(engine="spark"),
+    engine=EngineConfig(engine="spark", backoff_ms=10),
 )
 
 
@@ -169,7 +169,6 @@ def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
         return counted(rows)
 
     monkeypatch.setattr(target_job, "count_and_digest", slow)
-    monkeypatch.setattr("coordinator.runtime.target_jobs.BACKOFF_S", 0.01)
     with opened(tmp_path, engine, {"a": 6}) as coordinator:
         members = Members(coordinator, 0.1)
         members.join("m1")

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
-from coordinator.storage import maintenance
 from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
@@ -169,12 +168,11 @@ def test_a_commit_takes_the_next_version_or_none(tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["look", "append"])
-def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, monkeypatch, asked):
+def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, asked):
     """The file that would tell it of its successor is long gone."""
-    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
     zombie = claimed(tmp_path)
     zombie.append(life(1), 2)
-    config = LogConfig(reopen_commits=5, pack_commits=10_000)
+    config = LogConfig(reopen_commits=5, pack_commits=10_000, commits_kept_ms=0)
     successor = claimed(tmp_path, config=config)
     for epoch in range(2, 20):
         successor.append(life(epoch), epoch)

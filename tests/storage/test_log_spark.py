@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config import LogConfig
-from coordinator.storage import maintenance
 from coordinator.storage.delta_log import DeltaLog
 from tests.support.lives import life
 
 pytestmark = pytest.mark.spark
 
 
-def test_spark_reads_the_log_and_the_snapshots(tmp_path, monkeypatch, spark):
-    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
-    log = DeltaLog(tmp_path, LogConfig(reopen_commits=3, pack_commits=4, files_kept_ms=0))
+def test_spark_reads_the_log_and_the_snapshots(tmp_path, spark):
+    config = LogConfig(reopen_commits=3, pack_commits=4, files_kept_ms=0, commits_kept_ms=0)
+    log = DeltaLog(tmp_path, config)
     log.claim("me", "here:1", 1)
     for epoch in range(1, 11):
         log.append(life(epoch, members=2), epoch + 1)

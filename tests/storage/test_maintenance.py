@@ -16,7 +16,7 @@ from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
 from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
-from coordinator.storage import delta_log, maintenance, snapshot_table
+from coordinator.storage import delta_log, snapshot_table
 from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
@@ -106,14 +106,14 @@ def test_replaced_files_and_leftovers_go_in_the_end(tmp_path):
     assert len(rows(tmp_path)) == 11 * 11
 
 
-def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
+def test_the_folder_of_commits_stays_short(tmp_path):
     log = claimed(tmp_path, reopen_commits=4, pack_commits=10_000)
     for epoch in range(1, 25):
         log.append(life(epoch, members=1), epoch + 1)
         if log.is_maintenance_due():
             log.maintain()
     assert len(commits(tmp_path)) == 26  # readers may still be at them
-    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.0)
+    log = claimed(tmp_path, reopen_commits=4, pack_commits=10_000, commits_kept_ms=0)
     for epoch in range(25, 33):
         log.append(life(epoch, members=1), epoch + 1)
         if log.is_maintenance_due():
@@ -121,13 +121,14 @@ def test_the_folder_of_commits_stays_short(tmp_path, monkeypatch):
     assert len(commits(tmp_path)) < 5
     assert len(rows(tmp_path)) == 32 * 5
     log.look()
-    assert claimed(tmp_path).epoch == 2
+    assert claimed(tmp_path).epoch == 3
 
 
-def test_appends_go_on_while_the_log_is_cared_for(tmp_path, monkeypatch):
+def test_appends_go_on_while_the_log_is_cared_for(tmp_path):
     """Five hundred commits; the last ones are about as fast as the first."""
-    monkeypatch.setattr(maintenance, "COMMITS_KEPT_S", 0.5)
-    log = claimed(tmp_path, reopen_commits=20, pack_commits=50, files_kept_ms=500)
+    log = claimed(
+        tmp_path, reopen_commits=20, pack_commits=50, files_kept_ms=500, commits_kept_ms=500
+    )
     done, took = threading.Event(), []
 
     def care():
