@@ -32,7 +32,12 @@ from coordinator.storage.record_log import (
     merge_advances,
 )
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA, read_snapshot_at, write_snapshot
+from coordinator.storage.snapshot_table import (
+    PART_ROWS,
+    SNAPSHOT_SCHEMA,
+    read_snapshot_at,
+    write_snapshot,
+)
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.fenced_table import (
@@ -72,6 +77,8 @@ class DeltaLog:
         Root path of the tables.
     disk, transact
         What a simulator breaks: the file system, and the commit of delta-rs.
+    snapshot_files_kept_ms
+        How long the files of a snapshot stay that a newer one replaced.
     """
 
     def __init__(
@@ -80,6 +87,7 @@ class DeltaLog:
         config: LogConfig | None = None,
         disk: Filesystem | None = None,
         transact: Transact = transact,
+        snapshot_files_kept_ms: int = SNAPSHOT_FILES_KEPT_MS,
     ) -> None:
         self.store = os.path.abspath(store)
         self.config = config or LogConfig()
@@ -91,7 +99,7 @@ class DeltaLog:
         self._care = Maintenance(self._table, self.config, self._disk)
         self._care_of_snapshots = Maintenance(
             self._snapshots,
-            replace(self.config, pack_commits=0, files_kept_ms=SNAPSHOT_FILES_KEPT_MS),
+            replace(self.config, pack_commits=0, files_kept_ms=snapshot_files_kept_ms),
             self._disk,
         )
         self._known = -1
@@ -216,7 +224,9 @@ class DeltaLog:
         """Return the whole target that a record of the log names."""
         return target_table.load_target(self.store, record)
 
-    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+    def snapshot(
+        self, records: Iterable[Record], position: int, at_ms: int, *, part_rows: int = PART_ROWS
+    ) -> None:
         """Write the records that make the state at this position."""
         replaced = write_snapshot(
             self._open_snapshots(),
@@ -226,6 +236,7 @@ class DeltaLog:
             at_ms,
             self.epoch,
             sync=self.config.fsync,
+            part_rows=part_rows,
         )
         self._care_of_snapshots.sweep(replaced)
 

@@ -46,6 +46,7 @@ def write_snapshot(
     epoch: int,
     *,
     sync: bool,
+    part_rows: int = PART_ROWS,
 ) -> list[str]:
     """Write a snapshot and drop the oldest, in one commit; return the files that it replaced.
 
@@ -53,6 +54,8 @@ def write_snapshot(
     ----------
     position
         What the log's rows up to there come to.
+    part_rows
+        Rows of one of its files, at most.
     """
     with table.lock:
         there = _group_by_position(table.handle)
@@ -61,7 +64,7 @@ def write_snapshot(
     actions: list[Action] = []
     source, row = iter(records), 1
     try:
-        while some := list(islice(source, PART_ROWS)):
+        while some := list(islice(source, part_rows)):
             rows = encode_records(some, row, at_ms, epoch)
             row += len(some)
             actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))

@@ -16,7 +16,6 @@ from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
 from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
-from coordinator.storage import delta_log, snapshot_table
 from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
@@ -223,9 +222,10 @@ def test_a_fenced_coordinator_writes_no_snapshot(tmp_path, lived):
     assert next(successor.replay()).position == 24
 
 
-def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
-    monkeypatch.setattr(delta_log, "SNAPSHOT_FILES_KEPT_MS", 0)
-    log = claimed(tmp_path, pack_commits=2, reopen_commits=2)
+def test_old_snapshots_go_in_the_end(tmp_path, lived):
+    config = LogConfig(pack_commits=2, reopen_commits=2)
+    log = DeltaLog(tmp_path, config, snapshot_files_kept_ms=0)
+    log.claim("me", "", 1)
     for position in (13, 24, 35, 46):
         log.snapshot(life(1), position, 99)
         log.maintain()
@@ -234,7 +234,6 @@ def test_old_snapshots_go_in_the_end(tmp_path, lived, monkeypatch):
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monkeypatch):
-    monkeypatch.setattr(snapshot_table, "PART_ROWS", 4)
     disk, rows = lived._disk, []
 
     def fail(path, table):
@@ -245,7 +244,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monke
 
     monkeypatch.setattr(disk, "write_rows", fail)
     with pytest.raises(CommitFailed, match="No space left"):
-        lived.snapshot(life(1), 13, 99)
+        lived.snapshot(life(1), 13, 99, part_rows=4)
     assert len(rows) == 3
     assert files(tmp_path, "snapshots") == set()
     lived.snapshot(life(1), 13, 99)
