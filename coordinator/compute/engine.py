@@ -79,9 +79,16 @@ class ReportsProgress(Protocol):
 
 
 class LocalEngine:
-    """Computes with NumPy, in one thread of this process."""
+    """Computes with NumPy, in one thread of this process.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    groups_kept
+        Of how many groups the last target is kept in columns, for the next one.
+    """
+
+    def __init__(self, groups_kept: int = GROUPS_KEPT) -> None:
+        self._groups_kept = groups_kept
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
         self._before: dict[str, Targets] = {}
         """The targets that the last computations began with: the next ones are mostly the same."""
@@ -95,7 +102,7 @@ class LocalEngine:
         if before is not None:
             job.roster.targets.ranges_from(before)
         self._before[job.task.group_id] = job.roster.targets
-        if len(self._before) > GROUPS_KEPT:
+        if len(self._before) > self._groups_kept:
             del self._before[next(iter(self._before))]
         return compute_target(job)
 

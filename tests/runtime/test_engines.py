@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
-from coordinator.compute import engine as engine_module
 from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig
 from coordinator.core import target_assignment
@@ -64,9 +63,8 @@ def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
     assert max(sizes) <= 1
 
 
-def test_an_engine_keeps_the_targets_of_a_few_groups(monkeypatch):
-    monkeypatch.setattr(engine_module, "GROUPS_KEPT", 2)
-    engine = LocalEngine()
+def test_an_engine_keeps_the_targets_of_a_few_groups():
+    engine = LocalEngine(groups_kept=2)
     with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
         for number, group in enumerate(("g1", "g2", "g1", "g3")):
             coordinator.alter_group_config(group, {"consumer.assignor.engine": "spark"})
