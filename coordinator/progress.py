@@ -68,7 +68,8 @@ class Task:
 class _Display:
     """Tasks on the terminal: kept from the beginning, drawn once the delay has passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float, poll_s: float) -> None:
+        self._delay_s, self._poll_s = delay_s, poll_s
         self.tasks: list[Task] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="muster-progress", daemon=True)
@@ -80,7 +81,7 @@ class _Display:
         self._thread.join()
 
     def _draw(self) -> None:
-        if self._over.wait(DELAY_S):
+        if self._over.wait(self._delay_s):
             return
         from rich.console import Console  # noqa: PLC0415 - few commands take so long
         from rich.live import Live  # noqa: PLC0415 - the same
@@ -92,7 +93,7 @@ class _Display:
             console.show_cursor()  # it would stay hidden if this process were killed
             while True:
                 self._poll()
-                if self._over.wait(POLL_S):
+                if self._over.wait(self._poll_s):
                     return
 
     def _poll(self) -> None:
@@ -118,7 +119,7 @@ _display: _Display | None = None
 
 
 @contextmanager
-def show(label: str) -> Iterator[Task]:
+def show(label: str, delay_s: float = DELAY_S, poll_s: float = POLL_S) -> Iterator[Task]:
     """Show what happens meanwhile, if standard error is a terminal. For commands only.
 
     Print no answer meanwhile: both may be the same terminal.
@@ -127,13 +128,17 @@ def show(label: str) -> Iterator[Task]:
     ----------
     label
         What the command does.
+    delay_s
+        What is done sooner shows nothing.
+    poll_s
+        Seconds from one drawing to the next.
     """
     global _display  # noqa: PLW0603 - a process has one terminal
     if _display is not None or sys.stderr is None or not sys.stderr.isatty():
         with task(label) as one:
             yield one
         return
-    _display = _Display()
+    _display = _Display(delay_s, poll_s)
     try:
         with task(label) as one:
             yield one

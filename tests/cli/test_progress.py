@@ -15,6 +15,11 @@ import pytest
 from coordinator import progress
 
 
+def shown(label):
+    """Show at once, and draw often."""
+    return progress.show(label, delay_s=0.0, poll_s=0.01)
+
+
 def plain(said):
     """What is read, without what moves the cursor and colours it."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", "".join(said))
@@ -23,8 +28,6 @@ def plain(said):
 @pytest.fixture
 def terminal(monkeypatch):
     """A terminal in place of standard error; what it gives waits for what matches a pattern."""
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    monkeypatch.setattr(progress, "POLL_S", 0.01)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -47,7 +50,7 @@ def terminal(monkeypatch):
 
 
 def test_tasks_are_shown_with_their_counts(terminal, capfd):
-    with terminal() as seen, progress.show("packing"):
+    with terminal() as seen, shown("packing"):
         seen(r"packing")
         with progress.task("reading the log", total=2_000_000) as reading:
             reading.advance(1_500_000)
@@ -67,12 +70,12 @@ def test_what_is_polled_may_fail(terminal):
             raise RuntimeError("gone")
         return len(asked), 1_000
 
-    with terminal() as seen, progress.show("assigning"), progress.task("tasks", poll=poll):
+    with terminal() as seen, shown("assigning"), progress.task("tasks", poll=poll):
         seen(r"tasks .* of 1,000")
 
 
 def test_a_task_of_another_thread_is_shown(terminal):
-    with terminal() as seen, progress.show("opening"):
+    with terminal() as seen, shown("opening"):
         over = threading.Event()
 
         def work():
@@ -87,16 +90,15 @@ def test_a_task_of_another_thread_is_shown(terminal):
 
 
 def test_the_cursor_stays_even_if_the_process_is_killed(terminal):
-    with terminal() as seen, progress.show("packing"):
+    with terminal() as seen, shown("packing"):
         seen(r"(?s)\x1b\[\?25l.*\x1b\[\?25h")
         seen("packing")
 
 
 @pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"])
 def test_nothing_is_shown_when_piped(name, monkeypatch, capfd):
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setenv(name, "1")  # rich would take it for a terminal
-    with progress.show("packing"), progress.task("reading") as reading:
+    with shown("packing"), progress.task("reading") as reading:
         reading.advance()
         assert progress._display is None
     assert capfd.readouterr() == ("", "")
@@ -110,6 +112,6 @@ def test_a_task_outside_of_a_command_shows_nothing(terminal, capfd):
 
 
 def test_the_display_is_gone_after_an_error(terminal):
-    with terminal(), pytest.raises(ValueError, match="broken"), progress.show("packing"):
+    with terminal(), pytest.raises(ValueError, match="broken"), shown("packing"):
         raise ValueError("broken")
     assert progress._display is None
