@@ -58,15 +58,20 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
         span.fill(member.serial)
 
 
-def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]]) -> None:
+def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]], many: int = MANY) -> None:
     """Let many members hold partitions: `claim_partitions` for each, in order.
+
+    Parameters
+    ----------
+    many
+        Spans a topic from which on they are written as arrays.
 
     Raises
     ------
     IllegalStateError
         As for `claim_partitions`.
     """
-    found = _plan_additions(group, claims)
+    found = _plan_additions(group, claims, many)
     if found is None:
         for member, holding in claims:
             claim_partitions(group, member, holding)
@@ -88,7 +93,7 @@ class _Columns(NamedTuple):
 
 
 def _plan_additions(
-    group: Group, claims: Sequence[tuple[Member, Holding]]
+    group: Group, claims: Sequence[tuple[Member, Holding]], many: int
 ) -> list[Addition] | None:
     """Return what is to be added, by topic, and nothing yet added.
 
@@ -100,7 +105,7 @@ def _plan_additions(
         return None
     keys, first, end, _ = zip(*spans, strict=True)
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    if len(spans) < MANY * len(numbers):
+    if len(spans) < many * len(numbers):
         return None
     counts = [len(holding) for _, holding in claims]
     serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
