@@ -21,7 +21,7 @@ from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.wire.acls import Acls
 from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, field_shape, read_whole
 from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
-from coordinator.wire.session import Session
+from coordinator.wire.session import BroughtPartitions, Session
 
 __all__ = [
     "VERSIONS",
@@ -129,7 +129,7 @@ class Request:
     event
         What a heartbeat means, kept for the next one: it most often is the same.
     brought_partitions
-        Of each group and member of this conversation whether the last answer brought partitions.
+        What members of this conversation were told last.
     session
         Who asks.
     throttle_ms
@@ -149,7 +149,7 @@ class Request:
     body: Any = None
     client_host: str = ""
     event: Heartbeat | None = None
-    brought_partitions: dict[tuple[str, str], bool] = field(default_factory=dict)
+    brought_partitions: BroughtPartitions = field(default_factory=BroughtPartitions)
     session: Session = field(default_factory=Session)
     throttle_ms: int = 0
     unread: bytes = b""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
 from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import Login
-from coordinator.wire.session import Session, principal_of
+from coordinator.wire.session import BroughtPartitions, Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 CORRELATION_ID_END = HEAD.size
@@ -89,7 +89,7 @@ class Connection:
         self._pending: deque[PendingRequest] = deque()
         self._last: Request | None = None
         self._last_body = b""
-        self._brought_partitions: dict[tuple[str, str], bool] = {}
+        self._brought_partitions = BroughtPartitions()
 
     @property
     def buffered_bytes(self) -> int:

@@ -9,6 +9,7 @@ from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
+from coordinator.wire.session import BroughtPartitions
 from tests.support.wire_side import (
     CLICKS,
     HEARTBEAT,
@@ -125,9 +126,9 @@ def test_who_lost_an_answer_with_its_connection_is_told_again(side):
     assert side.beat("m1", 2).assignment is None
 
 
-def test_a_conversation_of_very_many_members_remembers_some(side, monkeypatch):
+def test_a_conversation_of_very_many_members_remembers_some(side):
     """Those that ended without a word are not known to have ended."""
-    monkeypatch.setattr("coordinator.wire.apis.heartbeat_api.MEMBERS_REMEMBERED_MAX", 3)
+    side.connection._brought_partitions = BroughtPartitions(members_max=3)
     epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
     assert len(side.connection._brought_partitions) == 3
     assert side.beat("m0", epochs["m0"]).assignment is not None

@@ -83,7 +83,6 @@ def test_the_last_file_descriptors_are_kept_for_the_log(monkeypatch):
 
 
 def test_when_descriptors_run_out_the_server_waits_for_some(monkeypatch):
-    monkeypatch.setattr(acceptor, "PAUSE_S", 0.05)
     real, failing = acceptor.Acceptor._accept, [True]
 
     class Without:

@@ -29,8 +29,6 @@ from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid
 from coordinator.wire.codec import Request, Values
 
 MILLISECOND = timedelta(milliseconds=1)
-MEMBERS_REMEMBERED_MAX = 10_000
-"""Members of one conversation that are remembered; others are told their assignment again."""
 
 
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
@@ -51,11 +49,9 @@ def remember_answer(request: Request, response: HeartbeatResponse) -> None:
     """Remember whether a member has just been given partitions."""
     key = request.body.group_id, response.member_id or ""
     if response.member_epoch < JOIN:
-        request.brought_partitions.pop(key, None)
+        request.brought_partitions.forget(key)
     else:
-        request.brought_partitions[key] = bool(response.assignment)
-        if len(request.brought_partitions) > MEMBERS_REMEMBERED_MAX:
-            del request.brought_partitions[next(iter(request.brought_partitions))]
+        request.brought_partitions.remember(key, bool(response.assignment))
 
 
 def _read_in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001
