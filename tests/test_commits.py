@@ -48,16 +48,14 @@ def test_the_body_begins_after_an_empty_line():
     assert commits.fault("Add a view", "") is None
 
 
-def test_faults_of_a_repository_are_printed(tmp_path, monkeypatch, capsys):
+def test_faults_of_a_repository_are_printed(tmp_path, capsys):
     import subprocess
 
     for word in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Fixed it"]):
         subprocess.run(
             ["git", "-c", "user.name=t", "-c", "user.email=t@t", *word], cwd=tmp_path, check=True
         )
-    monkeypatch.setattr(commits, "ROOT", tmp_path)
-    monkeypatch.setattr("sys.argv", ["commits.py", "HEAD"])
     with pytest.raises(SystemExit) as end:
-        commits.main()
+        commits.main("HEAD", tmp_path)
     assert end.value.code == 1
     assert "'Fixed it' begins with 'Fixed'" in capsys.readouterr().out

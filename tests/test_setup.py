@@ -63,9 +63,8 @@ def test_java_is_missing_or_too_old(setup, monkeypatch, tmp_path, java, by):
 
 
 def test_pythons_venv_is_missing(setup, monkeypatch, tmp_path):
-    monkeypatch.setattr(setup, "VENV", tmp_path / "venv")
     monkeypatch.setattr(setup, "sys", python_of(3, 12, executable="false"))
-    said = stopped(setup.virtual_environment)
+    said = stopped(setup.virtual_environment, tmp_path / "venv")
     assert "venv module is incomplete: sudo apt-get install python3.12-venv" in said
 
 
@@ -100,7 +99,6 @@ def wheels(setup, monkeypatch, tmp_path):
     contents = {"fetched-1.whl": b"fetched", "built-1.whl": b"built"}
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"fetched==1 --hash=sha256:{hashlib.sha256(b'fetched').hexdigest()}\n")
-    monkeypatch.setattr(setup, "LOCK", lock)
     monkeypatch.setattr(setup, "cache", lambda: tmp_path / "cache")
     fetches = []
 
@@ -112,11 +110,13 @@ def wheels(setup, monkeypatch, tmp_path):
         fetches.append(folder)
 
     monkeypatch.setattr(setup, "pip", pip)
-    return SimpleNamespace(folder=setup.wheels()[0].parent, fetches=fetches, contents=contents)
+    return SimpleNamespace(
+        folder=setup.wheels(lock)[0].parent, lock=lock, fetches=fetches, contents=contents
+    )
 
 
 def test_cached_wheels_are_used_again(setup, wheels):
-    assert [wheel.name for wheel in setup.wheels()] == ["built-1.whl", "fetched-1.whl"]
+    assert [wheel.name for wheel in setup.wheels(wheels.lock)] == ["built-1.whl", "fetched-1.whl"]
     assert len(wheels.fetches) == 1
 
 
@@ -131,7 +131,7 @@ HARMS = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_changed_wheels_are_not_used(setup, wheels, harm, capsys):
     HARMS[harm](wheels.folder)
-    found = {wheel.name: wheel.read_bytes() for wheel in setup.wheels()}
+    found = {wheel.name: wheel.read_bytes() for wheel in setup.wheels(wheels.lock)}
     assert found == wheels.contents
     assert len(wheels.fetches) == 2
     assert "-1.whl is gone or not what was fetched" in capsys.readouterr().out
@@ -139,9 +139,9 @@ def test_changed_wheels_are_not_used(setup, wheels, harm, capsys):
 
 def test_a_cache_of_before_gets_its_record(setup, wheels):
     (wheels.folder / "complete").write_text("")
-    setup.wheels()
+    setup.wheels(wheels.lock)
     (wheels.folder / "built-1.whl").write_bytes(b"evil")
-    setup.wheels()
+    setup.wheels(wheels.lock)
     assert len(wheels.fetches) == 2
 
 

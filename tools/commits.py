@@ -44,20 +44,19 @@ def fault(subject: str, second: str = "") -> str | None:
     return None
 
 
-def messages(commits: str) -> list[tuple[str, list[str]]]:
+def messages(commits: str, folder: Path = ROOT) -> list[tuple[str, list[str]]]:
     """Return (hash, lines of the message) of commits that are no merges."""
     command = ["git", "log", "--no-merges", "--format=%h%n%B%x00", commits, "--"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     found = [message.strip("\n").split("\n") for message in done.stdout.split("\0")]
     return [(lines[0], lines[1:]) for lines in found if len(lines) > 1]
 
 
-def main() -> None:
+def main(commits: str = f"{BASE}..HEAD", folder: Path = ROOT) -> None:
     """Print the faults of commits; exit 1 if there are any."""
-    commits = sys.argv[1] if len(sys.argv) > 1 else f"{BASE}..HEAD"
     faults = [
         f"{commit} {lines[0]!r} {wrong}"
-        for commit, lines in messages(commits)
+        for commit, lines in messages(commits, folder)
         if (wrong := fault(lines[0], "".join(lines[1:2])))
     ]
     print(*faults, sep="\n", end="\n" if faults else "")
@@ -65,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -73,15 +73,15 @@ def apt(what: str, packages: tuple[str, ...]) -> None:
     stop(f"{what} is missing and apt-get cannot install {packages[0]}: is there a network?")
 
 
-def virtual_environment() -> None:
+def virtual_environment(folder: Path = VENV) -> None:
     """Make .venv, with pip."""
-    if (VENV / "bin" / "pip").exists():
+    if (folder / "bin" / "pip").exists():
         return
-    shutil.rmtree(VENV, ignore_errors=True)
-    command = [sys.executable, "-m", "venv", str(VENV)]
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "venv", str(folder)]
     if subprocess.run(command, capture_output=True, check=False).returncode == 0:
         return
-    shutil.rmtree(VENV, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     package = f"python3.{sys.version_info.minor}-venv"
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         stop(f"Python's venv module is incomplete: sudo apt-get install {package}")
@@ -109,26 +109,26 @@ def dependencies() -> None:
         stamp.write_text(project)
 
 
-def wheels() -> list[Path]:
+def wheels(lock: Path = LOCK) -> list[Path]:
     """Return the wheels that requirements.lock names, fetched if the cache has none, or others."""
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     folder = cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
     if not (folder / RECORD).exists():
-        fetch(folder)
-    elif wrong := changed(folder):
+        fetch(folder, lock)
+    elif wrong := changed(folder, lock):
         say(f"{folder / wrong} is gone or not what was fetched; fetching all again")
-        fetch(folder)
+        fetch(folder, lock)
     return sorted(folder.glob("*.whl"))
 
 
-def fetch(folder: Path) -> None:
+def fetch(folder: Path, lock: Path) -> None:
     """Fetch every locked package, checked by its hash, as a wheel."""
     say("fetching dependencies (once; about 900 MB)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         fetched = Path(fresh, "wheels")
         pip(
-            *("wheel", "--require-hashes", "--wheel-dir", str(fetched), "--requirement", str(LOCK)),
+            *("wheel", "--require-hashes", "--wheel-dir", str(fetched), "--requirement", str(lock)),
             what=f"Python packages are not in {cache()} and cannot be fetched",
             remedy="run once with a network, or set MUSTER_CACHE to a filled cache",
         )
@@ -137,13 +137,13 @@ def fetch(folder: Path) -> None:
         fetched.rename(folder)  # at once, so that what is there is whole
 
 
-def changed(folder: Path) -> str | None:
+def changed(folder: Path, lock: Path) -> str | None:
     """Name a wheel of the cache that is not what was fetched, if there is one.
 
     The lock has the hash of what was fetched as a wheel; what was built here from its source has
     only the record, which caches of before do not have: they get it now.
     """
-    locked = set(re.findall(r"sha256:([0-9a-f]{64})", LOCK.read_text()))
+    locked = set(re.findall(r"sha256:([0-9a-f]{64})", lock.read_text()))
     lines = (folder / RECORD).read_text().splitlines()
     known = {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
     found = digests(folder)
