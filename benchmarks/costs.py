@@ -153,7 +153,7 @@ def _job(roster: AssignorInput, shape: Shape) -> TargetRequest:
 
 def _spark(shape: Shape) -> float:
     """Return the seconds of a job, from the store to a target that was read back and checked."""
-    from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
+    from coordinator.assign.options import AssignorOptions  # noqa: PLC0415 - the same
     from spark_jobs.jobs.target_job import TargetWork  # noqa: PLC0415 - imports pyspark
     from spark_jobs.jobs.target_job import compute_on_spark as delegated  # noqa: PLC0415 - the same
     from spark_jobs.session.session import spark_session  # noqa: PLC0415 - the same
@@ -164,7 +164,9 @@ def _spark(shape: Shape) -> float:
         snapshot = GroupSnapshot(LogScan.of(store), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
-            work = TargetWork(str(store), snapshot, run_id, Options("uniform"), Config(), 60.0)
+            work = TargetWork(
+                str(store), snapshot, run_id, AssignorOptions("uniform"), Config(), 60.0
+            )
             read_written_target(
                 str(store), delegated(spark, work), snapshot.spec(), snapshot.topics
             )

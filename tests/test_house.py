@@ -114,7 +114,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     for file, line in (
         ("assignors/range.py", "import random"),
         ("assignors/network_flow.py", "from assignors.plan import Plan"),
-        ("coordinator/storage/tables/table_io.py", "import spark_jobs.jobs.assignment_job"),
+        ("coordinator/storage/tables/table_io.py", "import spark_jobs.jobs.target_job"),
     ):
         with (tmp_path / file).open("a") as planted:
             planted.write(f"\n{line}\n")
@@ -123,7 +123,7 @@ def test_a_planted_import_breaks_the_contracts(tmp_path):
     for broken in (
         "assignors.range -> random",
         "assignors.network_flow -> assignors.plan",
-        "coordinator.storage.tables.table_io -> spark_jobs.jobs.assignment_job",
+        "coordinator.storage.tables.table_io -> spark_jobs.jobs.target_job",
     ):
         assert broken in done.stdout
 

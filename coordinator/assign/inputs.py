@@ -8,14 +8,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from assignors import SpecError
 from coordinator.storage.tables.object_store import check_url, is_url, split_version
 from coordinator.storage.tables.table_io import TableRef
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
@@ -43,29 +40,19 @@ class SparkName:
     version: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SparkTable:
-    """A table that Spark found, at one version, or read once.
+class FoundTable(Protocol):
+    """A table that Spark found, at one version or read once; Spark alone reads its rows."""
 
-    Attributes
-    ----------
-    path
-        Where it is; None for a view.
-    version
-        Of a Delta table.
-    identity
-        What tells it from others: `runs.identify`.
-    frame
-        Its rows.
-    """
+    @property
+    def path(self) -> str | None:
+        """Where it is; None for a view."""
 
-    path: str | None
-    version: int | None
-    identity: dict[str, Any]
-    frame: DataFrame
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells it from others: `runs.identify`."""
 
 
-Input: TypeAlias = TableRef | SparkName | SparkTable
+Input: TypeAlias = TableRef | SparkName | FoundTable
 
 
 def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +18,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
-from coordinator.assign.inputs import Input, SparkTable
+from coordinator.assign.inputs import Input, SparkName
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.storage.tables.table_io import TableRef, parquet_files
-
-if TYPE_CHECKING:
-    from spark_jobs.jobs.assignment_job import AssignmentJob
 
 KEY = "muster"
 
@@ -79,27 +76,15 @@ class Run:
                 )
 
 
-def run_inputs(job: AssignmentJob) -> dict[str, Any]:
-    """Return what tells one run's result from another's; the inputs are pinned."""
-    options = job.options
-    asked: dict[str, Any] = {
-        "assignor": options.assignor, "imbalance": options.imbalance,
-        "max_moves": options.max_moves,
-    }  # fmt: skip
-    tables = {"members": job.members, "topics": job.topics, "owned": job.owned}
-    tables["previous"] = job.previous
-    return asked | {name: identify(table) for name, table in tables.items()}
-
-
 def identify(table: Input | None) -> dict[str, Any] | None:
     """Return what a table is: its Delta id and version, or a digest of its Parquet footers.
 
     Of what Spark found and has no version it is a digest of the rows.
     """
-    if isinstance(table, SparkTable):
-        return table.identity
-    if not isinstance(table, TableRef):
+    if table is None or isinstance(table, SparkName):
         return None
+    if not isinstance(table, TableRef):
+        return table.identity
     if table.delta:
         pinned = table.opened()
         return {"path": table.path, "id": pinned.metadata().id, "version": pinned.version()}

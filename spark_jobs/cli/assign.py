@@ -10,11 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.parse import parse_json_objects
 from coordinator import progress
+from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import find_input
+from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import check_spec_output
+from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
 from coordinator.cli.main import load_config
 from coordinator.cli.report import plot, plot_path, print_report, print_totals
@@ -22,7 +25,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
-from spark_jobs.jobs import assignment_job
+from spark_jobs.jobs.spark_assignment import SparkAssignment, assign_group
 
 
 class EngineChoice(StrEnum):
@@ -129,7 +132,7 @@ def assign(
             )
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
-    options = assignment_job.Options(assignor or "uniform", imbalance, max_moves)
+    options = AssignorOptions(assignor or "uniform", imbalance, max_moves)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     allowed = Safeguards(allow_empty, max_forgotten)
     if members is None and topics is None:
@@ -142,11 +145,11 @@ def assign(
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
     inputs = _inputs(engine, members=members, topics=topics, owned=owned, previous=previous)
-    work = assignment_job.AssignmentJob(
+    work = AssignmentJob(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
     with progress.show("assigning"):
-        done = assignment_job.run_job(work, settings)
+        done = run_job(work, settings, SparkAssignment())
     _print_done(work, done, wanted, settings)
 
 
@@ -187,7 +190,7 @@ def _propose(
 
 def _specs(
     source: str,
-    options: assignment_job.Options,
+    options: AssignorOptions,
     named: str | None,
     engine: EngineChoice,
     output: Output,
@@ -235,29 +238,28 @@ class _Solver:
         self.engine, self.config = engine, config
 
     def solve(
-        self, spec: dict[str, Any], options: assignment_job.Options
+        self, spec: dict[str, Any], options: AssignorOptions
     ) -> tuple[PartitionRanges, quality.Report]:
         """Assign and judge one group."""
-        given = options.given(self.config)
-        assignor = get_assignor(options.assignor, **given)
+        assignor = options.make_assignor(self.config)
         group = GroupSpec.from_dict(spec)
         if self.engine == EngineChoice.spark:
-            ranges = assignment_job.group_on_spark(group, options.assignor, given)
+            ranges = assign_group(group, options, self.config)
         else:
             ranges = assignor.assign(group)
         return ranges, quality.report(group, ranges)
 
 
-def _own_options(spec: dict[str, Any], options: assignment_job.Options) -> assignment_job.Options:
+def _own_options(spec: dict[str, Any], options: AssignorOptions) -> AssignorOptions:
     name = spec.get("assignor", "uniform")
     if not isinstance(name, str):
         raise SpecError(f"assignor is {name!r}: give its name")
-    return assignment_job.Options(name, options.imbalance, options.max_moves)
+    return AssignorOptions(name, options.imbalance, options.max_moves)
 
 
 def _answer(
     spec: dict[str, Any],
-    options: assignment_job.Options,
+    options: AssignorOptions,
     ranges: PartitionRanges,
     report: quality.Report,
     format_: PartitionFormat,
@@ -275,7 +277,7 @@ def _answer(
 
 def _show(
     spec: dict[str, Any],
-    options: assignment_job.Options,
+    options: AssignorOptions,
     report: quality.Report,
     output: Output,
     config: Config,
@@ -293,8 +295,8 @@ def _show(
 
 
 def _print_done(
-    work: assignment_job.AssignmentJob,
-    done: assignment_job.AssignmentResult,
+    work: AssignmentJob,
+    done: AssignmentResult,
     output: Output,
     config: Config,
 ) -> None:

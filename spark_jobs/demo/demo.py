@@ -29,9 +29,9 @@ from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.cli.report import plot
 from coordinator.config import parse
+from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka
 from spark_jobs.demo.crowd import Crowd
-from spark_jobs.jobs import assignment_job
 from spark_jobs.session.package_files import demo_cases
 
 if TYPE_CHECKING:
@@ -150,13 +150,13 @@ def show_kafka_comparison(stage: Stage) -> Outcome:
     title = "1. Kafka's own groups: each answer beside Kafka's"
     table = _act(stage, title, "assignor", *kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
-    for name in assignment_job.TWINS:
+    for name in TWINS:
         found = kafka.compare_with_kafka(name, stage.cases)
         worse += found["worse"]
         table.add_row(name, *[str(found[verdict]) for verdict in kafka.VERDICTS])
     seconds = time.perf_counter() - started
     stage.console.print(table)
-    assignors = len(assignment_job.TWINS)
+    assignors = len(TWINS)
     what = f"{len(stage.cases)} groups, {assignors} assignors, in process in {seconds:.1f} s"
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor, quality
+from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.parse import parse_json_objects
+from coordinator.assign.options import AssignorOptions
 from coordinator.config import Config
-from spark_jobs.jobs import assignment_job
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
@@ -41,7 +41,7 @@ def compare_with_kafka(assignor: str, cases: list[dict[str, Any]]) -> Counter[st
 
 def _assign_case(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
     group = GroupSpec.from_dict(case)
-    ranges = get_assignor(name, **assignment_job.Options(name).given(_SETTINGS)).assign(group)
+    ranges = AssignorOptions(name).make_assignor(_SETTINGS).assign(group)
     return ranges, quality.report(group, ranges)
 
 

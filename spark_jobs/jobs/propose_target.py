@@ -19,6 +19,7 @@ import msgspec
 
 from assignors import SpecError
 from coordinator import Coordinator, progress
+from coordinator.assign.options import AssignorOptions
 from coordinator.clock import wall_ms
 from coordinator.compute import proposal_inbox
 from coordinator.compute.proposal import Proposal
@@ -29,7 +30,6 @@ from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.tables.table_io import BusyError
-from spark_jobs.jobs.assignment_job import Options
 from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
 
@@ -93,12 +93,16 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     return _describe_outcome(verdict, msgspec.structs.asdict(proposal))
 
 
-def _choose_options(wanted: ProposalOptions, snapshot: GroupSnapshot, config: Config) -> Options:
+def _choose_options(
+    wanted: ProposalOptions, snapshot: GroupSnapshot, config: Config
+) -> AssignorOptions:
     """Return how to assign: as asked for, else as the last target was made, else the default."""
     name = wanted.assignor or snapshot.assignor or config.kafka.assignors[0]
-    own = asdict(Options.of_group(name, snapshot.settings))
+    own = asdict(AssignorOptions.of_group(name, snapshot.settings))
     asked = {"imbalance": wanted.imbalance, "max_moves": wanted.max_moves}
-    return Options(**own | {key: value for key, value in asked.items() if value is not None})
+    return AssignorOptions(
+        **own | {key: value for key, value in asked.items() if value is not None}
+    )
 
 
 def _find_earlier_verdict(store: str, run_id: str | None) -> ProposalJudged | None:

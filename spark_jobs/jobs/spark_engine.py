@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coordinator.assign.options import AssignorOptions
 from coordinator.compute.engine import TargetRequest
 from coordinator.compute.proposal import Proposal, read_written_target
 from coordinator.config import Config
@@ -155,14 +156,13 @@ class SparkEngine:
         )
 
     def _proposal(self, job: TargetRequest, run: _Run) -> Proposal:
-        from spark_jobs.jobs.assignment_job import Options  # noqa: PLC0415 - the same
         from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
         position = find_position(store, task.group_id, task.computation_id)
         snapshot = GroupSnapshot(LogScan.of(store, position), task.group_id)
         patience_s = self._config.engine.timeout_ms / 1000
-        options = Options.of_group(job.assignor, job.settings)
+        options = AssignorOptions.of_group(job.assignor, job.settings)
         work = TargetWork(store, snapshot, task.computation_id, options, self._config, patience_s)
         return compute_on_spark(self._session(), work, self._say(run))
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.assign.inputs import SparkName, SparkTable
+from coordinator.assign.inputs import SparkName
 from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import is_url, path_of
 from coordinator.storage.tables.table_io import TableRef
@@ -38,6 +39,28 @@ _PACKAGES = (
     | {"gs": "gcp"}
 )
 """Hadoop's packages of file systems, by scheme."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkTable:
+    """A table that Spark found, at one version, or read once.
+
+    Attributes
+    ----------
+    path
+        Where it is; None for a view.
+    version
+        Of a Delta table.
+    identity
+        What tells it from others: `runs.identify`.
+    frame
+        Its rows.
+    """
+
+    path: str | None
+    version: int | None
+    identity: dict[str, Any]
+    frame: DataFrame
 
 
 @contextmanager

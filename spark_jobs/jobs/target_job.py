@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.assign.options import AssignorOptions
 from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
 from coordinator.core.records import MemberMetadata, TargetMember
@@ -32,8 +33,8 @@ from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.recovery import LAST_CHECKPOINT, log_folder
 from coordinator.storage.target_digest import join_halves
 from coordinator.storage.target_table import COLUMNS, list_files, lock_targets, targets_path
+from spark_jobs.assignors import TWINS
 from spark_jobs.assignors.dispatch import assign_frames
-from spark_jobs.jobs.assignment_job import TWINS, Options
 from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
 
@@ -71,7 +72,7 @@ class TargetWork:
     store: str
     snapshot: GroupSnapshot
     run_id: str
-    options: Options
+    options: AssignorOptions
     config: Config
     patience_s: float
 
@@ -122,9 +123,9 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     )
     members, previous = _read_members(session, log, snapshot), _read_previous(session, log, work)
     alive = _drop_dead_topics(previous, topics)
-    given = work.options.given(work.config)
+    arguments = work.options.arguments(work.config)
     say("assigning", 0)
-    assigned = assign_frames(session, work.options.assignor, members, topics, alive, **given)
+    assigned = assign_frames(session, work.options.assignor, members, topics, alive, **arguments)
     say("sorting", assigned.members)
     rows = assigned.rows.join(F.broadcast(topics.drop("partitions")), "topic")
     rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")

@@ -331,12 +331,13 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 
 
 def _compute(store: Path, run_id: str) -> str:
-    from spark_jobs.jobs.assignment_job import Options
+    from coordinator.assign.options import AssignorOptions
     from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
     snapshot = GroupSnapshot(LogScan.of(store), "g")
     compute_on_spark(
-        spark(), TargetWork(str(store), snapshot, run_id, Options("uniform"), ON_SPARK, PATIENCE_S)
+        spark(),
+        TargetWork(str(store), snapshot, run_id, AssignorOptions("uniform"), ON_SPARK, PATIENCE_S),
     )
     return run_id
 

@@ -7,9 +7,12 @@ import pytest
 from deltalake import write_deltalake
 
 from assignors import SpecError
+from coordinator.assign.assignment_job import AssignmentJob
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
-from spark_jobs.jobs import assignment_job
+from spark_jobs.jobs.spark_assignment import SparkAssignment
 
 pytestmark = pytest.mark.spark
 
@@ -56,10 +59,8 @@ def made(spark, path, columns, properties, partitioning, steps, rows):
 
 def on(engine, members, topics):
     tables = [TableRef.of(str(path), "table") for path in (members, topics)]
-    work = assignment_job.AssignmentJob(
-        *tables, None, None, None, assignment_job.Options("sticky"), engine
-    )
-    return assignment_job.run_job(work, Config()).ranges.to_arrow().to_pylist()
+    work = AssignmentJob(*tables, None, None, None, AssignorOptions("sticky"), engine)
+    return run_job(work, Config(), SparkAssignment()).ranges.to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("name", ODD)

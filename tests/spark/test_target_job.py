@@ -119,7 +119,7 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
 
 
 def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
-    from spark_jobs.jobs.assignment_job import Options
+    from coordinator.assign.options import AssignorOptions
     from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
     with opened(tmp_path, LocalEngine(), {"a": 6}) as coordinator:
@@ -127,7 +127,7 @@ def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
         members.join("m1", "m2")
         members.settle()
     snapshot = GroupSnapshot(LogScan.of(tmp_path), "g")
-    work = TargetWork(str(tmp_path), snapshot, "my-run", Options("uniform"), SPARK, 10.0)
+    work = TargetWork(str(tmp_path), snapshot, "my-run", AssignorOptions("uniform"), SPARK, 10.0)
     first = compute_on_spark(spark, work)
     version = DeltaTable(targets_path(tmp_path)).version()
     assert compute_on_spark(spark, work) == first

@@ -1,0 +1,163 @@
+"""A job on tables: what to read, how to assign, where to write; and what came of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from assignors import GroupSpec, PartitionRanges
+from assignors.quality import Report
+from coordinator.assign.inputs import Input, SparkName, schema_of_name
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.outputs import check_table_output
+from coordinator.assign.runs import Run, identify
+from coordinator.assign.safeguards import Safeguards
+from coordinator.storage.tables.table_io import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentJob:
+    """What to read, how to assign, where to write.
+
+    Attributes
+    ----------
+    members, topics
+        Tables.
+    owned
+        What members say they own; it must fit the topics. Excludes `previous`.
+    previous
+        An earlier assignment; None for the output's current content, if there is any. What it says
+        of topics or partitions that no longer exist is forgotten.
+    output
+        A Delta table's folder, or a Parquet file; None to write nothing.
+    engine
+        "local", "spark", or "auto".
+    run_id
+        The Delta application id of the commit; None for a new one.
+    safeguards
+        What must be allowed to be done.
+    """
+
+    members: Input
+    topics: Input
+    owned: Input | None
+    previous: Input | None
+    output: str | None
+    options: AssignorOptions
+    engine: str
+    run_id: str | None = None
+    safeguards: Safeguards = field(default_factory=Safeguards)
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the tables by the fields that name them."""
+        fields = ("members", "topics", "owned", "previous")
+        return {field: getattr(self, field) for field in fields}
+
+    def needs_catalog(self) -> bool:
+        """Whether Spark's catalog has to be asked before anything is locked or written."""
+        if self.engine != "spark":
+            return False
+        names = any(isinstance(table, SparkName) for table in self.inputs().values())
+        return names or (self.output is not None and schema_of_name(self.output) is not None)
+
+    def check_output(self) -> None:
+        """Refuse an output that would destroy something, as far as it is known where inputs are.
+
+        Raises
+        ------
+        SpecError
+            The message names the option and the remedy.
+        """
+        if self.output is None:
+            return
+        paths = {f"--{field}": _path_of(table) for field, table in self.inputs().items()}
+        previous = paths.pop("--previous")
+        read = {option: path for option, path in paths.items() if path is not None}
+        check_table_output(self.output, read, previous)
+
+    def pin_inputs(self) -> Self:
+        """Fix what is read. The output's own content is no input: it is what is replaced."""
+        tables: dict[str, Any] = self.inputs()
+        previous = self.previous
+        if isinstance(previous, TableRef) and previous.version is None and self.output is not None:
+            own = os.path.realpath(previous.path) == os.path.realpath(self.output)
+            tables["previous"] = None if own else previous
+        for name, table in tables.items():
+            tables[name] = table.pinned() if isinstance(table, TableRef) else table
+        return replace(self, **tables)
+
+    def find_previous(self) -> Self:
+        """Take the output's content for the previous assignment, if no other is given."""
+        if self.output is None or self.previous is not None or self.owned is not None:
+            return self
+        if not Path(self.output).exists() or not _has_content(self.output):
+            return self
+        return replace(self, previous=TableRef.of(self.output, "--output").pinned())
+
+    def describe(self) -> dict[str, Any]:
+        """Return what tells one run's result from another's; the inputs are pinned."""
+        options = self.options
+        asked: dict[str, Any] = {
+            "assignor": options.assignor, "imbalance": options.imbalance,
+            "max_moves": options.max_moves,
+        }  # fmt: skip
+        tables = {"members": self.members, "topics": self.topics, "owned": self.owned}
+        tables["previous"] = self.previous
+        return asked | {name: identify(table) for name, table in tables.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentResult:
+    """What a job did.
+
+    Attributes
+    ----------
+    engine, run_id
+        Where it ran; under which id.
+    version
+        Version of the output's Delta table; None when that is none.
+    already
+        The run id had written before: nothing was done now.
+    forgotten
+        Previous partitions of topics or partitions that no longer exist.
+    ranges, report
+        The assignment with its judgement; None when it is too large for the driver.
+    totals
+        The judgement's totals, always.
+    """
+
+    engine: str
+    run_id: str
+    version: int | None = None
+    already: bool = False
+    forgotten: int = 0
+    group: GroupSpec | None = None
+    ranges: PartitionRanges | None = None
+    report: Report | None = None
+    totals: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return what an earlier run of the same name did, as it said itself."""
+        kept = run.summary
+        return cls(
+            kept.get("engine", ""), run.run_id, run.version, True, kept.get("forgotten", 0),
+            totals=kept.get("totals"),
+        )  # fmt: skip
+
+    def recorded(self, run: Run) -> Run:
+        """Return the run with what it did."""
+        kept = {"engine": self.engine, "forgotten": self.forgotten, "totals": self.totals}
+        return replace(run, summary=kept)
+
+
+def _path_of(table: Input | None) -> str | None:
+    """Return where a table is, as far as is known by now."""
+    return None if table is None or isinstance(table, SparkName) else table.path
+
+
+def _has_content(output: str) -> bool:
+    path = Path(output)
+    return path.is_file() or any(path.iterdir())

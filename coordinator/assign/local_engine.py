@@ -1,0 +1,81 @@
+"""Assign tables in this process, with NumPy: read, forget what is gone, assign, write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import Assignor, GroupSpec, SpecError, quality
+from assignors.parse_tables import parse_owned_table, parse_topics_table
+from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.assign.inputs import Input, local_table
+from coordinator.assign.outputs import is_delta_output
+from coordinator.assign.runs import KEY, Run
+from coordinator.storage.tables.table_io import check_replaceable, replace_delta, replace_file
+
+
+def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> AssignmentResult:
+    """Do a job in this process; its inputs are pinned, its output is locked.
+
+    Raises
+    ------
+    SpecError
+        Bad input, or an output that this process cannot replace; nothing was written.
+    """
+    if job.output is not None:
+        _check_replaceable_here(job.output)
+    members, topics = _read(job.members, "members"), _read(job.topics, "topics")
+    owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
+    if owned is None and job.previous is not None:
+        previous = _read(job.previous, "previous")
+        owned, forgotten = forget(previous, topics)
+        job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    job.safeguards.check_members(len(members))
+    group = GroupSpec.from_arrow(members, topics, owned)
+    ranges = assignor.assign(group)
+    report = quality.report(group, ranges)
+    totals = report.totals()
+    done = AssignmentResult(
+        "local", run.run_id, None, False, forgotten, group, ranges, report, totals
+    )
+    if job.output is None:
+        return done
+    kept = done.recorded(run).to_json()
+    if is_delta_output(job.output):
+        version = replace_delta(job.output, ranges.to_arrow(), run.run_id, kept)
+        return replace(done, version=version)
+    replace_file(job.output, ranges.to_arrow().replace_schema_metadata({KEY: kept}))
+    return done
+
+
+def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
+    """Leave out what a previous assignment says of topics or partitions that no longer exist.
+
+    Returns
+    -------
+    claims, forgotten
+        The rows that are left, cut where their topic ends now, and how many partitions went.
+    """
+    owner, names, first, count = parse_owned_table(previous, "previous")
+    known, partitions = parse_topics_table(topics)
+    place = pc.index_in(names, value_set=known)
+    size = np.append(partitions, 0)[np.asarray(pc.fill_null(place, len(partitions)))]
+    left = np.clip(size - first, 0, count)
+    columns = {"member_id": owner, "topic": names, "first_partition": first}
+    kept = pa.table(columns | {"partition_count": left}).filter(pa.array(left > 0))
+    return kept, int((count - left).sum())
+
+
+def _check_replaceable_here(output: str) -> None:
+    if is_delta_output(output):
+        check_replaceable(output)
+    elif Path(output).is_dir():
+        raise SpecError(f"--output {output!r} is a folder, as Spark writes Parquet: name another")
+
+
+def _read(table: Input, what: str) -> pa.Table:
+    return local_table(table, f"--{what}").read(what)

@@ -1,0 +1,226 @@
+"""Assign tables on Spark: find, read, assign with DataFrames, write in one commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assignors import GroupSpec, PartitionRanges, SpecError, quality
+from coordinator import progress
+from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.assign.inputs import Input, local_table, schema_of_name
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.outputs import BESIDE, is_delta_output
+from coordinator.assign.runs import Run
+from coordinator.config import Config
+from coordinator.storage.tables.object_store import is_url
+from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
+from spark_jobs.assignors import TWINS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.assignors.materialize import FrameAssignment
+
+
+class SparkAssignment:
+    """Does jobs on tables with Spark; pyspark is imported by the first one."""
+
+    assignors = TWINS
+
+    @contextmanager
+    def find_tables(self, job: AssignmentJob) -> Iterator[AssignmentJob]:
+        """Find the tables that only Spark finds; they stay readable for the block.
+
+        Raises
+        ------
+        SpecError
+            One is not there, or the output is written like a table of the catalog.
+        """
+        from spark_jobs.jobs.spark_tables import check_no_table, find_tables  # noqa: PLC0415 - others never import pyspark
+
+        schema = schema_of_name(job.output) if job.output is not None else None
+        with _open_session() as spark:
+            if schema is not None and job.output is not None:
+                check_no_table(spark, job.output, schema)
+            with find_tables(spark, job.inputs()) as tables:
+                yield replace(job, **tables)
+
+    def assign(self, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
+        """Do a job; its inputs are pinned, its output is locked.
+
+        Raises
+        ------
+        SpecError
+            Bad input, or an output that Spark cannot replace; nothing was written.
+        """
+        from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - as above
+
+        _refuse_to_replace_parquet(job.output)
+        with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
+            return _assign_on_spark(spark, job, config, run)
+
+
+@contextmanager
+def _open_session() -> Iterator[SparkSession]:
+    """Yield the running session, or one for the block."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
+
+    started = SparkSession.getActiveSession() is None
+    with progress.task("starting Spark"):
+        spark = spark_session(conf=scratch_warehouse())
+    try:
+        yield spark
+    finally:
+        if started:
+            spark.stop()
+
+
+def _refuse_to_replace_parquet(output: str | None) -> None:
+    if output is not None and not is_delta_output(output) and Path(output).exists():
+        raise SpecError(
+            f"output {output!r} is there: Spark cannot replace Parquet in one step; write a "
+            "Delta table, or remove it first"
+        )
+
+
+def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:  # noqa: ANN401
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
+
+    members, topics = _read_frame(spark, job.members), _read_frame(spark, job.topics)
+    claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
+    if claims is None and job.previous is not None:
+        previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
+        claims, forgotten, total = _forget_frames(previous, topics)
+        job.safeguards.check_forgotten(forgotten, total)
+    arguments = job.options.arguments(config)
+    assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **arguments)
+    job.safeguards.check_members(assigned.members)
+    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
+    if assigned.members + assigned.rows.count() <= config.report.rows_max:
+        done = _add_report(done, assigned, members, topics, claims)
+    if job.output is None:
+        return done
+    version = _write(assigned, job.output, done.recorded(run))
+    rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
+    _check_written(rows, assigned, job.output)
+    return replace(done, version=version)
+
+
+def _add_report(
+    done: AssignmentResult,
+    assigned: FrameAssignment,
+    members: DataFrame,
+    topics: DataFrame,
+    claims: DataFrame | None,
+) -> AssignmentResult:
+    """Judge a result that fits the driver as the local engine judges its own."""
+    group = GroupSpec.from_arrow(
+        members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
+    )
+    found = PartitionRanges.from_arrow(group.member_ids, group.topics, assigned.rows.toArrow())
+    ranges = replace(found, verdict=assigned.verdict)
+    report = quality.report(group, ranges)
+    return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
+
+
+def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> PartitionRanges:
+    """Assign a group of the driver with DataFrames, for comparison with the local engine.
+
+    Raises
+    ------
+    SpecError
+        The assignor has no Spark form.
+    """
+    if options.assignor not in TWINS:
+        raise SpecError(f"assignor {options.assignor!r} has no Spark form: use --engine local")
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
+
+    spark = spark_session(conf=scratch_warehouse())
+    members, topics, owned = (spark.createDataFrame(table) for table in group.to_arrow())
+    arguments = options.arguments(config)
+    assigned = assign_frames(spark, options.assignor, members, topics, owned, **arguments)
+    rows = assigned.rows.toArrow()
+    ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
+    return replace(ranges, verdict=assigned.verdict)
+
+
+def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415
+
+    if isinstance(table, SparkTable):
+        return table.frame
+    ref = local_table(table, "the table")
+    # the JVM may be at work in another folder
+    path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)
+    frame: DataFrame
+    if not ref.delta:
+        frame = spark.read.parquet(path)
+        # Spark before 4.1.1 takes Parquet's columns of type null for integers
+        untyped = dict.fromkeys(ref.untyped_columns(), F.lit(None))
+        frame = frame.withColumns(untyped) if untyped else frame
+    else:
+        frame = spark.read.format("delta").option("versionAsOf", ref.version).load(path)
+    return frame
+
+
+def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int, int]:
+    """Do what `forget` does, with DataFrames; also count all partitions of the previous."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from spark_jobs.session.schemas import select_topics  # noqa: PLC0415
+
+    counts = F.broadcast(select_topics(topics))
+    left = F.greatest(
+        F.least(
+            F.coalesce("partitions", F.lit(0)) - F.col("first_partition"), F.col("partition_count")
+        ),
+        F.lit(0),
+    )
+    rows = previous.join(counts, "topic", "left").withColumn("left", left)
+    total, found = rows.agg(F.sum("partition_count"), F.sum("left")).collect()[0]
+    kept = rows.where("left > 0").select(
+        "member_id", "topic", "first_partition", F.col("left").alias("partition_count")
+    )
+    return kept, int((total or 0) - (found or 0)), int(total or 0)
+
+
+def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
+    """Write the rows, sorted by member within each file, in one step."""
+    rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
+    path = os.path.abspath(output)
+    if not is_delta_output(output):
+        unfinished = f"{path}.{uuid.uuid4()}"
+        try:
+            rows.write.parquet(unfinished)
+            replace_text(os.path.join(unfinished, BESIDE), run.to_json())
+            os.rename(unfinished, path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return None
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
+    writer.option("userMetadata", run.to_json()).save(path)
+    return TableRef(output, None, delta=True).pinned().version
+
+
+def _check_written(rows: DataFrame, assigned: FrameAssignment, output: str) -> None:
+    """Read what was written: another writer of the same table could have got in between."""
+    found = rows.selectExpr("sum(partition_count)").collect()[0][0] or 0
+    if found != assigned.partitions:
+        raise RuntimeError(
+            f"{output} holds {found} partitions, {assigned.partitions} were written: "
+            "does another program write this table?"
+        )

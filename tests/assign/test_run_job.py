@@ -1,0 +1,158 @@
+"""Jobs on tables without a JVM, and what they ask of Spark when they are given one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from assignors import GroupSpec, SpecError, get_assignor
+from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.assign.inputs import SparkName, find_input
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.run_job import run_job
+from coordinator.config import Config
+from coordinator.storage.tables.table_io import read_delta
+from tests.conftest import ROOT
+
+MEMBERS = pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], ["a"]]})
+TOPICS = pa.table({"topic": ["a"], "partitions": [5]})
+
+BLOCK_SPARK = """
+import sys
+class NoSpark:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in ("pyspark", "py4j", "delta"):
+            raise ImportError(f"{name} is imported")
+sys.meta_path.insert(0, NoSpark())
+"""
+IMPORT_ALL = """
+import importlib, pkgutil, coordinator.assign
+found = [module.name for module in pkgutil.iter_modules(coordinator.assign.__path__)]
+for name in found:
+    importlib.import_module(f"coordinator.assign.{name}")
+print(len(found))
+"""
+ASSIGN = """
+from coordinator.cli.main import main
+sys.argv = ["muster", "assign", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.fixture
+def tables(tmp_path):
+    write_deltalake(str(tmp_path / "members"), MEMBERS)
+    write_deltalake(str(tmp_path / "topics"), TOPICS)
+    return tmp_path
+
+
+def job_on(tables, engine="auto", assignor="uniform", **more):
+    inputs = {
+        name: find_input(str(tables / name), f"--{name}", "auto") for name in ("members", "topics")
+    }
+    options = AssignorOptions(assignor, **more)
+    return AssignmentJob(
+        **inputs, owned=None, previous=None, output=str(tables / "out"), options=options,
+        engine=engine,
+    )  # fmt: skip
+
+
+class FakeSpark:
+    """An engine that writes down what it is asked."""
+
+    assignors = ("range", "uniform")
+
+    def __init__(self):
+        self.found, self.done = [], []
+
+    @contextmanager
+    def find_tables(self, job):
+        self.found.append(job)
+        yield job
+
+    def assign(self, job, _config, run):
+        self.done.append(job)
+        return AssignmentResult("spark", run.run_id)
+
+
+def run_without_spark(code, *words):
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK_SPARK + code, *map(str, words)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_no_module_of_the_room_imports_spark():
+    done = run_without_spark(IMPORT_ALL)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 5
+
+
+def test_muster_assign_replaces_a_table_without_spark(tables):
+    words = [f"--{name}={tables / name}" for name in ("members", "topics")]
+    done = run_without_spark(ASSIGN, *words, "--output", tables / "out")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["engine"] == "local"
+    expected = get_assignor("uniform").assign(GroupSpec.from_arrow(MEMBERS, TOPICS))
+    written = read_delta(DeltaTable(str(tables / "out")))
+    assert written.to_pylist() == expected.to_arrow().to_pylist()
+
+
+def test_without_an_engine_a_job_for_spark_is_refused(tables):
+    with pytest.raises(SpecError, match="there is no Spark here: use --engine local"):
+        run_job(job_on(tables, "spark"), Config())
+    assert not (tables / "out").exists()
+
+
+def test_spark_gets_pinned_inputs_and_the_outputs_content_as_previous(tables):
+    spark = FakeSpark()
+    first = run_job(job_on(tables, "local"), Config(), spark)
+    assert (first.engine, spark.done) == ("local", [])
+    assert run_job(job_on(tables, "spark"), Config(), spark).engine == "spark"
+    (asked,) = spark.done
+    assert (asked.members.version, asked.topics.version, asked.previous.version) == (0, 0, 0)
+    assert asked.previous.path == asked.output
+    assert spark.found == []  # every table has a path: no session is needed to find it
+
+
+def test_a_table_of_the_catalog_is_found_before_the_output_is_locked(tables):
+    locked = []
+
+    class Finding(FakeSpark):
+        @contextmanager
+        def find_tables(self, job):
+            locked.append((tables / "_locks").exists())
+            yield replace(job, members=job_on(tables).members)
+
+    job = replace(job_on(tables, "spark"), members=SparkName("--members", "db.members", None))
+    spark = Finding()
+    run_job(job, Config(), spark)
+    assert locked == [False]
+    assert spark.done[0].members.path == str(tables / "members")
+
+
+def test_bad_options_are_refused_before_anything_is_found_or_locked(tables):
+    spark = FakeSpark()
+    job = replace(
+        job_on(tables, "spark", "uniform", imbalance="5%"),
+        members=SparkName("--members", "db.members", None),
+    )
+    with pytest.raises(SpecError, match="imbalance"):
+        run_job(job, Config(), spark)
+    assert spark.found == []
+    assert not (tables / "_locks").exists()
+
+
+def test_an_assignor_that_spark_lacks_is_computed_here_unless_spark_is_asked_for(tables):
+    spark = FakeSpark()
+    assert run_job(job_on(tables, "auto", "sticky"), Config(), spark).engine == "local"
+    with pytest.raises(SpecError, match="assignor 'sticky' has no Spark form: use --engine local"):
+        run_job(job_on(tables, "spark", "sticky"), Config(), spark)
+    assert spark.done == []
