@@ -66,7 +66,9 @@ def bare(text: str) -> str:
     return " ".join(TIME.sub("NOW", text).split())
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/guide/assign.md", 5)])
+@pytest.mark.parametrize(
+    ("page", "blocks"), [("README.md", 1), ("docs/index.md", 1), ("docs/guide/assign.md", 5)]
+)
 def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
     pairs = said_and_shown(page, folder, lacking="spark-submit")
     assert len(pairs) >= blocks

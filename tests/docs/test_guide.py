@@ -1,0 +1,97 @@
+"""Every block of README and of the guide is run, here or by the test that is named, or says why not."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.config import parse
+from tests.conftest import ROOT
+from tests.docs.test_readme import folder, run
+
+__all__ = ["folder"]
+
+GUIDE = ROOT / "docs/guide"
+PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted(GUIDE.glob("*.md"))]
+BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(.*)\n((?:(?!```).*\n)*)```$", re.MULTILINE)
+SHOWN = {"text", "{toctree}"}
+"""What no machine runs: the output of the block before, and directives of the site."""
+RUN = {
+    "README.md": {"python"},  # test_readme.py
+    "docs/index.md": {"python"},
+    "docs/guide/assign.md": {"python", "shell"},
+    "docs/guide/embedding.md": {"python"},
+    "docs/guide/sql.md": {"python", "shell", "sql"},  # test_sql_page.py
+    "docs/guide/operations.md": {"shell"},  # this file
+    "docs/guide/security.md": {"toml"},
+    "docs/guide/serving.md": {"python", "shell"},
+}
+ADDRESS = "127.0.0.1:9092"
+
+
+def blocks(page, language):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [body for why, kind, body in BLOCK.findall(text) if kind == language and not why]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_run_or_says_why_not(page):
+    name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+    found = BLOCK.findall(text)
+    assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE))
+    kinds = {kind for why, kind, _ in found if not why} - SHOWN
+    assert kinds == RUN.get(name, set())
+
+
+def test_the_commands_for_operators_run(folder):
+    run_shell("muster trace examples/billing.jsonl --log store > answers\n", folder)
+    commands = blocks("docs/guide/operations.md", "shell")
+    assert len(commands) >= 3
+    for block in commands:
+        run_shell(block, folder)
+    assert (folder / "restored/log").exists()
+
+
+def run_shell(block, folder):
+    file = folder / "block.sh"
+    file.write_text(f"set -e\n{block}")
+    return run(file, folder)
+
+
+def test_the_settings_of_the_page_on_security_are_settings():
+    config, mode = (
+        parse(block, "security.md") for block in blocks("docs/guide/security.md", "toml")
+    )
+    assert config.server.acls == "acls.toml"
+    assert mode.log.folder_mode == "0750"
+
+
+def test_the_server_of_the_guide_serves(tmp_path):
+    (block,) = blocks("docs/guide/serving.md", "shell")
+    command = [word.replace(ADDRESS, "127.0.0.1:0") for word in block.split()]
+    command[0] = str(Path(sys.executable).parent / command[0])
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            line = served.stdout.readline()
+            assert "127.0.0.1:" in line, line
+            served.send_signal(signal.SIGINT)
+            assert served.wait(30) == 0
+        finally:
+            served.kill()
+    assert (tmp_path / "store/log").exists()
+
+
+def test_the_programs_of_the_guide_serve_and_join(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    serving, joining = blocks("docs/guide/serving.md", "python")
+    exec(serving.replace(ADDRESS, "127.0.0.1:0"), {})
+    assert "127.0.0.1:" in capsys.readouterr().out
+    with Coordinator.open("store") as coordinator, coordinator.serve("127.0.0.1:0") as server:
+        exec(joining.replace(ADDRESS, server.address), {})
+    assert capsys.readouterr().out == f"{list(range(12))}\n"
