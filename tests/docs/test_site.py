@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import pkgutil
 import re
 import runpy
 from importlib.metadata import entry_points
@@ -20,6 +21,7 @@ from tests.conftest import ROOT
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))["TABLES"]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 MARKER = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^\.\. (auto\w+|currentmodule):: (\S+)", re.MULTILINE)
 METRIC = re.compile(r'(?:Gauge|_counter|_histogram|GaugeMetricFamily|_by_label)\(\s*"(\w+)"')
 
 
@@ -67,6 +69,26 @@ def test_the_reference_has_every_public_name(package):
     text = page.read_text(encoding="utf-8")
     public = importlib.import_module(package).__all__
     assert [name for name in public if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs/reference/api").glob("*.md")), ids=lambda page: page.stem
+)
+def test_what_the_reference_documents_is_there(page):
+    """`make docs` refuses what is not there, too, but later."""
+    module = ""
+    for directive, name in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+        if directive == "currentmodule":
+            module = name
+        elif not importable(name):
+            assert importable(f"{module}.{name}"), name
+
+
+def importable(name):
+    try:
+        return bool(pkgutil.resolve_name(name))
+    except (ImportError, AttributeError, ValueError):
+        return False
 
 
 def test_every_page_has_its_place_in_the_site():
