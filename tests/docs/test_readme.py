@@ -16,7 +16,7 @@ from spark_jobs.session.session import SHORT_LIVED
 from tests.conftest import ROOT
 
 BLOCK = re.compile(
-    r"^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
+    r"(?<! -->\n)^```(python|shell)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
 )
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
