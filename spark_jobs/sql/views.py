@@ -8,7 +8,8 @@ in docs/guide/sql.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
@@ -33,6 +34,9 @@ SELECT group_id, assignment_epoch, computation_id AS run_id, member_id, topic_id
     partition AS first_partition, partition AS partition_count
 FROM {log} WHERE false)"""
 """In place of the table of targets while it is not there: no job has computed one yet."""
+_STEP = re.compile(r"^(?:WITH )?(\w+) AS \(\n(.*?)^\),?\n", re.MULTILINE | re.DOTALL)
+"""A common table expression, as the files of `sql/` write it."""
+_READ = re.compile(r"\b(FROM|JOIN) (\w+)\b(?! AS)")
 EXPLODE = """
 CREATE OR REPLACE TEMPORARY FUNCTION explode_partitions(first_partition INT, partition_count INT)
 RETURNS TABLE (partition INT)
@@ -74,7 +78,7 @@ def register(
         There is no store, the position or time is outside of its log, or the engine is none.
     """
     reading = LogReader(store, as_of)
-    wanted = set(_texts() if only is None else only)
+    wanted = set(view_texts() if only is None else only)
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
         position = None if as_of is None else reading.position
         for name in sorted(wanted & VIEW_SCHEMAS.keys()):
@@ -96,7 +100,7 @@ def _choose_engine(
     if engine != "auto":
         return engine
     # A step of other views is Spark's alone.
-    known = wanted <= VIEW_SCHEMAS.keys() | TABLES or wanted == set(_texts())
+    known = wanted <= VIEW_SCHEMAS.keys() | TABLES or wanted == set(view_texts())
     local = catalog is None and known and are_readable_here(spark, log_rows)
     return "local" if local else "spark"
 
@@ -111,7 +115,7 @@ def _register_queries(
     prefix = "" if catalog is None else f"{catalog}."
     if catalog is not None:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}")
-    texts = _texts()
+    texts = view_texts()
     names = {name: prefix + name for name in texts}
     wanted = _read_by(texts, only)
     names["log_table"] = log = _table(store, "log")
@@ -128,7 +132,7 @@ def _register_queries(
 
 def view_names() -> list[str]:
     """Return the names of all views."""
-    return sorted(_texts())
+    return sorted(view_texts())
 
 
 def _table(store: str | os.PathLike[str], name: str) -> str:
@@ -146,14 +150,36 @@ def explode_partitions(ranges: DataFrame) -> DataFrame:
 
 
 @cache
-def _texts() -> dict[str, Template]:
+def view_texts() -> dict[str, Template]:
     """Return the text of each view and of each step."""
     return {
-        file.name.removesuffix(".sql"): Template(file.read_text(encoding="utf-8"))
+        file.name.removesuffix(".sql"): Template(inline_ctes(file.read_text(encoding="utf-8")))
         for folder in (files("spark_jobs.sql"), files("spark_jobs.sql") / "steps")
         for file in folder.iterdir()
         if file.name.endswith(".sql")
     }
+
+
+def inline_ctes(text: str) -> str:
+    """Write a view's common table expressions as subqueries, where each is read.
+
+    Views of views would have WITH inside WITH, and Spark mixes up the ids of those: with 4.1.4,
+    queries of views in a new session fail (apache/spark, issue 55799). Spark inlines common table
+    expressions itself, so the plan is the same.
+    """
+    steps: dict[str, str] = {}
+
+    def inline(query: str) -> str:
+        return _READ.sub(lambda read: _subquery(read, steps), query)
+
+    for name, query in _STEP.findall(text):
+        steps[name] = inline(query)
+    return inline(_STEP.sub("", text))
+
+
+def _subquery(read: re.Match[str], steps: Mapping[str, str]) -> str:
+    word, name = read.groups()
+    return f"{word} (\n{steps[name]}) AS {name}" if name in steps else read[0]
 
 
 def _read_by(texts: dict[str, Template], names: Iterable[str]) -> dict[str, set[str]]:
