@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, solve_sticky_plan
@@ -13,11 +12,11 @@ from spark_jobs.assignors.group import FrameGroup
 from spark_jobs.assignors.materialize import FrameAssignment, materialize
 from spark_jobs.assignors.ownership import FrameOwnership
 from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
-from spark_jobs.session.work_session import WorkSession, release_with
+from spark_jobs.session.work_session import WorkSession
 
 
 def assign_balanced(
-    spark: SparkSession,
+    work_session: WorkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None,
@@ -26,24 +25,13 @@ def assign_balanced(
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
-    """Assign with the fewest moves within an imbalance; 0 is uniform.
-
-    What the rows need stays kept by Spark until the result is no longer referenced.
-    """
-    work_session = WorkSession(spark)
-    try:
-        if previous is None:
-            previous = spark.createDataFrame(ARROW_SCHEMA.empty_table())
-        claims, rows = check_previous(work_session.adopt(previous))
-        group = FrameGroup.of(
-            work_session, work_session.adopt(members), work_session.adopt(topics), rows
-        )
-        owned = FrameOwnership(group, resolve_claims(group, claims))
-        plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)
-        assigned = materialize(plan, owned, max_moves)
-    except BaseException:
-        work_session.release()
-        raise
-    rows_of_user = work_session.give_back(assigned.rows)
-    release_with(rows_of_user, work_session)
-    return replace(assigned, rows=rows_of_user)
+    """Assign with the fewest moves within an imbalance; 0 is uniform."""
+    if previous is None:
+        previous = work_session.spark.createDataFrame(ARROW_SCHEMA.empty_table())
+    claims, rows = check_previous(work_session.adopt(previous))
+    group = FrameGroup.of(
+        work_session, work_session.adopt(members), work_session.adopt(topics), rows
+    )
+    owned = FrameOwnership(group, resolve_claims(group, claims))
+    plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)
+    return materialize(plan, owned, max_moves)

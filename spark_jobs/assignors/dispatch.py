@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
-from spark_jobs.assignors.materialize import FrameAssignment
+from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
 
 _RUN = {
     "range": range_.assign_with_totals,
@@ -24,4 +24,7 @@ def assign_frames(
     **options: object,
 ) -> FrameAssignment:
     """Assign with DataFrame operations, by the assignor's name and its own options."""
-    return _RUN[assignor](spark, members, topics, previous, **options)
+    return assign_in_work_session(
+        spark,
+        lambda work_session: _RUN[assignor](work_session, members, topics, previous, **options),
+    )

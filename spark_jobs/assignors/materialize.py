@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
@@ -25,6 +26,7 @@ from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_lo
 from spark_jobs.assignors.prior_ownership import merge_touching
 from spark_jobs.assignors.relinquish import relinquish
 from spark_jobs.session.schemas import select_assignment, small
+from spark_jobs.session.work_session import WorkSession, release_with
 
 GAINED = ("key", "topic_index", "first", "count")
 """Columns of what members get, or keep after a change."""
@@ -81,6 +83,24 @@ class FrameAssignment:
             "partial": self.verdict.partial,
             "orphans": self.orphans,
         }
+
+
+def assign_in_work_session(
+    spark: SparkSession, assign: Callable[[WorkSession], FrameAssignment]
+) -> FrameAssignment:
+    """Assign in a session of our own, and return the rows as some of the user's session.
+
+    What the rows need stays kept by Spark until the result is no longer referenced.
+    """
+    work_session = WorkSession(spark)
+    try:
+        assigned = assign(work_session)
+    except BaseException:
+        work_session.release()
+        raise
+    rows = work_session.give_back(assigned.rows)
+    release_with(rows, work_session)
+    return replace(assigned, rows=rows)
 
 
 def materialize(plan: Plan, owned: FrameOwnership, max_moves: int | None = None) -> FrameAssignment:

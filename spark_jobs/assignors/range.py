@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,11 +9,16 @@ from pyspark.sql import functions as F
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
 from spark_jobs.assignors.group import ORDER, FrameGroup
-from spark_jobs.assignors.materialize import FrameAssignment, add_names, count_loads
+from spark_jobs.assignors.materialize import (
+    FrameAssignment,
+    add_names,
+    assign_in_work_session,
+    count_loads,
+)
 from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
 from spark_jobs.session.schemas import small
-from spark_jobs.session.work_session import WorkSession, release_with
+from spark_jobs.session.work_session import WorkSession
 
 
 def assign(
@@ -42,33 +45,27 @@ def assign(
     SpecError
         Bad input; nothing was computed.
     """
-    return assign_with_totals(spark, members, topics, previous).rows
+    return assign_in_work_session(
+        spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
+    ).rows
 
 
 def assign_with_totals(
-    spark: SparkSession,
+    work_session: WorkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None = None,
 ) -> FrameAssignment:
     """Assign, and say what is known of the result."""
-    work_session = WorkSession(spark)
-    try:
-        claims, count = None, 0
-        if previous is not None:
-            claims, count = check_previous(work_session.adopt(previous))
-        group = FrameGroup.of(
-            work_session, work_session.adopt(members), work_session.adopt(topics), count
-        )
-        resolved = resolve_claims(group, claims) if claims is not None else None
-        rows = work_session.keep(_cut_topics(group))
-        assigned = _count_totals(group, rows, resolved)
-    except BaseException:
-        work_session.release()
-        raise
-    given_back = work_session.give_back(assigned.rows)
-    release_with(given_back, work_session)
-    return replace(assigned, rows=given_back)
+    claims, count = None, 0
+    if previous is not None:
+        claims, count = check_previous(work_session.adopt(previous))
+    group = FrameGroup.of(
+        work_session, work_session.adopt(members), work_session.adopt(topics), count
+    )
+    resolved = resolve_claims(group, claims) if claims is not None else None
+    rows = work_session.keep(_cut_topics(group))
+    return _count_totals(group, rows, resolved)
 
 
 def _cut_topics(group: FrameGroup) -> DataFrame:

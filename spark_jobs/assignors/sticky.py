@@ -8,7 +8,8 @@ from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
 from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.materialize import FrameAssignment
+from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.session.work_session import WorkSession
 
 
 def assign(
@@ -39,13 +40,16 @@ def assign(
     SpecError
         Bad input or a bad option; nothing was computed.
     """
-    return assign_with_totals(
-        spark, members, topics, previous, imbalance=imbalance, max_moves=max_moves
+    return assign_in_work_session(
+        spark,
+        lambda work_session: assign_with_totals(
+            work_session, members, topics, previous, imbalance=imbalance, max_moves=max_moves
+        ),
     ).rows
 
 
 def assign_with_totals(
-    spark: SparkSession,
+    work_session: WorkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None = None,
@@ -57,7 +61,7 @@ def assign_with_totals(
     """Assign, and say what was proved on the way."""
     get_assignor("sticky", imbalance=imbalance, max_moves=max_moves)  # refuses bad options
     return assign_balanced(
-        spark,
+        work_session,
         members,
         topics,
         previous,

@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.materialize import FrameAssignment
+from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.session.work_session import WorkSession
 
 
 def assign(
@@ -37,11 +38,13 @@ def assign(
     SpecError
         Bad input; nothing was computed.
     """
-    return assign_with_totals(spark, members, topics, previous).rows
+    return assign_in_work_session(
+        spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
+    ).rows
 
 
 def assign_with_totals(
-    spark: SparkSession,
+    work_session: WorkSession,
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None = None,
@@ -49,4 +52,4 @@ def assign_with_totals(
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
     """Assign, and say what was proved on the way."""
-    return assign_balanced(spark, members, topics, previous, exact_edges=exact_edges)
+    return assign_balanced(work_session, members, topics, previous, exact_edges=exact_edges)
