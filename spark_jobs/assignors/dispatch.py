@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.session.work_session import BUCKET_ROWS
 
 _RUN = {
     "range": range_.assign_with_totals,
@@ -21,10 +22,19 @@ def assign_frames(
     members: DataFrame,
     topics: DataFrame,
     previous: DataFrame | None,
+    *,
+    bucket_rows: int = BUCKET_ROWS,
     **options: object,
 ) -> FrameAssignment:
-    """Assign with DataFrame operations, by the assignor's name and its own options."""
+    """Assign with DataFrame operations, by the assignor's name and its own options.
+
+    Parameters
+    ----------
+    bucket_rows
+        How many rows one task sorts at once, about; the result does not depend on it.
+    """
     return assign_in_work_session(
         spark,
         lambda work_session: _RUN[assignor](work_session, members, topics, previous, **options),
+        bucket_rows,
     )

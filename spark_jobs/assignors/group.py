@@ -19,7 +19,6 @@ from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
 from assignors.compressed_problem import CompressedProblem
 from assignors.materialize import PartitionLine
 from assignors.parse_tables import parse_topics_table
-from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_members, select_topics, small
 from spark_jobs.session.work_session import WorkSession
 
@@ -125,7 +124,7 @@ class FrameGroup:
         named = _normalize_members(select_members(members))
         classes = _collect_classes(named, known)
         count = int(classes.size.sum())
-        work_session.cut(max(-(-max(count, rows) // BUCKET_ROWS), work_session.tasks))
+        work_session.cut(max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks))
         labelled = _label_members(work_session.spark, named, classes, known)
         kept, seed = _add_keys(work_session, labelled)
         if len(classes.size) > 1:

@@ -26,7 +26,7 @@ from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_lo
 from spark_jobs.assignors.prior_ownership import merge_touching
 from spark_jobs.assignors.relinquish import relinquish
 from spark_jobs.session.schemas import select_assignment, small
-from spark_jobs.session.work_session import WorkSession, release_with
+from spark_jobs.session.work_session import BUCKET_ROWS, WorkSession, release_with
 
 GAINED = ("key", "topic_index", "first", "count")
 """Columns of what members get, or keep after a change."""
@@ -86,13 +86,15 @@ class FrameAssignment:
 
 
 def assign_in_work_session(
-    spark: SparkSession, assign: Callable[[WorkSession], FrameAssignment]
+    spark: SparkSession,
+    assign: Callable[[WorkSession], FrameAssignment],
+    bucket_rows: int = BUCKET_ROWS,
 ) -> FrameAssignment:
     """Assign in a session of our own, and return the rows as some of the user's session.
 
     What the rows need stays kept by Spark until the result is no longer referenced.
     """
-    work_session = WorkSession(spark)
+    work_session = WorkSession(spark, bucket_rows)
     try:
         assigned = assign(work_session)
     except BaseException:
@@ -294,6 +296,7 @@ def _match_demand(
         work_session, seek, ["class", "greatest", *ORDER], "want", "laid", seekers
     )
     beside = lay_beside(
+        work_session,
         left.select(F.col("laid").alias("at"), "length", "topic_index", "first"),
         right.select(F.col("laid").alias("at"), F.col("want").alias("length"), "key"),
         total_,
@@ -348,10 +351,10 @@ def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) 
     end = int(view.cells.problem.partitions.sum()) + len(group.topics.names)
     rows = laid.count() + view.resolved.gap_rows
     first = (F.col("left.first") + F.col("left_offset")).alias("first")
-    free = lay_beside(laid, _list_gaps(view).select("at", "length"), end, rows)
+    free = lay_beside(work_session, laid, _list_gaps(view).select("at", "length"), end, rows)
     placed = free.select("left.key", "left.topic_index", first, "count")
     given = _list_given(view, mine).select("at", "length", "key")
-    moves = lay_beside(laid, _add_surplus(view, given), end, rows).select(
+    moves = lay_beside(work_session, laid, _add_surplus(view, given), end, rows).select(
         (F.col("left.at") + F.col("left_offset")).alias("at"),
         F.col("left.key").alias("taker"),
         F.col("right.key").alias("owner"),

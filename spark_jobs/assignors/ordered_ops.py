@@ -1,8 +1,9 @@
 """Totally ordered operations on DataFrames: running sums, merging of neighbours, overlays.
 
-Everything is two-level. Rows are put into buckets that follow the order; a window works inside each
-bucket; what the buckets before it hold is a few numbers on the driver. So no window ever runs over
-a frame of more than one bucket in one task, and the result does not depend on where buckets end.
+Everything is two-level. Rows are put into buckets that follow the order, of about
+`WorkSession.bucket_rows`; a window works inside each; what the buckets before it hold is a few
+numbers on the driver. So no window ever runs over a frame of more than one bucket in one task, and
+the result does not depend on where buckets end.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_jobs.session.work_session import WorkSession
-
-BUCKET_ROWS = 250_000
-"""Rows of a bucket, about: what one task sorts at once."""
 
 _SAMPLES_PER_BUCKET = 50
 _BUCKETS_MAX = 256  # more would make the written-out search of a row's bucket too long
@@ -72,7 +70,7 @@ def order_rows(
     rows
         How many rows there are, about.
     """
-    buckets = min(max(1, -(-rows // BUCKET_ROWS)), _BUCKETS_MAX)
+    buckets = min(max(1, -(-rows // work_session.bucket_rows)), _BUCKETS_MAX)
     edges: list[tuple[Any, ...]] = []
     if buckets > 1:
         frame = work_session.keep(frame)
@@ -116,7 +114,9 @@ def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> D
     return merged.agg(*others, F.sum("length").alias("length")).select(*frame.columns)
 
 
-def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> DataFrame:
+def lay_beside(
+    work_session: WorkSession, left: DataFrame, right: DataFrame, total: int, rows: int
+) -> DataFrame:
     """Cut a line at the ends of two rows of intervals and pair what lies on each other.
 
     Parameters
@@ -132,7 +132,7 @@ def lay_beside(left: DataFrame, right: DataFrame, total: int, rows: int) -> Data
         One row a piece that both cover: structs `left` and `right` with the columns of its
         intervals, `left_offset` and `right_offset`, where it begins within them, and `count`.
     """
-    buckets = min(max(1, -(-rows // BUCKET_ROWS)), max(total, 1))
+    buckets = min(max(1, -(-rows // work_session.bucket_rows)), max(total, 1))
     width = max(-(-total // buckets), 1)
     events = _cut_pieces(left, "left", "right", right, width).unionByName(
         _cut_pieces(right, "right", "left", left, width)

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from assignors.arrays import Longs, sum_by
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup, key_of
-from spark_jobs.assignors.ordered_ops import BUCKET_ROWS
 from spark_jobs.session.schemas import select_owned, small
 
 RANGES = ("key", "class", "topic_index", "first", "count")
@@ -205,10 +204,10 @@ class _Line:
 
     @classmethod
     def of(cls, group: FrameGroup, rows: int) -> _Line:
-        """Choose the width so that a bucket holds about `BUCKET_ROWS` ranges."""
+        """Choose the width so that a bucket holds about `WorkSession.bucket_rows` ranges."""
         used = np.flatnonzero(group.problem.topic_class >= 0)
         partitions = group.topics.partitions[used]
-        width = max(int(partitions.sum()) * BUCKET_ROWS // max(rows, 1), 1)
+        width = max(int(partitions.sum()) * group.work_session.bucket_rows // max(rows, 1), 1)
         buckets = -(-partitions // width)
         topic = np.repeat(used, buckets)
         bucket = np.arange(len(topic)) - np.repeat(np.cumsum(buckets) - buckets, buckets)

@@ -159,7 +159,11 @@ def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnershi
         return frame.join(small(group.spark, line), "topic_index").select(at, length, "key")
 
     beside = lay_beside(
-        laid(rows), laid(resolved.ranges), int(start[-1]), resolved.rows + rows.count()
+        group.work_session,
+        laid(rows),
+        laid(resolved.ranges),
+        int(start[-1]),
+        resolved.rows + rows.count(),
     )
     same = beside.where("left.key = right.key").agg(F.sum("count")).collect()[0][0]
     return int(same or 0)

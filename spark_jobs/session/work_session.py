@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.session.session import check_in_driver
 
+BUCKET_ROWS = 250_000
+"""Rows of a bucket, about: what one task sorts at once."""
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans forget how kept frames are partitioned
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # what is broadcast is said where it is joined
@@ -29,10 +31,13 @@ class WorkSession:
     ----------
     spark
         The session to work in.
+    bucket_rows
+        Rows that one task sorts at once, about.
     """
 
-    def __init__(self, user: SparkSession) -> None:
+    def __init__(self, user: SparkSession, bucket_rows: int = BUCKET_ROWS) -> None:
         check_in_driver(user)
+        self.bucket_rows = bucket_rows
         self._user = user
         self.spark = user.newSession()
         for key, value in _CONF.items():

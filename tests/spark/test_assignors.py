@@ -28,14 +28,14 @@ CUT = {
 }
 
 
-def compare(spark, given, assignor, options, parts=None):
+def compare(spark, given, assignor, options, parts=None, **how):
     from spark_jobs.assignors.dispatch import assign_frames
 
     frames = [None if table is None else spark.createDataFrame(table) for table in given]
     if parts is not None:
         frames = [frame.repartition(parts) for frame in frames]
     with watch(spark) as seen:
-        assigned = assign_frames(spark, assignor, *frames, **options)
+        assigned = assign_frames(spark, assignor, *frames, **how, **options)
     ranges = same_as_numpy(spark, assigned, given, assignor, options)
     assert seen.whole_windows() == []
     assert seen.python() == []
@@ -53,12 +53,12 @@ def test_spark_gives_the_rows_of_numpy(spark, name):
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_rows_do_not_depend_on_how_the_work_is_cut(spark, monkeypatch, name):
+def test_rows_do_not_depend_on_how_the_work_is_cut(spark, name):
     """Cut into many buckets, as groups of millions of rows are; the input in other pieces."""
-    for room in ("ordered_ops", "prior_ownership", "group"):
-        monkeypatch.setattr(f"spark_jobs.assignors.{room}.BUCKET_ROWS", 100)
     spec, assignor, options = CUT[name]
-    ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options, parts=5)
+    ranges, seen = compare(
+        spark, tables(spec, seed=len(name)), assignor, options, parts=5, bucket_rows=100
+    )
     assert ranges.verdict.exact == ("exact_edges" not in options)
     assert seen.windows()
 
