@@ -64,6 +64,44 @@ def test_folders_have_few_files():
     assert {name: files for name, files in folders.items() if files > FOLDER_FILES} == {}
 
 
+CONSTANT = re.compile(r"(^|\.)_?[A-Z][A-Z0-9_]+$")
+
+
+def patched_in(tree):
+    """Yield names that tests patch, or assign to, in a module of ours."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"setattr", "patch"}:
+            words = [one.values[-1] if isinstance(one, ast.JoinedStr) else one for one in node.args]
+            yield from (w.value for w in words if isinstance(getattr(w, "value", None), str))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def test_no_test_patches_a_constant():
+    """What a test needs otherwise is a parameter, or a setting."""
+    found = [
+        f"{name_of(file)}: {name}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for name in patched_in(tree_of(file))
+        if CONSTANT.search(name)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "monkeypatch.setattr(module, 'LIMIT', 1)",
+        "patch.setattr('package.module.LIMIT_S', 1)",
+        "monkeypatch.setattr(f'package.{module}.LIMIT', 1)",
+        "module.LIMIT = 1",
+        "kept, module._LIMIT = module._LIMIT, 0",
+    ],
+)
+def test_a_planted_patch_is_found(statement):
+    assert any(CONSTANT.search(name) for name in patched_in(ast.parse(statement)))
+
+
 def test_what_is_public_says_what_it_is_for():
     silent = []
     for file in FILES:
