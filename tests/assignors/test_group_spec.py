@@ -76,7 +76,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_bad_specs_are_refused(name):
     spec, message = REFUSED[name]
     with pytest.raises(SpecError) as error:
         GroupSpec.from_dict(spec)

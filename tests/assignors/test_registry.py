@@ -43,7 +43,7 @@ py-modules = ["first_assignor"]
 
 
 @pytest.mark.behaviour("K-112")
-def test_the_known_ones():
+def test_the_built_in_assignors():
     assert assignor_names() == ["range", "sticky", "uniform"]
     assert all(isinstance(get_assignor(name), Assignor) for name in assignor_names())
 
@@ -71,7 +71,7 @@ def test_the_known_ones():
         ("sticky", {"max_moves": 1.0}, "max_moves is 1.0"),
     ],
 )
-def test_refused(name, options, message):
+def test_unknown_assignors_and_bad_options_are_refused(name, options, message):
     with pytest.raises(SpecError) as error:
         get_assignor(name, **options)
     assert message in str(error.value)

@@ -264,7 +264,7 @@ def test_files_that_are_always_replaced_end_with_the_remedy(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("seen", ["log", "log/_delta_log", "snapshots"])
-def test_a_killed_backup_is_refused_by_all(lived, tmp_path, seen, muster_here):
+def test_every_command_refuses_a_killed_backup(lived, tmp_path, seen, muster_here):
     folder = tmp_path / "backup"
     command = [sys.executable, "-m", "coordinator", "backup", "--store", lived, "--into", folder]
     assert kill_when((folder / seen).exists, [str(word) for word in command], tmp_path)
@@ -329,7 +329,7 @@ def test_a_damaged_store_is_not_backed_up(lived, tmp_path, muster_here):
 
 
 @pytest.mark.parametrize("name", ["new", "empty"])
-def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(lived, tmp_path, name, muster_here):
+def test_a_full_disk_is_one_line_and_leaves_nothing(lived, tmp_path, name, muster_here):
     """A limit of 4 KiB a file stands in for it."""
     (tmp_path / "empty").mkdir()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -352,7 +352,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(lived, tmp_path, nam
 # Bad input ---------------------------------------------------------------------------------------
 
 
-def test_destinations_that_cannot_be_taken_are_refused_and_stay(lived, copy, tmp_path):
+def test_bad_destinations_are_refused_and_left_alone(lived, copy, tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("x")

@@ -26,7 +26,7 @@ def test_the_file_says_the_defaults():
         ("[engine]\nengine = 'abacus'", "x: Invalid enum value 'abacus'"),
     ],
 )
-def test_refused(text, message):
+def test_bad_settings_are_refused(text, message):
     with pytest.raises(ConfigError) as error:
         parse(text, "x")
     assert message in str(error.value)

@@ -75,7 +75,7 @@ def test_a_terminal_is_shown_escapes(store, name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_json_is_exact_and_harmless_too(store, name):
+def test_json_escapes_control_characters(store, name):
     said = run(name, *words_of(name, store), "--json")
     assert_harmless(said)
     rows = [json.loads(line) for line in said.splitlines()]
@@ -141,7 +141,7 @@ def test_a_log_line_stays_one_line():
     assert len(lines) == 2
 
 
-def test_what_is_seen_stays_as_it_is():
+def test_printable_text_is_unchanged():
     for text in ("", "group-1", "Gruppe Ä", "群组", "😀", "[red]", "a b"):
         assert visible(text) == text
     assert visible_values({"\x1b": ["\n", 1, None, {"a": "\ud800"}]}) == {

@@ -83,7 +83,7 @@ def test_numbers_are_whole_and_in_thousands(figure):
             assert label.get_text() == f"{int(label.get_text().replace(',', '')):,}"
 
 
-def test_nothing_crosses_its_frame(figure):
+def test_labels_stay_within_the_figure(figure):
     for axes in figure.axes:
         frame = axes.get_window_extent()
         for box in boxes(figure, axes.texts):  # the labels of bars
@@ -95,7 +95,7 @@ def test_nothing_crosses_its_frame(figure):
             assert box.x1 <= figure.bbox.x1
 
 
-def test_what_nobody_owned_is_no_alarm(figure):
+def test_unowned_partitions_are_not_drawn_as_moves(figure):
     assert ALARM not in {to_hex(bar.get_facecolor()) for bar in figure.axes[1].patches}
 
 

@@ -69,7 +69,7 @@ def test_members_come_and_go_and_one_is_killed(group):
     assert not any(member.did("lost") for member in group.members.values())
 
 
-def test_who_sleeps_past_the_session_is_fenced_and_joins_again(group):
+def test_a_member_past_its_session_timeout_is_fenced_and_rejoins(group):
     sleeper, other = group.join("m0"), group.join("m1")
     group.settled(["m0", "m1"], CLICKS)
     group.works(["m0", "m1"])
@@ -192,7 +192,7 @@ def committed(admin, group):
 
 
 @long
-def test_twelve_members_in_a_restless_group(group):
+def test_twelve_members_under_constant_change(group):
     names = [f"m{number}" for number in range(12)]
     for name in names:
         group.join(name, ["clicks", "orders"])

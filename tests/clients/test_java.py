@@ -67,7 +67,7 @@ def test_members_on_both_clients_share_a_group(group, java):
     group.works(left)
 
 
-def test_who_sleeps_past_the_session_is_fenced_and_joins_again(group, java):
+def test_a_member_past_its_session_timeout_is_fenced_and_rejoins(group, java):
     sleeper = group.join("j0", command=java)
     group.join("j1", command=java)
     group.settled(["j0", "j1"], CLICKS)

@@ -91,7 +91,7 @@ def test_a_proposed_target_is_installed_and_served(tmp_path, opened, members, en
 
 
 @pytest.mark.behaviour("K-49")
-def test_one_for_an_older_group_epoch_is_installed_and_the_next_computed(
+def test_a_stale_proposal_is_installed_and_the_next_target_computed(
     tmp_path, opened, members, engine
 ):
     proposal = computed(tmp_path, "run-1")
@@ -109,7 +109,7 @@ def test_one_for_an_older_group_epoch_is_installed_and_the_next_computed(
 
 
 @pytest.mark.behaviour("K-45")
-def test_one_that_comes_too_late_is_refused(tmp_path, opened, members, engine):
+def test_a_late_proposal_is_refused(tmp_path, opened, members, engine):
     late = computed(tmp_path, "late")
     engine.let.set()
     members.settle()
@@ -149,7 +149,9 @@ WRONG = {
 
 @pytest.mark.behaviour("K-43", "K-47", "S-32")
 @pytest.mark.parametrize(("spoil", "other", "code"), WRONG.values(), ids=WRONG)
-def test_a_wrong_one_is_refused_and_nothing_changes(tmp_path, opened, members, spoil, other, code):
+def test_an_invalid_proposal_is_refused_and_nothing_changes(
+    tmp_path, opened, members, spoil, other, code
+):
     before = opened.group_epochs("g")
     wrong = computed(tmp_path, "wrong", spoil or (lambda rows: rows))
     proposal_inbox.put_proposal(tmp_path, msgspec.structs.replace(wrong, **other))
@@ -176,7 +178,7 @@ def test_equal_ranges_that_were_swapped_after_the_digest_are_seen(tmp_path, open
     ("content", "said"),
     [(b"{", "cannot be read"), (b"[]", "cannot be read"), (b'{"group_id": "g"}', "missing")],
 )
-def test_what_is_no_proposal_is_answered_too(tmp_path, opened, content, said):
+def test_a_malformed_proposal_is_answered(tmp_path, opened, content, said):
     folder = tmp_path / proposal_inbox.FOLDER
     folder.mkdir()
     (folder / "noise.json").write_bytes(content)
@@ -185,7 +187,7 @@ def test_what_is_no_proposal_is_answered_too(tmp_path, opened, content, said):
     assert said in answer
 
 
-def test_one_whose_file_stayed_is_judged_again_to_the_same_end(tmp_path, opened, members):
+def test_a_proposal_judged_twice_has_the_same_verdict(tmp_path, opened, members):
     """The coordinator died between the verdict and the file."""
     proposal = computed(tmp_path, "run-1")
     proposal_inbox.put_proposal(tmp_path, proposal)
@@ -196,7 +198,7 @@ def test_one_whose_file_stayed_is_judged_again_to_the_same_end(tmp_path, opened,
     assert [r.computation_id for r in records(tmp_path, TargetMetadata)].count("run-1") == 1
 
 
-def test_the_next_coordinator_judges_what_waits(tmp_path, engine):
+def test_a_successor_judges_waiting_proposals(tmp_path, engine):
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as first:
         members = Members(first)
         members.join("m1", "m2")
@@ -253,7 +255,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("poison", POISON)
-def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
+def test_an_undecodable_proposal_is_set_aside_with_the_reason(
     tmp_path, opened, members, poison, caplog
 ):
     POISON[poison](tmp_path)
@@ -267,7 +269,7 @@ def test_poison_is_set_aside_with_the_reason_and_blocks_nobody(
     assert opened.status == "active"
 
 
-def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, monkeypatch):
+def test_a_proposal_that_raises_is_set_aside(tmp_path, opened, members, monkeypatch):
     """Whatever it is that nobody thought of."""
     proposal = computed(tmp_path, "right")
     checked = proposal_inbox._check_proposal
@@ -283,7 +285,7 @@ def test_a_proposal_that_breaks_us_is_set_aside_too(tmp_path, opened, members, m
     assert "division by zero" in reason.read_text()
 
 
-def test_one_whose_verdict_cannot_be_written_is_set_aside(tmp_path, opened, members, monkeypatch):
+def test_a_proposal_without_a_writable_verdict_is_set_aside(tmp_path, opened, members, monkeypatch):
     proposal = computed(tmp_path, "right")
     run = opened._processor.run
 

@@ -67,7 +67,7 @@ def test_a_small_target_goes_on_from_a_whole_one(tmp_path, engine):
         assert members.settle() == owned
 
 
-def test_who_comes_and_goes_during_a_computation(tmp_path, engine):
+def test_members_that_join_and_leave_during_a_computation(tmp_path, engine):
     """K-49: the stale target is installed for who is still there, and the next one computed."""
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)

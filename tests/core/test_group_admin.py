@@ -315,7 +315,7 @@ def test_what_a_join_writes(group):
 
 
 @pytest.mark.behaviour("G-149", "S-40")
-def test_ends_of_what_is_not_there_are_ignored(group):
+def test_tombstones_of_unknown_things_are_ignored(group):
     from coordinator.core.records import KINDS
     from coordinator.core.replay import replay
 

@@ -252,14 +252,14 @@ NEW_EPOCH = {
 
 @pytest.mark.behaviour("G-35", "K-31")
 @pytest.mark.parametrize("fields", NO_NEW_EPOCH.values(), ids=NO_NEW_EPOCH)
-def test_what_moves_no_group_epoch(group, fields):
+def test_changes_that_do_not_bump_the_group_epoch(group, fields):
     group.join("m1", "a", "b")
     assert bumps(group.run(group.heartbeat("m1", **fields))) == []
 
 
 @pytest.mark.behaviour("G-34", "K-2")
 @pytest.mark.parametrize(("fields", "reason"), NEW_EPOCH.values(), ids=NEW_EPOCH)
-def test_what_moves_the_group_epoch(group, fields, reason):
+def test_changes_that_bump_the_group_epoch(group, fields, reason):
     group.join("m1", "a", "b")
     before = group.group.epoch
     assert bumps(group.run(group.heartbeat("m1", **fields))) == [reason]

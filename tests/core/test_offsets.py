@@ -109,7 +109,7 @@ def test_what_a_static_member_had_when_it_left_for_a_while(group):
 
 
 @pytest.mark.behaviour("G-123", "K-37")
-def test_who_may_commit_without_a_member(later):
+def test_commits_without_a_member(later):
     assert later.refused(commit("m9", 3, {"a": {0: 1}})) is Code.UNKNOWN_MEMBER_ID
     assert later.refused(commit("", -1, {"a": {0: 1}})) is Code.UNKNOWN_MEMBER_ID
     assert later.refused(commit("m1", 3, {"a": {0: 1}}, group="none")) is Code.GROUP_ID_NOT_FOUND
@@ -130,7 +130,7 @@ def test_who_may_commit_without_a_member(later):
         (commit("m", -1, {"a": {0: -1}}), Code.INVALID_REQUEST),
     ],
 )
-def test_a_commit_that_means_nothing_is_refused(group, event, code):
+def test_an_invalid_commit_is_refused(group, event, code):
     assert group.refused(event) is code
 
 

@@ -67,7 +67,7 @@ def at_once(group, claims):
 
 
 @pytest.mark.behaviour("G-7", "G-66")
-def test_at_once_is_as_one_by_one():
+def test_bulk_updates_equal_single_updates():
     found = [outcome(one_by_one, *case(seed)) for seed in SEEDS]
     assert [outcome(at_once, *case(seed)) for seed in SEEDS] == found
     refused = [one for one in found if isinstance(one, str)]

@@ -89,7 +89,7 @@ def test_coming_back_under_the_same_member_id(pair):
 
 
 @pytest.mark.behaviour("G-49")
-def test_who_may_speak_for_an_instance_id(pair):
+def test_requests_for_an_instance_id_need_its_member_id(pair):
     epoch = pair.member("s1").epoch
     assert pair.refused(pair.heartbeat("s1", epoch, instance_id="i9")) is Code.UNKNOWN_MEMBER_ID
     assert pair.refused(pair.heartbeat("m2", epoch, instance_id="i1")) is Code.FENCED_INSTANCE_ID
@@ -99,7 +99,7 @@ def test_who_may_speak_for_an_instance_id(pair):
 
 
 @pytest.mark.behaviour("G-49a", "G-35", "G-20", "G-122")
-def test_leaving_for_a_while(pair):
+def test_a_static_leave_keeps_the_partitions(pair):
     epoch, session = pair.group.epoch, pair.runs(SESSION, "s1")
     response = away(pair)
     assert (response.member_id, response.member_epoch) == ("s1", -2)

@@ -310,7 +310,7 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
 
 
 @pytest.mark.behaviour("G-159", "S-31")
-def test_what_lands_too_late_is_refused(engine):
+def test_a_late_target_is_refused(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
     late = compute_target(restore_request(engine.processor, task))
@@ -395,7 +395,7 @@ def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
     assert any(isinstance(record, GroupMetadata) for record in answer.records)
 
 
-def test_what_is_told_of_a_computation_is_in_its_records(engine):
+def test_facts_of_a_computation_are_in_its_records(engine):
     (joined,) = engine.join("m1")
     assert ComputationPrepared in map(type, joined.records)
     (task,) = engine.processor.take_tasks()

@@ -169,7 +169,7 @@ def test_a_store_with_nothing_but_a_claim_has_views_without_rows(tmp_path):
     }
 
 
-def test_moments(lived):
+def test_as_of_times_of_any_form(lived):
     found = frame(lived, "epochs", as_of=datetime.fromtimestamp(NOON / 1000 - 180, UTC))
     assert 0 < len(found) < len(frame(lived, "epochs"))
     assert frame(lived, "epochs", as_of="2026-03-01T11:57Z") == found
@@ -208,7 +208,7 @@ def test_the_time_of_a_record_finds_it_to_the_millisecond(tmp_path):
     assert LogReader(tmp_path, format_time(2_151_635_454_397)).position == 2
 
 
-def test_no_store(tmp_path):
+def test_a_missing_store_is_refused(tmp_path):
     with pytest.raises(SpecError, match="is no store of a coordinator"):
         frame(tmp_path, "groups")
 
@@ -222,7 +222,7 @@ def test_a_group_that_is_not_there(store):
 # Commands ----------------------------------------------------------------------------------------
 
 
-def test_who_joined_by_the_hundred_is_told_at_once(tmp_path):
+def test_explaining_many_joins_reads_each_reason_once(tmp_path):
     """One target took all their epochs in: its reasons are read once, not for every member."""
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
     story = Story("crowd", log=log, props={"group.consumer.assignment.interval.ms": 1000})

@@ -55,7 +55,7 @@ def get(pages, path, login=None, **more):
     return asked(pages, f"GET {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n", **more)
 
 
-def test_half_requests_take_neither_threads_nor_the_place_of_probes():
+def test_half_requests_do_not_block_probes():
     with pages_of(head_s=1.0) as pages, contextlib.ExitStack() as closing:
         assert get(pages, "/healthz")[0] == 200
         before = threading.active_count()
@@ -93,7 +93,7 @@ def test_odd_requests_are_refused(text, code):
         assert not said.partition("\r\n\r\n")[2] or not str(text).startswith("HEAD")
 
 
-def test_metrics_name_groups_so_beyond_this_machine_they_are_not_shown(caplog):
+def test_metrics_beyond_this_machine_need_a_login(caplog):
     with pages_of(ANYWHERE) as pages:
         assert get(pages, "/healthz")[0] == get(pages, "/readyz")[0] == 200
         code, said = get(pages, "/metrics")
@@ -115,7 +115,7 @@ def users(tmp_path):
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", ANYWHERE])
-def test_who_logs_in_sees_metrics(users, listen):
+def test_metrics_are_shown_after_a_login(users, listen):
     with pages_of(listen, http_users=users, scram_iterations=4096) as pages:
         assert "of_group" in get(pages, "/metrics", b"ann:se:cret")[1]
         for login in (None, b"ann:secret", b"bob:se:cret", b"ann", b"", b"\xff\xff:x"):
@@ -143,6 +143,6 @@ def test_the_pages_over_tls(certificates):
         ({"http_tls": True}, "server.http_tls needs server.tls_certificate"),
     ],
 )
-def test_pages_that_cannot_be_served_are_refused(settings, message):
+def test_bad_http_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         PageServer(ServerConfig(http_listen="127.0.0.1:0", **settings))

@@ -90,7 +90,7 @@ def heartbeat(coordinator, **fields):
     ids=lambda fields: next(iter(fields)),
 )
 @pytest.mark.usefixtures("unharmed")
-def test_a_heartbeat_that_cannot_be(coordinator, fields):
+def test_an_impossible_heartbeat_is_refused(coordinator, fields):
     refused = {"INVALID_REQUEST", "INVALID_GROUP_ID"}
     assert heartbeat(coordinator, **fields) in refused
     steady = {"group_id": "g", "member_id": "m1", "member_epoch": 2}
@@ -107,7 +107,7 @@ def test_a_subscription_to_too_many_names(coordinator):
     assert "100001 names, at most 100000 are taken: subscribe by" in answer.error_message
 
 
-def test_what_is_written_wrongly_in_well_made_requests(coordinator, unharmed):
+def test_well_typed_requests_with_bad_values_are_refused(coordinator, unharmed):
     assert heartbeat(coordinator, subscribed_topic_regex="(") == "INVALID_REGULAR_EXPRESSION"
     assert heartbeat(coordinator, server_assignor="dice") == "UNSUPPORTED_ASSIGNOR"
     assert heartbeat(coordinator, member_epoch=7) == "UNKNOWN_MEMBER_ID"
@@ -132,12 +132,12 @@ def test_what_is_written_wrongly_in_well_made_requests(coordinator, unharmed):
     ids=str,
 )
 @pytest.mark.usefixtures("unharmed")
-def test_a_commit_that_cannot_be(coordinator, fields):
+def test_an_impossible_offset_commit_is_refused(coordinator, fields):
     assert coordinator.offset_commit(**COMMIT | fields)["error"] == "INVALID_REQUEST"
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_other_requests_that_cannot_be(coordinator):
+def test_other_impossible_requests_are_refused(coordinator):
     refused = "INVALID_REQUEST"
     assert coordinator.offset_fetch(group_id="g", topics={"clicks": [-1]})["error"] == refused
     assert coordinator.offset_delete(group_id="g", topics={"clicks": 0})["error"] == refused
@@ -154,7 +154,7 @@ def test_other_requests_that_cannot_be(coordinator):
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_batch_of_what_is_no_request(coordinator):
+def test_a_batch_of_unknown_objects_is_refused(coordinator):
     good = Heartbeat("g", "m1", 2)
     answers = coordinator.consumer_group_heartbeats([good, "beat", None, good])
     assert [a.error for a in answers] == ["NONE", "INVALID_REQUEST", "INVALID_REQUEST", "NONE"]
@@ -215,7 +215,7 @@ def foreign(folder):
         (a_file_for_a_lease, CommitFailed, "cannot be opened: .*Is a directory", 0),
     ],
 )
-def test_a_store_that_cannot_be(muster_here, tmp_path, make, kind, words, code):
+def test_an_unusable_store_is_refused(muster_here, tmp_path, make, kind, words, code):
     """The command that reads needs no lease; whatever it cannot read it says in one line."""
     store = tmp_path / "store"
     make(store)
@@ -227,7 +227,7 @@ def test_a_store_that_cannot_be(muster_here, tmp_path, make, kind, words, code):
 
 
 @pytest.mark.parametrize("store", ["", "\0", 5, ["a"], b"store", "s3://bucket/store"])
-def test_what_is_no_folder_at_all(store):
+def test_a_store_path_that_is_no_path_is_refused(store):
     with pytest.raises(ConfigError, match=r"the store .*: name a folder of its own"):
         Coordinator.open(store)
 

@@ -77,7 +77,7 @@ def machine():
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_sessions_last_as_long_as_they_last(machine, jump):
+def test_session_timeouts_survive_clock_changes(machine, jump):
     machine.join("m1")
     machine.after(SESSION_MS - 1)
     machine.wall += jump
@@ -88,7 +88,7 @@ def test_sessions_last_as_long_as_they_last(machine, jump):
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_rebalance_timeout_too(machine, jump):
+def test_rebalance_timeouts_survive_clock_changes(machine, jump):
     machine.join("m1")
     machine.after(INTERVAL_MS)
     machine.join("m2")
@@ -101,7 +101,7 @@ def test_a_rebalance_timeout_too(machine, jump):
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_the_assignment_interval_too(machine, jump):
+def test_assignment_intervals_survive_clock_changes(machine, jump):
     machine.join("m1")
     machine.wall += jump
     machine.join("m2")

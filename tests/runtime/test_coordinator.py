@@ -80,7 +80,7 @@ def test_a_batch_is_one_commit():
         assert len(storage.batches) == before + 1
 
 
-def test_the_asyncio_face(coordinator):
+def test_the_asyncio_coordinator(coordinator):
     async def ask():
         join_all = [
             coordinator.aio.consumer_group_heartbeat(

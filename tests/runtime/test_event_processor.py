@@ -46,7 +46,7 @@ def refused(shell, event):
         (Status.CLOSED, Code.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_who_is_not_active_answers_nothing(shell, status, code):
+def test_an_inactive_coordinator_answers_nothing(shell, status, code):
     shell.processor.status = status
     assert refused(shell, joining("m2", "a")) is code
     assert code.retriable
@@ -280,7 +280,7 @@ def test_metrics_bear_kafkas_names(shell):
 
 
 @pytest.mark.behaviour("G-146")
-def test_what_kafka_does_not_count(shell):
+def test_metrics_skip_what_kafka_does_not_count(shell):
     shell.processor.metrics.watch(
         lambda: shell.processor.state, lambda: shell.processor.status.value
     )

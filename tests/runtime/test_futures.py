@@ -83,7 +83,7 @@ def test_asyncio_may_stop_waiting(coordinator):
     assert coordinator.list_groups()["error"] == "NONE"
 
 
-def test_who_sets_its_own_result_harms_nobody(coordinator):
+def test_a_caller_that_sets_its_own_result_harms_nobody(coordinator):
     let = held(coordinator)
     future = coordinator.submit([ListGroups()])
     other = coordinator.submit([ListGroups()])

@@ -98,7 +98,7 @@ def test_a_group_that_is_none_gets_no_series(coordinator):
     assert "nobody" not in text(coordinator)
 
 
-def test_groups_of_before_are_counted_after_a_load(tmp_path):
+def test_loaded_groups_are_counted(tmp_path):
     with Coordinator.open(tmp_path, topics={"a": 4}, config=CONFIG) as first:
         for number in range(4):
             join(first, f"g{number}")
@@ -107,7 +107,7 @@ def test_groups_of_before_are_counted_after_a_load(tmp_path):
         assert value(second, "group_members", group=OTHERS) == 2
 
 
-def test_who_was_fenced_shows_no_groups(tmp_path):
+def test_a_fenced_coordinator_has_no_group_series(tmp_path):
     with Coordinator.open(tmp_path, topics={"a": 4}, config=CONFIG) as first:
         join(first, "g")
         with Coordinator.open(tmp_path, topics={"a": 4}, config=CONFIG, takeover="force"):

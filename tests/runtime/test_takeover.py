@@ -12,7 +12,7 @@ from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, beat, join, wait_for
 
 
-def test_what_was_answered_is_there_after_a_restart(tmp_path):
+def test_answered_requests_survive_a_restart(tmp_path):
     store = tmp_path / "store"
     with Coordinator.open(store, topics={"a": 4}) as coordinator:
         epoch = join(coordinator, "m1").member_epoch
@@ -26,7 +26,7 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path):
         assert found["committed_offset"] == 5
 
 
-def test_a_second_one_is_refused_by_name_and_a_forced_one_fences(tmp_path):
+def test_a_second_coordinator_is_refused_and_a_forced_one_fences(tmp_path):
     store = tmp_path / "store"
     with Coordinator.open(store, topics={"a": 4}, address="here:1") as first:
         join(first, "m1")
@@ -39,7 +39,7 @@ def test_a_second_one_is_refused_by_name_and_a_forced_one_fences(tmp_path):
             assert beat(second, "m1", 2).error == "NONE"
 
 
-def test_who_was_taken_over_notices_though_nobody_asks(tmp_path):
+def test_a_replaced_coordinator_notices_without_requests(tmp_path):
     store = tmp_path / "store"
     config = Config(lease=LeaseConfig(renew_ms=50))
     with (
@@ -49,7 +49,7 @@ def test_who_was_taken_over_notices_though_nobody_asks(tmp_path):
         wait_for(lambda: first.status == "fenced")
 
 
-def test_a_zombie_reads_nothing_to_anybody(tmp_path):
+def test_a_zombie_answers_no_reads(tmp_path):
     """Woken after its successor went on, it looks before it answers from its memory."""
     store = tmp_path / "store"
     config = Config(kafka=AT_ONCE, lease=LeaseConfig(renew_ms=3_600_000, check_ms=0))

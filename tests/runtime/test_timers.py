@@ -88,7 +88,7 @@ def test_a_newer_target_that_takes_more_starts_the_rebalance_timer_again(revokin
 
 @pytest.mark.behaviour("G-70")
 @pytest.mark.parametrize(("group_id", "member_id"), [("none", "m1"), ("g", "m9")])
-def test_a_timer_of_who_is_gone_means_nothing(group, group_id, member_id):
+def test_a_timer_of_a_removed_member_does_nothing(group, group_id, member_id):
     group.join("m1", "a")
     assert group.run(TimerFired(SESSION, group_id, member_id)).records == []
 
@@ -117,7 +117,7 @@ def test_after_a_load_everybody_has_a_full_session_and_who_revokes_a_full_rebala
     assert shell.advance(session_ms) == [(SESSION, "m1"), (SESSION, "m2")]
 
 
-def test_who_was_confirmed_by_the_one_before_keeps_what_it_has_for_a_full_session():
+def test_a_member_confirmed_by_the_predecessor_keeps_its_full_session():
     """A coordinator that lost the store goes on confirming until it looks."""
     shell = Shell(a=6)
     epoch = shell.join("m1", "a").member_epoch
@@ -166,7 +166,7 @@ operations = st.lists(
 
 
 @given(operations)
-def test_deadlines_are_a_sorted_list(done):
+def test_deadlines_equal_a_sorted_list(done):
     """The obvious twin: a dict, sorted by deadline and then by when it was set."""
     deadlines, twin = Deadlines(), {}
     for count, (operation, key, at) in enumerate(done):
@@ -189,7 +189,7 @@ def test_deadlines_are_a_sorted_list(done):
     assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
 
 
-def test_when_very_many_are_due_some_are_given_at_a_time():
+def test_expirations_per_iteration_are_bounded():
     timers = Deadlines()
     for number in range(5):
         timers.set(number, 10 - number)

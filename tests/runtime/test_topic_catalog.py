@@ -171,7 +171,7 @@ WRONG_FILES = {
 
 
 @pytest.mark.parametrize("text", WRONG_FILES.values(), ids=WRONG_FILES)
-def test_a_file_that_cannot_be_is_refused_by_name(tmp_path, text):
+def test_an_invalid_topics_file_is_refused_by_name(tmp_path, text):
     file = tmp_path / "topics.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(file.name)):
@@ -216,7 +216,7 @@ def test_topics_of_a_delta_table(tmp_path):
         ({"topic": [None], "partitions": [1]}, "empty"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(tmp_path, columns, message):
+def test_an_invalid_topics_table_is_refused(tmp_path, columns, message):
     table = str(tmp_path / "topics")
     types = {"topic": pa.string(), "partitions": pa.int64()}
     write_deltalake(
@@ -263,13 +263,13 @@ def test_a_kafka_cluster_as_source_gets_its_clients_settings(monkeypatch):
         ({"a": -1}, "topic 'a' has -1 partitions"),
     ],
 )
-def test_a_source_that_cannot_be_is_refused_before_the_store_is_touched(tmp_path, source, words):
+def test_an_invalid_source_is_refused_before_the_store_is_touched(tmp_path, source, words):
     with pytest.raises(ConfigError, match=words):
         Coordinator.open(tmp_path / "store", topics=source)
     assert not (tmp_path / "store").exists()
 
 
-def test_muster_serve_refuses_such_a_source_too(muster, tmp_path):
+def test_muster_serve_refuses_an_invalid_source(muster, tmp_path):
     (tmp_path / "own.toml").write_text("[topics]\nsource = 'nowhere.json'")
     done = muster("serve", "--config", "own.toml", cwd=tmp_path)
     assert done.returncode == 2

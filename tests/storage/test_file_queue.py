@@ -8,7 +8,7 @@ import stat
 from coordinator.storage.file_queue import FileQueue
 
 
-def test_what_has_another_ending_is_no_message(tmp_path):
+def test_files_with_another_suffix_are_ignored(tmp_path):
     queue = FileQueue(tmp_path, "letters", ".txt")
     assert queue.waiting() == []
     queue.put("b", b"2")

@@ -112,7 +112,7 @@ def test_a_torn_file_holds_nothing(lease, tmp_path, clock):
     assert clock.naps == 0
 
 
-def test_of_many_at_once_one_gets_it(tmp_path, clock):
+def test_one_of_many_claimants_gets_the_lease(tmp_path, clock):
     ready, got = threading.Barrier(8), []
 
     def contend(name):
@@ -168,7 +168,7 @@ def test_a_file_that_is_no_lease_keeps_nobody_out(lease, tmp_path, clock, conten
 
 
 @pytest.mark.parametrize("expires_ms", [2**62, 10**25, 253_402_300_800_000])
-def test_a_lease_to_the_end_of_time_is_refused_in_words(lease, tmp_path, expires_ms, clock):
+def test_an_endless_lease_is_refused(lease, tmp_path, expires_ms, clock):
     (tmp_path / "_lease.json").write_bytes(
         b'{"owner": "o", "coordinator_epoch": 1, "address": "", "expires_ms": %d, "token": "t"}'
         % expires_ms
@@ -180,7 +180,7 @@ def test_a_lease_to_the_end_of_time_is_refused_in_words(lease, tmp_path, expires
     assert clock() - began <= TTL_MS + 500
 
 
-def test_one_that_cannot_be_given_back_expires(lease, tmp_path, caplog):
+def test_a_failed_release_is_logged(lease, tmp_path, caplog):
     one = lease("one")
     one.wait()
     (tmp_path / "_lease.json").unlink()

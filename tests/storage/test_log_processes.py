@@ -92,7 +92,7 @@ def check_order(store):
     assert epochs[kinds == CLAIM].tolist() == list(range(1, epochs[-1] + 1))
 
 
-def test_six_that_claim_at_once(tmp_path, start):
+def test_six_processes_claim_at_once(tmp_path, start):
     outcomes = list(start("contend", 6).told())
     assert sorted(outcome["epoch"] for outcome in outcomes) == [1, 2, 3, 4, 5, 6]
     kept = {outcome["epoch"] for outcome in outcomes if "position" in outcome}

@@ -123,7 +123,7 @@ def test_the_folder_of_commits_stays_short(tmp_path):
     assert claimed(tmp_path).epoch == 3
 
 
-def test_appends_go_on_while_the_log_is_cared_for(tmp_path):
+def test_appends_go_on_during_maintenance(tmp_path):
     """Five hundred commits; the last ones are about as fast as the first."""
     log = claimed(
         tmp_path, reopen_commits=20, pack_commits=50, files_kept_ms=500, commits_kept_ms=500

@@ -53,7 +53,7 @@ def test_every_kind_has_a_strategy():
 
 @given(anything)
 @settings(max_examples=200)
-def test_rows_say_all_that_records_say(records):
+def test_records_round_trip_through_rows(records):
     rows = encode_records(records, 5, 77, 3)
     assert decode_rows(rows, ValueCache()) == records
     for field in rows.schema:
@@ -74,7 +74,7 @@ def test_what_is_appended_is_replayed(opened):
     ]
 
 
-def test_a_successor_has_it_all_and_fences(opened):
+def test_a_successor_replays_everything_and_fences(opened):
     one, two = opened(), opened()
     one.claim("one", "", 1)
     one.append(life(1), 2)

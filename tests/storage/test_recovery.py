@@ -101,7 +101,7 @@ def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_
     assert rows_of(tmp_path) == life(1) + life(2) + life(3)
 
 
-def test_care_names_the_commit_that_it_cannot_read(tmp_path):
+def test_maintenance_names_the_commit_that_it_cannot_read(tmp_path):
     """The coordinator goes on; its operator reads this again and again."""
     written(tmp_path)
     log = claimed(tmp_path, config=LogConfig(reopen_commits=1))

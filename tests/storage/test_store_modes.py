@@ -165,7 +165,7 @@ def test_a_store_that_is_there_keeps_its_mode_and_is_named(
     assert caplog.messages == []
 
 
-def test_who_only_reads_changes_no_mode(tmp_path):
+def test_reading_changes_no_mode(tmp_path):
     """A root that looks at a store of another mode must not lock anybody out."""
     store = tmp_path / "store"
     Coordinator.open(store, topics={"a": 1}, config=config("0750")).close()
@@ -210,7 +210,7 @@ def test_what_root_writes_is_the_store_s_owner_s(tmp_path):
 @pytest.mark.parametrize(
     "text", ["0999", "rwx", "", "0777", "0702", "0400", "0000", "7000", "0o700", "700"]
 )
-def test_a_mode_that_is_none_or_lets_anybody_write_is_refused(tmp_path, text):
+def test_invalid_and_world_writable_modes_are_refused(tmp_path, text):
     said = re.escape(f'log.folder_mode is {text!r}: give "0700" (its owner alone), "0750"')
     with pytest.raises(ConfigError, match=f"^my.toml: {said}"):
         parse(f'log.folder_mode = "{text}"', "my.toml")

@@ -85,7 +85,7 @@ def test_the_command(muster, tmp_path):
         ('{"op": "commit", "offsets": [1]}', "give offsets as"),
     ],
 )
-def test_what_is_no_operation(muster, line, words):
+def test_bad_operations_are_refused(muster, line, words):
     done = muster("trace", stdin=line)
     assert (done.returncode, done.stdout) == (2, b"")
     assert words in done.stderr.decode()

@@ -92,7 +92,7 @@ def test_a_request_that_a_member_could_send_is_answered_as_the_coordinator_would
     assert answer["response"]["error"] == "INVALID_REQUEST"
 
 
-def test_a_blank_line_is_none_and_a_recorded_line_counts_as_its_operation():
+def test_blank_lines_are_skipped_and_recorded_lines_replayed():
     recorded = json.dumps({"op": SETUP[1], "answer": {"now": 0}})
     answers = list(run_lines(["\n", recorded, "  "], TracePlayer()))
     assert answers[0]["topics"]["a"]["partitions"] == 3

@@ -128,7 +128,7 @@ def test_commits_that_are_gone_are_damage_and_no_empty_store(store, muster_here)
     assert f"{store}/log/_delta_log has no commits".encode() in done.stderr
 
 
-def test_a_table_that_is_being_made_is_none_yet(tmp_path):
+def test_a_table_without_commits_is_skipped(tmp_path):
     """A live coordinator makes the folder of a table's commits before its first commit."""
     store = tmp_path / "store"
     claimed(store).close()
@@ -176,7 +176,7 @@ OLD = {
 
 
 @pytest.mark.parametrize("old", OLD)
-def test_what_nobody_reads_any_more_is_checked_too(store, old):
+def test_old_commits_and_checkpoints_are_checked_too(store, old):
     path = OLD[old](store)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(CorruptLog, match="is damaged") as error:
@@ -247,7 +247,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_what_no_coordinator_writes_is_named_by_its_position(tmp_path, forged):
+def test_contradicting_records_are_named_by_position(tmp_path, forged):
     records, what = FORGED[forged]
     log = claimed(tmp_path)
     log.append(life(1), 2)
@@ -379,7 +379,7 @@ LEASE = '{"owner":"o","coordinator_epoch":%d,"address":"","expires_ms":%d,"token
         ((LEASE % (9, 1)).encode(), "is of coordinator epoch 9, the log's last one is 1"),
     ],
 )
-def test_a_lease_that_cannot_be_is_damage(store, content, what):
+def test_an_impossible_lease_is_damage(store, content, what):
     (store / "_lease.json").write_bytes(content)
     with pytest.raises(CorruptLog, match=what) as error:
         verify(store)
@@ -389,7 +389,7 @@ def test_a_lease_that_cannot_be_is_damage(store, content, what):
 # Bad input ---------------------------------------------------------------------------------------
 
 
-def test_what_is_no_store_is_bad_input(tmp_path, muster_here):
+def test_a_folder_without_a_store_is_bad_input(tmp_path, muster_here):
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     table = {"position": [1]}

@@ -182,13 +182,13 @@ SAFE = ServerConfig(listen="127.0.0.1:0")
         ({"sasl_mechanisms": ("GSSAPI",)}, "has 'GSSAPI': the known ones are PLAIN, SCRAM-SHA-256"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_what_is_right(changes, message):
+def test_bad_security_settings_are_refused_with_the_remedy(changes, message):
     with pytest.raises(ConfigError) as error:
         load_access(replace(SAFE, **changes))
     assert message in str(error.value)
 
 
-def test_beyond_this_machine_only_with_tls_and_a_login(certificates, users, acls, caplog):
+def test_an_open_address_needs_tls_and_a_login(certificates, users, acls, caplog):
     open_to_all = replace(SAFE, listen="0.0.0.0:0", advertised="here:9092", acls=acls)
     with pytest.raises(ConfigError, match="open beyond"):
         load_access(replace(open_to_all, **tls_of(certificates)))
@@ -214,7 +214,7 @@ def test_clients_are_told_the_advertised_address():
             assert [(b.host, b.port) for b in answer.brokers] == [("elsewhere.example", 7777)]
 
 
-def test_an_address_that_is_taken():
+def test_an_address_in_use_is_refused():
     with (
         served() as (coordinator, address),
         pytest.raises(OSError, match=f"cannot listen on {address}"),
@@ -267,7 +267,7 @@ def rereading(tmp_path, acls):
         yield coordinator, address, users, Path(acls)
 
 
-def test_access_lists_are_read_again(rereading, caplog):
+def test_access_lists_are_reloaded(rereading, caplog):
     _, address, _, acls = rereading
     with logged_in(address) as client:
         assert may_join(client)
@@ -285,7 +285,7 @@ def test_access_lists_are_read_again(rereading, caplog):
         until(lambda: may_join(client))
 
 
-def test_users_are_read_again(rereading, caplog):
+def test_users_are_reloaded(rereading, caplog):
     coordinator, address, users, _ = rereading
     with logged_in(address, "bob") as bob, logged_in(address) as ann:
         users.write_text("[users]\nann = 'other'\n")
@@ -300,7 +300,7 @@ def test_users_are_read_again(rereading, caplog):
     assert coordinator.status == "active"
 
 
-def test_certificates_are_read_again(certificates, tmp_path):
+def test_certificates_are_reloaded(certificates, tmp_path):
     now = {
         name: shutil.copy(certificates / name, tmp_path) for name in ("server.pem", "server.key")
     }
@@ -321,7 +321,7 @@ def test_certificates_are_read_again(certificates, tmp_path):
         assert may_join(before), "connections stay as they are"
 
 
-def test_iterations(tmp_path):
+def test_scram_iterations_are_bounded(tmp_path):
     file = tmp_path / "users.toml"
     file.write_text("[users]\nann = 'secret'\n")
     users = Users.read(str(file), 5_000)
@@ -358,7 +358,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(tmp_path, caplog):
     assert not kept.reload()
 
 
-def test_half_a_file_is_not_taken(tmp_path, caplog):
+def test_a_half_written_file_is_not_loaded(tmp_path, caplog):
     file, during = tmp_path / "f.toml", [lambda: None]
     file.write_text("1")
 
@@ -379,7 +379,7 @@ def test_half_a_file_is_not_taken(tmp_path, caplog):
     assert kept.value == "12345"
 
 
-def test_a_file_behind_a_link_is_another_one_when_the_link_is(rereading, tmp_path):
+def test_a_file_behind_a_changed_link_is_reloaded(rereading, tmp_path):
     """As Kubernetes replaces what it mounts: by links."""
     _, address, _, acls = rereading
     other = tmp_path / "other.toml"
@@ -392,7 +392,7 @@ def test_a_file_behind_a_link_is_another_one_when_the_link_is(rereading, tmp_pat
         until(lambda: not may_join(client))
 
 
-def test_an_ipv4_client_of_an_ipv6_socket_is_one_of_ipv4():
+def test_an_ipv4_client_of_an_ipv6_socket_has_an_ipv4_host():
     """Kafka, too, writes its address so, and lists of hosts and limits go by it."""
     settings = {"advertised": "127.0.0.1:0", "insecure": True, "connections_per_address_max": 1}
     with (

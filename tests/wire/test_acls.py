@@ -23,7 +23,7 @@ def may(text, operation=READ, name="g", principal="User:ann", host="10.0.0.1", k
     )
 
 
-def test_nobody_may_what_no_list_allows():
+def test_without_a_list_access_is_denied():
     assert not may("")
     assert not may(entry(), principal="User:bob")
     assert not may(entry(), name="gg")
@@ -33,7 +33,7 @@ def test_nobody_may_what_no_list_allows():
     assert may(entry())
 
 
-def test_names_match_whole_by_their_beginning_or_all():
+def test_literal_prefixed_and_wildcard_names_match():
     prefixed = entry(name="team-", pattern_type="PREFIXED")
     assert may(prefixed, name="team-")
     assert may(prefixed, name="team-a")
@@ -45,7 +45,7 @@ def test_names_match_whole_by_their_beginning_or_all():
     assert not may(entry(name="*", pattern_type="PREFIXED"), name="a"), "a beginning like another"
 
 
-def test_a_deny_wins_wherever_it_stands():
+def test_deny_wins_over_allow():
     deny = entry(permission="DENY", name="team-", pattern_type="prefixed")
     allow = entry(operations=("all",), name="*")
     for text in (deny + allow, allow + deny):
@@ -57,7 +57,7 @@ def test_a_deny_wins_wherever_it_stands():
     assert may("super_users = ['User:ann']\n" + everything)
 
 
-def test_some_operations_allow_another():
+def test_operations_imply_others():
     for operations, implied in ((("READ",), DESCRIBE), (("DELETE",), DESCRIBE),
                                 (("ALTER_CONFIGS",), Operation.DESCRIBE_CONFIGS)):  # fmt: skip
         assert may(entry(operations=operations), implied)
@@ -66,7 +66,7 @@ def test_some_operations_allow_another():
     assert all(may(entry(operations=("ALL",)), one) for one in OPERATIONS[ResourceType.GROUP])
 
 
-def test_everybody_and_hosts():
+def test_wildcard_principals_and_hosts():
     assert may(entry("User:*"), principal="User:ANONYMOUS")
     assert not may(entry("User:*") + entry(permission="DENY", host="10.0.0.1"))
     assert may(entry(host="10.0.0.1"))
@@ -81,7 +81,7 @@ def test_everyone_if_no_acl_found_means_no_list_of_this_resource():
     assert may(text, name="team-a")
 
 
-def test_the_example_is_one():
+def test_the_example_file_is_valid():
     acls = parse_acls((ROOT / "conf/acls.toml").read_text(), "conf/acls.toml")
 
     def group(principal, operation, name):

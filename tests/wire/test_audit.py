@@ -32,7 +32,7 @@ def ask_all(side):
         side.ask(Api.INCREMENTAL_ALTER_CONFIGS, 1, resources=[group], validate_only=validate_only)
 
 
-def test_who_deleted_or_altered_something_is_in_the_log_with_it():
+def test_deletions_and_alterations_are_logged_with_their_principal():
     side = side_of("admin")
     ask_all(side)
     by = {"owner": "User:admin", "client_id": "test", "client_host": "10.0.0.1"}
@@ -47,7 +47,7 @@ def test_who_deleted_or_altered_something_is_in_the_log_with_it():
     assert side.processor.state.groups.keys() == before.groups.keys()
 
 
-def test_a_program_that_embeds_it_is_named_too():
+def test_an_embedding_program_is_named_in_the_audit():
     log = MemoryLog()
     log.claim("test", "", 0)
     with Coordinator.open(None, log=log) as coordinator:
@@ -60,7 +60,7 @@ def test_a_program_that_embeds_it_is_named_too():
     ]  # fmt: skip
 
 
-def test_what_changes_nothing_is_no_deed():
+def test_a_request_that_changes_nothing_is_not_audited():
     side = side_of("alice")
     side.ask(Api.DELETE_GROUPS, 2, groups_names=["mine", "nowhere", "team-a"])
     side.ask(Api.LIST_GROUPS, 4)
@@ -87,7 +87,7 @@ def test_denials_are_counted_by_who_and_what():
     assert refusals.take() == []
 
 
-def test_strangers_cannot_fill_the_log():
+def test_audit_records_of_strangers_are_bounded():
     refusals, long = RefusalCounter(), "x" * 30_000
     session = Session(f"User:{long}", "10.0.0.1", client_id=long)
     for number in range(10_000):
@@ -101,7 +101,7 @@ def test_strangers_cannot_fill_the_log():
     assert sum(len(str(one)) for one in found) < 50_000
 
 
-def test_only_what_was_asked_for_is_a_denial():
+def test_listing_all_logs_no_denial():
     """A list of all groups or topics, or what may be done with one, is no attempt at them."""
     side = side_of("alice")
     noted = []

@@ -80,7 +80,7 @@ def test_requests_of_the_cluster_need_the_cluster():
         (Api.DESCRIBE_QUORUM, 2),
     ],
 )
-def test_what_operators_ask_needs_the_cluster(api, version):
+def test_admin_requests_need_the_cluster(api, version):
     quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     topics = quorum if api is Api.DESCRIBE_QUORUM else None
     refused, allowed = (side_of(who).ask(api, version, topics=topics) for who in ("alice", "bob"))
@@ -107,7 +107,7 @@ def test_an_api_without_a_rule_is_not_served_under_access_lists(monkeypatch):
         side_of("admin").ask(Api.LIST_GROUPS, 4)
 
 
-def test_a_heartbeat_that_comes_again_is_decided_by_the_lists_of_now():
+def test_an_equal_heartbeat_is_authorized_by_the_current_lists():
     """The same bytes are not looked at twice, unless the lists have changed."""
     side = side_of("alice")
     beat = {"group_id": "mine", "member_id": "mmine", "member_epoch": 2, "topic_partitions": None,

@@ -23,7 +23,7 @@ from tests.support.wire_side import (
 __all__ = ["side"]
 
 
-def test_every_api_is_served_and_told(side):
+def test_every_served_api_is_advertised(side):
     assert HANDLERS.keys() == VERSIONS.keys()
     for version in range(5):
         words = {"client_software_name": "test", "client_software_version": "1"}
@@ -117,7 +117,7 @@ def test_no_record_has_a_time(side, version):
     ("place", "since", "offset"),
     [(-3, 7, -1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (-7, 12, -1), (-(2**63), 12, -1)],
 )
-def test_places_of_later_versions(side, place, since, offset):
+def test_special_timestamps_need_their_version(side, place, since, offset):
     for version in range(1, 12):
         wanted = (offset, NONE) if version >= since else (-1, UNSUPPORTED_VERSION)
         assert offsets(side, version, place) == wanted
@@ -137,7 +137,7 @@ def test_a_fetch_waits_and_brings_nothing_and_no_offset_is_out_of_range(side, ve
 @pytest.mark.parametrize(("api", "words"), [
     (Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"}), (Api.SASL_AUTHENTICATE, {"auth_bytes": b""}),
 ])  # fmt: skip
-def test_a_login_that_nobody_asked_for(side, api, words):
+def test_an_unexpected_login_is_refused(side, api, words):
     assert int(side.ask(api, 1, **words).error_code) == 34
 
 

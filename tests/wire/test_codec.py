@@ -185,7 +185,7 @@ def test_garbage_is_a_request_or_refused_and_takes_no_time():
         (struct.pack(">hhihi", 3, 0, 1, -1, 1) + b"\0\1\xff", "no valid value"),
     ],
 )
-def test_what_is_wrong_is_said(frame, message):
+def test_errors_name_what_is_wrong(frame, message):
     with pytest.raises(WireError) as error:
         decode(frame)
     assert message in str(error.value)
@@ -198,7 +198,7 @@ def test_tags_of_newer_clients_are_skipped():
     assert (body.topics, body.allow_auto_topic_creation) == (None, True)
 
 
-def test_an_api_versions_of_tomorrow_is_told_what_there_is_in_the_oldest_form():
+def test_an_unknown_api_versions_version_is_answered_in_version_0():
     request = decode(struct.pack(">hhi", Api.API_VERSIONS, 9, 5) + b"whatever")
     assert request.body is None
     keys = [{"api_key": 3, "min_version": 0, "max_version": 13}]
@@ -212,7 +212,7 @@ def test_an_api_versions_of_tomorrow_is_told_what_there_is_in_the_oldest_form():
     st.integers(-(2**31), 2**31 - 1), st.text(max_size=80),
     st.integers(-2, 2**31 - 1), st.integers(0, 15_000), st.integers(0, 1),
 )  # fmt: skip
-def test_the_steady_answer_is_byte_for_byte_what_kio_writes(
+def test_the_steady_heartbeat_is_byte_for_byte_what_kio_writes(
     correlation_id, member, epoch, ms, version
 ):
     member = member.encode("utf-8", "ignore").decode()

@@ -108,7 +108,7 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
     assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
 
 
-def test_a_hang_up_reads_the_access_lists_again(tmp_path):
+def test_sighup_reloads_the_access_lists(tmp_path):
     acls, config = tmp_path / "acls.toml", tmp_path / "muster.toml"
     acls.write_text("super_users = ['User:ANONYMOUS']")
     config.write_text(f"[server]\nacls = '{acls}'\nreread_ms = 0\n")
@@ -125,7 +125,7 @@ def test_a_hang_up_reads_the_access_lists_again(tmp_path):
 
 
 @long
-def test_who_was_taken_over_says_so_and_ends(tmp_path):
+def test_a_fenced_server_says_so_and_exits(tmp_path):
     settings = tmp_path / "muster.toml"
     settings.write_text("[lease]\nrenew_ms = 200")
     store = ("--store", str(tmp_path / "store"), "--config", str(settings))
@@ -187,7 +187,7 @@ def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
         assert (tmp_path / "log").read_bytes() == b""
 
 
-def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
+def test_a_generated_user_can_log_in(muster_here, tmp_path):
     done = muster_here("user", 'an "odd" näme', stdin="secret\n")
     assert done.returncode == 0, done.stderr
     assert b"secret" not in done.stdout
@@ -209,7 +209,7 @@ def test_a_user_s_line_lets_that_user_in(muster_here, tmp_path):
         (("ann", "--iterations", "100"), "secret\n", "is 100: give 4096 to 1000000"),
     ],
 )
-def test_no_user_is_made_of_nothing(muster_here, words, stdin, message):
+def test_an_empty_password_is_refused(muster_here, words, stdin, message):
     done = muster_here("user", *words, stdin=stdin)
     assert (done.returncode, done.stdout) == (2, b"")
     assert message in done.stderr.decode()

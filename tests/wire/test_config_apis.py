@@ -73,7 +73,7 @@ def test_settings_are_set_as_a_whole(side, version):
     assert own(side) == {}
 
 
-def test_what_cannot_be_set_is_said_and_nothing_is_set(side):
+def test_an_invalid_setting_refuses_the_whole_request(side):
     refused = (ErrorCode.INVALID_CONFIG, f"{TIMEOUT} is '1': give 45000 to 60000")
     assert alter(side, (TIMEOUT, 0, "1")) == alter_all(side, [(TIMEOUT, "1")]) == refused
     for changes in ([(TIMEOUT, 2, "50000")], [(TIMEOUT, 0, "50000"), (TIMEOUT, 1, None)]):
@@ -107,7 +107,7 @@ def test_a_resource_that_is_named_twice_is_not_altered_and_others_are(side):
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_settings_are_told_with_where_they_come_from(side, version):
+def test_settings_are_described_with_their_source(side, version):
     alter(side, (TIMEOUT, 0, "50000"))
     found = {c.name: (c.value, c.config_source) for c in described(side, version=version).configs}
     assert found[TIMEOUT] == ("50000", OF_GROUP)
@@ -123,7 +123,7 @@ def synonyms(found):
     return {c.name: [(s.name, s.value, s.source) for s in c.synonyms] for c in found.configs}
 
 
-def test_synonyms_say_what_would_hold_without_a_value(side):
+def test_synonyms_are_the_lower_levels(side):
     alter(side, (TIMEOUT, 0, "50000"), ("consumer.assignor.engine", 0, "local"))
     side.cluster = replace(
         side.cluster, kafka=kafka_config({"group.consumer.session.timeout.ms": 46_000})
@@ -185,7 +185,7 @@ def listed(side, *kinds, version=1):
     return int(answer.error_code), found
 
 
-def test_what_has_settings_is_listed(side):
+def test_config_resources_are_listed(side):
     """B2: kafka-configs and kafka-client-metrics ask for it."""
     assert listed(side, GROUP) == (NONE, [])
     for name in ("h", "g"):

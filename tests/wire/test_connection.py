@@ -50,7 +50,7 @@ def sent(side):
 
 
 @given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3), st.randoms())
-def test_pieces_of_any_size_and_answers_in_any_order(numbers, answer_first, rng):
+def test_answers_leave_in_request_order(numbers, answer_first, rng):
     """What is sent is what is received, and every answer leaves in the order of the requests."""
     side = connection()
     stream = b"".join(listing(n) if n % 3 else beat(n) for n in numbers)
@@ -70,7 +70,7 @@ def test_pieces_of_any_size_and_answers_in_any_order(numbers, answer_first, rng)
     assert side.buffered_bytes == 0
 
 
-def test_no_more_requests_are_taken_than_may_wait():
+def test_requests_in_flight_are_bounded():
     side = connection()
     side.receive(b"".join(map(listing, range(1, 8))))
     pending = [side.next_request() for _ in range(IN_FLIGHT)]
@@ -104,7 +104,7 @@ def test_a_request_as_large_as_allowed_is_taken():
     assert side.next_request().request.body.states_filter == ("x" * (MOST - 19),)
 
 
-def test_what_came_before_garbage_is_still_answered():
+def test_requests_before_garbage_are_answered():
     side = connection()
     side.receive(listing(1) + struct.pack(">ihhi", 8, 99, 0, 2))
     first = side.next_request()
@@ -114,7 +114,7 @@ def test_what_came_before_garbage_is_still_answered():
     assert sent(side) == [1]
 
 
-def test_equal_heartbeats_are_read_once_and_others_are_not_taken_for_them():
+def test_only_equal_heartbeats_share_a_decoded_body():
     side = connection()
     frames = [
         beat(1), beat(2), beat(3, epoch=6), beat(4, version=0), beat(5), beat(6, client_id="tesu"),

@@ -76,7 +76,7 @@ def test_an_error_carries_its_code_and_its_sentence(side):
     assert int(side.beat("m1", 5, {CLICKS: [-1]}).error_code) == ErrorCode.INVALID_REQUEST
 
 
-def test_what_a_heartbeat_says_arrives(side):
+def test_every_heartbeat_field_reaches_the_coordinator(side):
     side.join(
         "m1", "clicks", instance_id="i1", rack_id="r1", server_assignor="range",
         subscribed_topic_regex="ord.*",
@@ -88,7 +88,7 @@ def test_what_a_heartbeat_says_arrives(side):
     assert (meta.client_id, meta.client_host) == ("test", "/10.0.0.1")
 
 
-def test_a_heartbeat_that_repeats_itself_is_decided_anew(side):
+def test_an_equal_heartbeat_is_decided_again(side):
     """Equal bytes are read once; what they mean now is the coordinator's to say."""
     side.join("m1", "clicks")
     assert int(side.beat("m1", 2).error_code) == NONE
@@ -103,7 +103,7 @@ def held(answer):
     return answer.member_epoch, found.get(CLICKS, [])
 
 
-def test_who_reports_nothing_while_it_takes_what_it_was_given_has_not_let_go_of_it(side):
+def test_empty_owned_report_after_an_assignment_does_not_revoke(side):
     """As librdkafka's second heartbeat does, in full."""
     assert held(side.join("m1", "clicks")) == (2, [0, 1, 2, 3])
     assert held(side.join("m2", "clicks")) == (3, [])
@@ -116,7 +116,7 @@ def test_who_reports_nothing_while_it_takes_what_it_was_given_has_not_let_go_of_
     assert held(side.beat("m2", 3)) == (3, [2, 3])
 
 
-def test_who_lost_an_answer_with_its_connection_is_told_again(side):
+def test_a_new_connection_gets_the_assignment_again(side):
     side.join("m1", "clicks")
     side.join("m2", "clicks")
     assert held(side.beat("m1", 2)) == (2, [0, 1])
@@ -126,7 +126,7 @@ def test_who_lost_an_answer_with_its_connection_is_told_again(side):
     assert side.beat("m1", 2).assignment is None
 
 
-def test_a_conversation_of_very_many_members_remembers_some(side):
+def test_a_connection_remembers_a_bounded_number_of_members(side):
     """Those that ended without a word are not known to have ended."""
     side.connection._brought_partitions = BroughtPartitions(members_max=3)
     epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
@@ -135,7 +135,7 @@ def test_a_conversation_of_very_many_members_remembers_some(side):
     assert side.beat("m9", epochs["m9"]).assignment is None
 
 
-def test_who_was_told_to_let_go_of_everything_and_reports_nothing_has(side):
+def test_empty_owned_report_after_a_full_revocation_revokes(side):
     side.join("m1", "clicks")
     assert held(side.beat("m1", 2, {CLICKS: [0, 1, 2, 3]}, subscribed_topic_names=[])) == (2, [])
     side.join("m2", "clicks")
@@ -241,7 +241,7 @@ def test_members_commit_and_fetch_with_their_epoch(side):
     assert int(stale.error_code) == ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_an_id_that_no_topic_has_is_told_apart(side):
+def test_an_unknown_topic_id_has_an_error_of_its_own(side):
     side.catalog.delete("clicks")
     side.processor.see_topics()
     assert side.commit(10, {0: 5}) == {0: UNKNOWN_TOPIC_ID}
@@ -346,7 +346,7 @@ def test_a_fenced_coordinator_says_so_in_every_version(side, api, version):
     assert set(codes) <= {NONE, ErrorCode.NOT_COORDINATOR}
 
 
-def test_ids_go_over_the_wire_and_back():
+def test_topic_ids_round_trip():
     for topic_id in (topic_id_of("x"), "AAAAAAAAAAAAAAAAAAAAAA"):
         assert from_uuid(to_uuid(topic_id)) == topic_id
     assert from_uuid(None) == "AAAAAAAAAAAAAAAAAAAAAA"

@@ -157,7 +157,7 @@ def server(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [7])
-def test_hostile_clients_harm_nobody_else(server, seed):
+def test_hostile_clients_do_not_disturb_members(server, seed):
     process, address = server
     rng, open_now = random.Random(seed), []
     with Honest(address) as honest:

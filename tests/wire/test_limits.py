@@ -32,7 +32,7 @@ def open_files():
 
 
 @pytest.mark.usefixtures("loop")
-def test_silent_connections_take_no_more_than_their_number(certificates):
+def test_silent_connections_are_limited(certificates):
     trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
     limits = {"connections_max": 10, "handshake_ms": 1_500}
     with served(**tls_of(certificates), **limits) as (coordinator, address):
@@ -113,7 +113,7 @@ def test_when_descriptors_run_out_the_server_waits_for_some(monkeypatch):
         assert int(client.ask(Api.LIST_GROUPS, 4).error_code) == 0
 
 
-def test_a_handshake_needs_some_time():
+def test_a_handshake_timeout_of_zero_is_refused():
     with pytest.raises(ConfigError, match="handshake_ms is 0: give 1 or more"):
         load_access(ServerConfig(handshake_ms=0))
 
@@ -129,7 +129,7 @@ def describe_many(number, count):
     )  # fmt: skip
 
 
-def test_heartbeats_do_not_wait_for_who_asks_about_very_many_groups():
+def test_heartbeats_do_not_wait_for_large_requests():
     with served() as (_, address), Client(address) as member, Client(address) as curious:
         epoch = member.join("g", "m1", "clicks").member_epoch
         curious.socket.sendall(describe_many(1, 20_000))
@@ -262,7 +262,7 @@ def test_members_do_not_wait_while_passwords_are_hashed(guarded, monkeypatch):
         assert guesser.is_closed(), "what came behind a wrong password is not looked at"
 
 
-def test_who_is_removed_during_the_login_does_not_get_in(guarded, monkeypatch):
+def test_a_user_removed_during_the_login_is_refused(guarded, monkeypatch):
     hashing, let, real = threading.Event(), threading.Event(), Verifier.matches
 
     def matches(self, password):

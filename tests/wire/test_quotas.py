@@ -63,7 +63,7 @@ def test_long_client_ids_take_no_more_memory():
     assert sum(map(len, quotas._requests._buckets)) <= 100 * 255
 
 
-def test_who_asks_too_much_is_told_and_not_listened_to():
+def test_a_throttled_client_is_told_and_muted():
     with (
         served(requests_per_s={"test": 4}) as coordinator, coordinator.serve() as serving,
         Client(serving.address) as greedy, Client(serving.address) as other,
@@ -107,7 +107,7 @@ def test_large_answers_are_charged_too():
         assert select.select([greedy.socket], [], [], 0.5)[0] == []
 
 
-def test_there_are_no_more_groups_than_there_may_be():
+def test_the_number_of_groups_is_limited():
     config = Config(quotas=QuotasConfig(groups_max=2))
     with Coordinator.open(None, topics={"clicks": 4}, config=config) as coordinator:
 
@@ -136,6 +136,6 @@ def test_there_are_no_more_groups_than_there_may_be():
         assert configure("c") == 0
 
 
-def test_quotas_below_nothing_are_refused():
+def test_negative_quotas_are_refused():
     with pytest.raises(ConfigError, match=r"quotas.requests_per_s is .*give 0 or more"):
         parse('[quotas]\nrequests_per_s = {"User:ann" = -1}', "x")

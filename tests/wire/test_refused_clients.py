@@ -25,7 +25,7 @@ def introduced(client, name="kgo", version="v1.22"):
     take_frame(client.socket)
 
 
-def test_a_client_without_a_place_here_leaves_one_line_and_a_number(caplog):
+def test_a_refused_client_is_logged_and_counted(caplog):
     with served() as (coordinator, address):
         for attempt in range(3):
             with Client(address) as client:
@@ -39,7 +39,7 @@ def test_a_client_without_a_place_here_leaves_one_line_and_a_number(caplog):
     )
 
 
-def test_who_is_answered_with_a_refusal_leaves_a_trace_too():
+def test_an_answered_refusal_is_counted():
     with served() as (coordinator, address), Client(address) as client:
         introduced(client, "producer")
         client.ask(Api.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"])
@@ -50,7 +50,7 @@ def test_who_is_answered_with_a_refusal_leaves_a_trace_too():
         assert count(coordinator, "wire_refused_total", client="producer") == 2
 
 
-def test_bytes_of_a_stranger_are_refused_without_a_name():
+def test_garbage_is_counted_without_a_name():
     with served() as (coordinator, address), Client(address) as client:
         client.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
         until(lambda: count(coordinator, "wire_refused_total", client="unknown") == 1)

@@ -110,7 +110,7 @@ def test_plain(users, name, password):
 @pytest.mark.parametrize(
     ("name", "password"), [("ann", "Secret"), ("ann", ""), ("bob", "secret"), ("", "")]
 )
-def test_who_is_not_known_is_refused_and_learns_nothing(users, name, password):
+def test_an_unknown_user_cannot_be_told_from_a_wrong_password(users, name, password):
     plain, other = Side(users).plain(name, password), Side(users).plain("nobody", "x")
     assert (int(plain.error_code), plain.error_message) == (58, other.error_message)
     side = Side(users)
@@ -124,7 +124,7 @@ def test_who_is_not_known_is_refused_and_learns_nothing(users, name, password):
         assert (int(refused.error_code), refused.error_message) == (58, other.error_message)
 
 
-def test_nobody_acts_as_somebody_else(users):
+def test_authorization_id_must_equal_authentication_id(users):
     assert int(Side(users).plain("ann", "secret", "bob").error_code) == 58
     side = Side(users)
     side.shake("SCRAM-SHA-256")
@@ -135,7 +135,7 @@ def test_nobody_acts_as_somebody_else(users):
     )
 
 
-def test_the_salt_of_nobody_stays_the_same(users):
+def test_an_unknown_user_has_a_stable_salt(users):
     """Else asking twice would tell who is a user."""
     said = []
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_the_salt_of_nobody_stays_the_same(users):
     [b"", b"n", b"n,,", b"n,,n=,r=a", b"n,,r=a", b"p=tls,,n=ann,r=a", b"n,,m=x,n=ann,r=a", b"\xff",
      b"n,,n=ann", b"=,=,=", bytes(range(128, 228))],
 )  # fmt: skip
-def test_a_first_message_that_is_none(users, message):
+def test_an_invalid_first_message_is_refused(users, message):
     side = Side(users)
     side.shake("SCRAM-SHA-256")
     assert int(side.say(message).error_code) == 58
@@ -162,7 +162,7 @@ def test_a_first_message_that_is_none(users, message):
     ["", "c=biws", "c=biws,r=abc,p=AAAA", "c=eSws,r={r},p=AAAA", "c=biws,r={r},p=%", "c=biws,r={r}",
      "c=biws,r={r},p=", "c=biws,r={r},p=" + "A" * 43 + "="],
 )  # fmt: skip
-def test_a_last_message_that_proves_nothing(users, final):
+def test_an_invalid_proof_is_refused(users, final):
     side = Side(users)
     side.shake("SCRAM-SHA-256")
     first = side.say(b"n,,n=ann,r=abc").auth_bytes.decode()
@@ -213,7 +213,7 @@ def test_the_file_of_users(tmp_path):
         ("[users]\nann = 'SCRAM-SHA-256$99999999:AAAA$AAAA:AAAA'", "is no verifier"),
     ],
 )
-def test_a_file_of_users_that_is_none(tmp_path, text, message):
+def test_an_invalid_users_file_is_refused(tmp_path, text, message):
     file = tmp_path / "users.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as error:

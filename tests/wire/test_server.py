@@ -174,7 +174,7 @@ def test_random_bytes_never_harm_a_member():
 
 
 @pytest.mark.usefixtures("loop")
-def test_who_takes_too_long_is_closed_and_who_beats_is_not():
+def test_slow_and_idle_connections_are_closed():
     with contextlib.ExitStack() as stack:
         coordinator, address = stack.enter_context(served(request_ms=1_000, idle_ms=3_000))
         names = ("member", "silent", "slow", "idle")
@@ -193,7 +193,7 @@ def test_who_takes_too_long_is_closed_and_who_beats_is_not():
         assert count(coordinator, "wire_closed_total", reason="idle") == 1
 
 
-def test_who_does_not_read_is_closed_and_holds_little():
+def test_a_client_that_does_not_read_is_closed():
     topics = {f"topic-{n}": 50 for n in range(200)}
     with served(topics, request_ms=1_000) as (coordinator, address), Client(address) as deaf:
         frame = request_frame(Api.METADATA, 13, topics=None, **WORDS)
@@ -207,7 +207,7 @@ def test_who_does_not_read_is_closed_and_holds_little():
         assert grown_mib < 200, "each answer is 300 KB, 100,000 were asked for"
 
 
-def test_incomplete_requests_hold_no_more_together_than_they_may():
+def test_incomplete_requests_are_bounded_in_memory():
     with served(buffer_bytes_max=1 << 20) as (coordinator, address), Client(address) as member:
         member.join("g", "m1", "clicks")
         piece = struct.pack(">i", 1 << 20) + bytes(300_000)
@@ -330,7 +330,7 @@ def test_a_coordinator_that_does_not_answer_is_not_ready():
         assert coordinator.confirm_status() == "active"
 
 
-def test_the_pages_tell_of_the_coordinator():
+def test_the_http_pages_show_the_coordinators_status():
     pages = PageServer(ServerConfig(http_listen="127.0.0.1:0"))
     try:
         assert page(pages.address, "/healthz") == (200, "stands by\n")

@@ -52,12 +52,12 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def test_every_such_request_is_known():
+def test_every_list_request_can_be_split():
     assert REQUESTS.keys() == LISTS.keys()
 
 
 @pytest.mark.parametrize("api", REQUESTS)
-def test_pieces_are_answered_as_the_whole(api):
+def test_a_split_request_has_the_same_answer(api):
     version, fields = REQUESTS[api]
     side = Side(clicks=4)
     side.join("m1", "clicks")
@@ -82,7 +82,7 @@ def test_pieces_are_answered_as_the_whole(api):
     assert pieces.frame() == expected
 
 
-def test_a_request_about_few_things_is_not_cut():
+def test_a_short_request_is_not_split():
     few = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=NAMES[:PIECE_ITEMS])[4:])
     assert split_request(few) is None
     every = decode(request_frame(Api.DELETE_GROUPS, 2, groups_names=[])[4:])
@@ -91,7 +91,7 @@ def test_a_request_about_few_things_is_not_cut():
 
 @pytest.mark.parametrize("groups", [0, 1, PIECE_GROUPS, 2 * PIECE_GROUPS + 7])
 @pytest.mark.parametrize("who", ["anybody", "somebody"])
-def test_a_list_of_groups_in_pieces_is_the_whole_one(groups, who):
+def test_a_split_list_of_groups_is_complete(groups, who):
     side = Side(clicks=4)
     names = [f"group-{number}" for number in range(groups)]
     side.processor.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
