@@ -100,7 +100,7 @@ def _apply_rule(request: Request, cluster: Cluster) -> Call:
         return _add_operations(
             request, cluster, _allow_anybody, Permissions(session, cluster, None)
         )
-    if acls is request.allowed_by:
+    if request.conversation.is_allowed(request.body, acls):
         return HANDLERS[request.api](request, cluster)
     rule = RULES.get(request.api)
     if rule is None:
@@ -151,7 +151,8 @@ def _heartbeat(request: Request, cluster: Cluster, permissions: Permissions) -> 
             None,
         )
     if of is None:
-        request.allowed_by = permissions.acls  # by which it was allowed: there may be new ones now
+        # by which it was allowed: there may be new ones now
+        request.conversation.note_allowed(request.body, permissions.acls)
         return HANDLERS[request.api](request, cluster)
     return respond_with(refusal_fields(of) | {"member_epoch": 0, "heartbeat_interval": 0})
 

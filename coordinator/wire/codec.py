@@ -17,11 +17,11 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 
-from coordinator.core.events import Heartbeat, HeartbeatResponse
-from coordinator.wire.acls import Acls
+from coordinator.core.events import HeartbeatResponse
+from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, field_shape, read_whole
 from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
-from coordinator.wire.session import BroughtPartitions, Session
+from coordinator.wire.session import Session
 
 __all__ = [
     "VERSIONS",
@@ -126,18 +126,14 @@ class Request:
     ----------
     body
         kio's message; None for an unknown version of ApiVersions, and while it is not read.
-    event
-        What a heartbeat means, kept for the next one: it most often is the same.
-    brought_partitions
-        What members of this conversation were told last.
+    conversation
+        What is remembered of the heartbeats before it.
     session
         Who asks.
     throttle_ms
         How long the client is not listened to after it.
     unread
         The bytes of a long request that `decode_body` has yet to read; none of others.
-    allowed_by
-        The access lists that allow the whole request; the same one, asked again, is not looked at.
     group_ids
         The groups that a piece of ListGroups is about; None: all.
     """
@@ -148,12 +144,10 @@ class Request:
     client_id: str = ""
     body: Any = None
     client_host: str = ""
-    event: Heartbeat | None = None
-    brought_partitions: BroughtPartitions = field(default_factory=BroughtPartitions)
+    conversation: Conversation = field(default_factory=Conversation)
     session: Session = field(default_factory=Session)
     throttle_ms: int = 0
     unread: bytes = b""
-    allowed_by: Acls | None = None
     group_ids: Sequence[str] | None = None
 
     def with_correlation_id(self, correlation_id: int) -> Request:
@@ -165,10 +159,8 @@ class Request:
             self.client_id,
             self.body,
             self.client_host,
-            self.event,
-            self.brought_partitions,
+            self.conversation,
             self.session,
-            allowed_by=self.allowed_by,
         )
 
     def with_items(self, name: str, items: Sequence[Any]) -> Request:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
+from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import Login
-from coordinator.wire.session import BroughtPartitions, Session, principal_of
+from coordinator.wire.session import Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 CORRELATION_ID_END = HEAD.size
@@ -89,7 +90,7 @@ class Connection:
         self._pending: deque[PendingRequest] = deque()
         self._last: Request | None = None
         self._last_body = b""
-        self._brought_partitions = BroughtPartitions()
+        self._conversation = Conversation()
 
     @property
     def buffered_bytes(self) -> int:
@@ -184,7 +185,7 @@ class Connection:
                 return self._last
         request = decode(frame, self._elements_max)
         request.client_host = self._client_host
-        request.brought_partitions = self._brought_partitions
+        request.conversation = self._conversation
         request.session = self.session
         self.session.client_id = request.client_id
         if request.api is Api.API_VERSIONS:
@@ -192,6 +193,7 @@ class Connection:
             self.session.introduce(*(getattr(request.body, name, "") for name in told))
         if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= REPEATABLE_BYTES_MAX:
             self._last, self._last_body = request, frame[CORRELATION_ID_END:]
+            self._conversation.expect_again(request.body)
         return request
 
     def _frame(self) -> bytes | None:

@@ -27,7 +27,6 @@ ask for any number of names, of any length."""
 SOFTWARE = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 SOFTWARE_MAX = 100
 """Longer names than any client's are refused; Kafka has no bound."""
-MEMBERS_REMEMBERED_MAX = 10_000
 SPECIAL = frozenset(',+"\\<>;')
 
 
@@ -75,41 +74,6 @@ class Session:
             if len(of.name) <= DECIDED_NAME_MAX:
                 decided[operation, of] = found
         return found
-
-
-class BroughtPartitions:
-    """Of members of a conversation whether the last answer to each brought partitions.
-
-    Members are known by (group id, member id).
-
-    Parameters
-    ----------
-    members_max
-        Of more, those are forgotten that came first; they are told their assignment again.
-    """
-
-    __slots__ = ("_brought", "_members_max")
-
-    def __init__(self, members_max: int = MEMBERS_REMEMBERED_MAX) -> None:
-        self._members_max = members_max
-        self._brought: dict[tuple[str, str], bool] = {}
-
-    def __len__(self) -> int:
-        return len(self._brought)
-
-    def get(self, member: tuple[str, str]) -> bool | None:
-        """Return what the last answer brought; None of a member that is not remembered."""
-        return self._brought.get(member)
-
-    def remember(self, member: tuple[str, str], brought: bool) -> None:  # noqa: FBT001 - what it is about
-        """Note an answer."""
-        self._brought[member] = brought
-        if len(self._brought) > self._members_max:
-            del self._brought[next(iter(self._brought))]
-
-    def forget(self, member: tuple[str, str]) -> None:
-        """Forget a member, if it is remembered."""
-        self._brought.pop(member, None)
 
 
 def is_valid_software(text: str) -> bool:

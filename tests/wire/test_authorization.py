@@ -123,4 +123,5 @@ def test_an_equal_heartbeat_is_authorized_by_the_current_lists():
     assert [code(), code()] == [0, 0]
     side.acls = parse_acls(ACLS, "acls.toml")
     assert [code(), code()] == [0, 0]
-    assert side.connection._last.allowed_by is side.acls
+    asked = side.connection._last
+    assert asked.conversation.is_allowed(asked.body, side.acls)

@@ -9,7 +9,7 @@ from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import VERSIONS, Api
 from coordinator.wire.connection import Connection
-from coordinator.wire.session import BroughtPartitions
+from coordinator.wire.conversation import Conversation
 from tests.support.wire_side import (
     CLICKS,
     HEARTBEAT,
@@ -128,9 +128,9 @@ def test_a_new_connection_gets_the_assignment_again(side):
 
 def test_a_connection_remembers_a_bounded_number_of_members(side):
     """Those that ended without a word are not known to have ended."""
-    side.connection._brought_partitions = BroughtPartitions(members_max=3)
+    side.connection._conversation = Conversation(members_max=3)
     epochs = {f"m{n}": side.join(f"m{n}", "elsewhere").member_epoch for n in range(10)}
-    assert len(side.connection._brought_partitions) == 3
+    assert len(side.connection._conversation) == 3
     assert side.beat("m0", epochs["m0"]).assignment is not None
     assert side.beat("m9", epochs["m9"]).assignment is None
 

@@ -28,7 +28,7 @@ from coordinator.core.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis import admin_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
-from coordinator.wire.apis.heartbeat_api import heartbeat, remember_answer
+from coordinator.wire.apis.heartbeat_api import heartbeat
 from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
 from coordinator.wire.codec import Api, Request, Values, encode, encode_steady_heartbeat
 
@@ -43,7 +43,7 @@ def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> 
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
-            remember_answer(request, answer.response)
+            request.conversation.note_answer(request.body.group_id, answer.response)
             frame = encode_steady_heartbeat(request, answer.response)
             if frame is not None:
                 return frame

@@ -33,32 +33,24 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
     """ConsumerGroupHeartbeat."""
-    event = request.event
+    body, conversation = request.body, request.conversation
+    event = conversation.event_of(body)
     if event is None:
         event = _read_heartbeat(request)
-        if request.body.member_id:  # who has none gets another one each time
-            request.event = event
+        if body.member_id:  # who has none gets another one each time
+            conversation.note_event(body, event)
     if event.member_epoch > JOIN:
-        event = _read_in_conversation(
-            event, request.brought_partitions.get((event.group_id, event.member_id))
-        )
+        brought = conversation.has_brought(event.group_id, event.member_id)
+        event = _read_in_conversation(event, brought)
     return Call(lambda answers: _response_fields(answers[0]), (event,))
 
 
-def remember_answer(request: Request, response: HeartbeatResponse) -> None:
-    """Remember whether a member has just been given partitions."""
-    key = request.body.group_id, response.member_id or ""
-    if response.member_epoch < JOIN:
-        request.brought_partitions.forget(key)
-    else:
-        request.brought_partitions.remember(key, bool(response.assignment))
-
-
-def _read_in_conversation(event: Heartbeat, told: bool | None) -> Heartbeat:  # noqa: FBT001
+def _read_in_conversation(event: Heartbeat, brought: bool | None) -> Heartbeat:  # noqa: FBT001
     """Return what a heartbeat means, after an answer that brought partitions, or did not."""
-    if told is None:
+    if brought is None:
         return replace(event, wants_assignment=True)
-    if told and event.topic_partitions is not None and not any(event.topic_partitions.values()):
+    owned = event.topic_partitions
+    if brought and owned is not None and not any(owned.values()):
         return replace(event, topic_partitions=None)
     return event
 
