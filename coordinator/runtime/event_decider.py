@@ -21,6 +21,7 @@ from coordinator.core.state_machine import answer_steady_heartbeat, answer_stead
 from coordinator.core.validate_types import check_types
 from coordinator.errors import GroupError
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import GroupTimers
 from coordinator.status import our_fault
 
@@ -44,13 +45,6 @@ class DecidedBatch(NamedTuple):
     answers: list[Answer]
     records: list[Record]
     broken: int | None = None
-
-
-class SteadyAnswer(NamedTuple):
-    """The answer to steady heartbeats next to each other, whosever they are."""
-
-    member_epoch: int
-    heartbeat_interval_ms: int
 
 
 class SteadyRun(NamedTuple):

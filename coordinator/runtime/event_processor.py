@@ -30,9 +30,10 @@ from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.records import Record
 from coordinator.core.state import State, TopicView
 from coordinator.errors import GroupError
-from coordinator.runtime.event_decider import EventDecider, SteadyAnswer
+from coordinator.runtime.event_decider import EventDecider
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import Due, GroupTimers, TimerKey
 from coordinator.runtime.topic_catalog import TopicCatalog, report_changes
 from coordinator.status import Status, refusal

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
-from coordinator.runtime.event_decider import SteadyAnswer
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
 from coordinator.runtime.responses import HeartbeatAnswer
@@ -204,12 +203,7 @@ class HeartbeatRequests(ABC):
             ).result()
         except GroupError as closed:
             answers = [closed] * len(member_ids)
-        return [
-            HeartbeatAnswer(0, "NONE", None, member_id, found[0], found[1])
-            if isinstance(found, SteadyAnswer)
-            else responses.heartbeat_answer(found)
-            for member_id, found in zip(member_ids, answers, strict=True)
-        ]
+        return responses.heartbeat_answers(member_ids, answers)
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Submit many requests as one batch, without waiting.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordinator.core.events import HeartbeatResponse, Result
 from coordinator.core.partition_spans import Spans
@@ -62,6 +62,25 @@ def heartbeat_answer(answer: Result | GroupError) -> HeartbeatAnswer:
         response.heartbeat_interval_ms,
         response.assignment,
     )
+
+
+class SteadyAnswer(NamedTuple):
+    """The answer to steady heartbeats next to each other, whosever they are."""
+
+    member_epoch: int
+    heartbeat_interval_ms: int
+
+
+def heartbeat_answers(
+    member_ids: Sequence[str], answers: Sequence[Result | GroupError | SteadyAnswer]
+) -> list[HeartbeatAnswer]:
+    """Return the answers to heartbeats of these members, in their order."""
+    return [
+        HeartbeatAnswer(0, "NONE", None, member_id, answer[0], answer[1])
+        if isinstance(answer, SteadyAnswer)
+        else heartbeat_answer(answer)
+        for member_id, answer in zip(member_ids, answers, strict=True)
+    ]
 
 
 def plain_answer(shape: Callable[[Any], dict[str, object]]) -> Callable[[object], dict[str, Any]]:

@@ -12,9 +12,8 @@ from coordinator.core.records import MembersAdvanced
 from coordinator.core.state import fingerprint
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.event_decider import SteadyAnswer
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.responses import heartbeat_answer
+from coordinator.runtime.responses import heartbeat_answer, heartbeat_answers
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.coordinator_core import SESSION_MS
@@ -66,24 +65,10 @@ def test_many_are_answered_as_one_by_one(asked, settle, leaver, wished):
         side.now += SESSION_MS // 2
     expected = [heartbeat_answer(one.processor.run([Heartbeat("g", *beat)])[0]) for beat in asked]
     ids, epochs = [beat[0] for beat in asked], [beat[1] for beat in asked]
-    found = [
-        (0, "NONE", None, member_id, answer.member_epoch, answer.heartbeat_interval_ms, None)
-        if isinstance(answer, SteadyAnswer)
-        else as_row(heartbeat_answer(answer))
-        for member_id, answer in zip(
-            ids, many.processor.run_heartbeats("g", ids, epochs), strict=True
-        )
-    ]
-    assert found == [as_row(answer) for answer in expected]
+    found = heartbeat_answers(ids, many.processor.run_heartbeats("g", ids, epochs))
+    assert found == expected
     assert fingerprint(many.processor.state) == fingerprint(one.processor.state)
     assert many.timers() == one.timers()
-
-
-def as_row(answer):
-    return (
-        answer.error_code, answer.error, answer.error_message, answer.member_id,
-        answer.member_epoch, answer.heartbeat_interval_ms, answer.ranges,
-    )  # fmt: skip
 
 
 def test_an_epoch_that_changes_nothing_is_one_record_for_all():
