@@ -23,8 +23,8 @@ FOLDER_MODES = {
     "0775": "everybody reads, its group writes",
 }
 """Modes that a store may have: nobody but its owner and its group ever writes."""
-INTERVALS = {"proposals_ms", "maintenance_ms"}
-"""How long a background task waits: of 0 it would never rest."""
+INTERVALS = {"backoff_ms", "proposals_ms", "maintenance_ms"}
+"""How long what is done again waits: of 0 it would never rest."""
 
 
 @dataclass(frozen=True, slots=True)

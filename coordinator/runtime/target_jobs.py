@@ -32,7 +32,8 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
 
 ENTRY_POINTS = "muster.engines"
-BACKOFF_MAX_S = 60.0
+BACKOFF_MAX_S, DOUBLINGS_MAX = 60.0, 16
+"""From the shortest backoff, a millisecond, so many doublings reach the longest."""
 logger = logging.getLogger("muster.coordinator")
 Submit: TypeAlias = Callable[[list[Event]], Future[list[Answer]]]
 
@@ -177,7 +178,8 @@ class TargetJobs:
         self._failures[task.group_id] = failures
         self._processor.metrics.computation_failed(task.group_id)
         backoff_s = self._processor.config.engine.backoff_ms / 1000
-        after = min(backoff_s * 2 ** (failures - 1), BACKOFF_MAX_S)
+        doublings = min(failures - 1, DOUBLINGS_MAX)
+        after = min(backoff_s * 2**doublings, BACKOFF_MAX_S)
         logger.warning(
             "target computation of group %s failed (%d in a row), retrying in %.1f s: %s",
             task.group_id,

@@ -142,6 +142,17 @@ def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(caplog):
         assert 'target_assignment_failed_total{group="g"} 2.0' in text
 
 
+def test_an_engine_that_failed_very_often_is_still_tried_again(caplog):
+    """After a night of failures, doubling the wait once more is beyond any number of seconds."""
+    engine = FailingEngine()
+    config = replace(DELEGATED, engine=replace(DELEGATED.engine, max_failures=10_000))
+    with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:
+        coordinator._loop.target_jobs._failures["g"] = 2_000
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        join(coordinator, "m1")
+        wait_for(lambda: "(2001 in a row), retrying in 60.0 s: no executors" in caplog.text)
+
+
 def test_an_external_computer(coordinator):
     join(coordinator, "m1")
     coordinator.alter_group_config("g", {"consumer.assignor.engine": "external"})
