@@ -63,6 +63,19 @@ def test_rows_do_not_depend_on_how_the_work_is_cut(spark, name):
     assert seen.windows()
 
 
+@pytest.mark.parametrize(("bucket_rows", "least", "most"), [(1_000, 1, 1), (100, 8, 10)])
+def test_a_bucket_has_about_the_rows_of_its_session(spark, bucket_rows, least, most):
+    from spark_jobs.assignors.ordered_ops import order_rows
+    from spark_jobs.session.work_session import WorkSession
+
+    work_session = WorkSession(spark, bucket_rows)
+    try:
+        rows = work_session.spark.range(1_000)
+        assert least <= order_rows(work_session, rows, ["id"], 1_000).buckets <= most
+    finally:
+        work_session.release()
+
+
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 @pytest.mark.parametrize(
     "spec",
