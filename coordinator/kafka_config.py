@@ -1,7 +1,7 @@
 """Kafka's group settings under Kafka's names, with its defaults and bounds.
 
-Of the coordinator (G-140, G-142) and of single groups (G-143, G-144). Ours beside them begin with
-`consumer.assignor.`: sticky's options, and the engine.
+Of the coordinator (G-140, G-142), of classic groups (H-5…H-20), and of single groups (G-143,
+G-144). Ours beside them begin with `consumer.assignor.`: sticky's options, and the engine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 INT32_MAX = 2**31 - 1
+POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 ENGINES = ("auto", "local", "spark", "external")
 
 
@@ -29,6 +30,11 @@ class KafkaConfig:
     min_heartbeat_interval_ms: int = 5_000
     max_heartbeat_interval_ms: int = 15_000
     max_size: int = INT32_MAX
+    migration_policy: str = "bidirectional"
+    classic_max_size: int = INT32_MAX
+    classic_min_session_timeout_ms: int = 6_000
+    classic_max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
     assignors: tuple[str, ...] = ("uniform", "range", "sticky")
     assignment_interval_ms: int = 1_000
     min_assignment_interval_ms: int = 0
@@ -47,6 +53,11 @@ _NAMES = {
     "group.consumer.min.heartbeat.interval.ms": "min_heartbeat_interval_ms",
     "group.consumer.max.heartbeat.interval.ms": "max_heartbeat_interval_ms",
     "group.consumer.max.size": "max_size",
+    "group.consumer.migration.policy": "migration_policy",
+    "group.max.size": "classic_max_size",
+    "group.min.session.timeout.ms": "classic_min_session_timeout_ms",
+    "group.max.session.timeout.ms": "classic_max_session_timeout_ms",
+    "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.consumer.assignors": "assignors",
     "group.consumer.assignment.interval.ms": "assignment_interval_ms",
     "group.consumer.min.assignment.interval.ms": "min_assignment_interval_ms",
@@ -59,6 +70,7 @@ _NAMES = {
 KAFKA_NAMES = tuple(_NAMES)
 _LOWEST = {"max_size": 1, "regex_refresh_interval_ms": 10_000, "min_assignment_interval_ms": 0}
 _LOWEST |= {"assignment_interval_ms": 0, "max_assignment_interval_ms": 0}
+_LOWEST |= {"initial_rebalance_delay_ms": 0}
 _BOUNDED = ("session_timeout_ms", "heartbeat_interval_ms", "assignment_interval_ms")
 
 
@@ -75,9 +87,12 @@ def kafka_config(settings: Mapping[str, object], base: KafkaConfig | None = None
         if name not in _NAMES:
             raise ConfigError(f"unknown setting {name!r}: the known ones are {', '.join(_NAMES)}")
         field = _NAMES[name]
-        values[field] = _names(name, value) if field == "assignors" else _number(name, value)
+        if field in _TEXTS:
+            values[field] = _TEXTS[field](name, value)
+            continue
+        values[field] = _number(name, value)
         lowest = _LOWEST.get(field, 1)
-        if field != "assignors" and int(str(values[field])) < lowest:
+        if int(str(values[field])) < lowest:
             raise ConfigError(f"{name} is {value}: give {lowest} or more")
     config = replace(base or KafkaConfig(), **values)  # type: ignore[arg-type]
     for field in _BOUNDED:
@@ -85,6 +100,12 @@ def kafka_config(settings: Mapping[str, object], base: KafkaConfig | None = None
         if not low <= getattr(config, field) <= high:
             kafka = next(name for name, ours in _NAMES.items() if ours == field)
             raise ConfigError(f"{kafka} is {getattr(config, field)}: give {low} to {high}")
+    low, high = config.classic_min_session_timeout_ms, config.classic_max_session_timeout_ms
+    if low > high:
+        raise ConfigError(
+            f"group.min.session.timeout.ms is {low}: give no more than "
+            f"group.max.session.timeout.ms, {high}"
+        )
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
         raise ConfigError(
             f"group.consumer.heartbeat.interval.ms is {config.heartbeat_interval_ms}: give less "
@@ -114,6 +135,17 @@ def _names(name: str, value: object) -> tuple[str, ...]:
     if not found or "" in found or len(set(found)) < len(found):
         raise ConfigError(f"{name} is {value!r}: give at least one name, each once")
     return found
+
+
+def _policy(name: str, value: object) -> str:
+    text = str(value).strip().lower()
+    if text not in POLICIES:
+        raise ConfigError(f"{name} is {value!r}: give one of {', '.join(POLICIES)}")
+    return text
+
+
+_TEXTS = {"assignors": _names, "migration_policy": _policy}
+"""The settings that are no numbers."""
 
 
 def kafka_settings(config: KafkaConfig) -> dict[str, str]:

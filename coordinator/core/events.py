@@ -9,10 +9,15 @@ from typing import Annotated, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from coordinator.core.classic.events import ClassicEvent, Parked
+from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.partition_spans import Spans
 from coordinator.core.records import Audited, MemberMetadata, Record, TargetMember
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.errors import ErrorCode, GroupError
+
+TimerKey: TypeAlias = tuple[str, str, str]
+"""A timer: its kind, its group, and its member, "" where it is the group's."""
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 
@@ -297,6 +302,11 @@ class TimerFired:
     member_id: str
     member_epoch: int = 0
 
+    @property
+    def key(self) -> TimerKey:
+        """The timer."""
+        return self.kind, self.group_id, self.member_id
+
 
 @dataclass(frozen=True, slots=True)
 class ExpireOffsets:
@@ -335,6 +345,7 @@ Event: TypeAlias = (
     | TimerFired
     | ExpireOffsets
     | RecordAudit
+    | ClassicEvent
 )
 
 
@@ -351,6 +362,8 @@ class HeartbeatResponse:
 
 
 SESSION, REBALANCE = "session", "rebalance"
+HEARTBEAT, JOIN_PHASE, SYNC_PHASE = "heartbeat", "join", "sync"
+"""Of classic groups: a member's session, and the time that a group joins, or syncs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +375,11 @@ class SetTimer:
     member_id: str
     after_ms: int | None
     member_epoch: int = 0
+
+    @property
+    def key(self) -> TimerKey:
+        """The timer."""
+        return self.kind, self.group_id, self.member_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,12 +415,22 @@ class Result:
         The answer.
     timers, tasks
         What the runtime starts once the records are durable.
+    classic
+        Classic groups as this step leaves them, to be kept in memory after the records are
+        replayed: the log has of them what the records say.
+    completed
+        Requests that waited, by number, and their answers; they leave with the response.
+    superseded
+        Requests that waited and are not answered any more: the member repeated them, or is gone.
     """
 
     records: list[Record] = field(default_factory=list)
     response: object = None
     timers: list[SetTimer] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+    classic: list[ClassicGroup] = field(default_factory=list)
+    completed: list[tuple[int, Parked]] = field(default_factory=list)
+    superseded: list[int] = field(default_factory=list)
 
 
 Answer: TypeAlias = Result | GroupError

@@ -23,7 +23,7 @@ from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group, end_of_offset
 from coordinator.core.partition_spans import Spans, TopicKey, drop_epochs
 from coordinator.core.records import GroupConfigured, Record, Tombstone
-from coordinator.core.state import Group, GroupState, Member, State
+from coordinator.core.state import GroupState, Member, State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_defaults, group_settings
 
@@ -110,9 +110,9 @@ def describe_simple_group(state: State, event: DescribeSimpleGroup) -> Result:
     if event.group_id in state.groups:
         message = f"Group {event.group_id} is not a classic group."
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-    if event.group_id not in state.offsets:
+    if event.group_id not in state.offsets and event.group_id not in state.classic:
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
-    return Result(response=_row(event.group_id, None))
+    return Result(response=_row(state, event.group_id))
 
 
 def list_groups(state: State, event: ListGroups) -> Result:
@@ -124,7 +124,7 @@ def list_groups(state: State, event: ListGroups) -> Result:
         if event.group_ids is None
         else _select_existing(state, event.group_ids)
     )
-    rows = [_row(group_id, state.groups.get(group_id)) for group_id in ids]
+    rows = [_row(state, group_id) for group_id in ids]
     return Result(
         response=[
             row
@@ -136,24 +136,31 @@ def list_groups(state: State, event: ListGroups) -> Result:
 
 
 def _select_existing(state: State, group_ids: Sequence[str]) -> list[str]:
-    return [one for one in group_ids if one in state.groups or one in state.offsets]
+    return [
+        one
+        for one in group_ids
+        if any(one in known for known in (state.groups, state.classic, state.offsets))
+    ]
 
 
 def list_group_ids(state: State) -> list[str]:
     """Return the ids of all groups, those of nothing but offsets, too, in order."""
-    return sorted(state.groups.keys() | state.offsets.keys())
+    return sorted(state.groups.keys() | state.classic.keys() | state.offsets.keys())
 
 
-def _row(group_id: str, group: Group | None) -> dict[str, str]:
+def _row(state: State, group_id: str) -> dict[str, str]:
     """Offsets without a group make what Kafka calls a simple classic group (G-123)."""
-    if group is None:
-        kind, state, protocol = "classic", GroupState.EMPTY, ""
+    group, classic = state.groups.get(group_id), state.classic.get(group_id)
+    if group is not None:
+        kind, shown, protocol = "consumer", group.state.value, "consumer"
+    elif classic is not None:
+        kind, shown, protocol = "classic", classic.state.value, classic.protocol_type or ""
     else:
-        kind, state, protocol = "consumer", group.state, "consumer"
+        kind, shown, protocol = "classic", GroupState.EMPTY.value, ""
     return {
         "group_id": group_id,
         "protocol_type": protocol,
-        "group_state": state.value,
+        "group_state": shown,
         "group_type": kind,
     }
 
@@ -168,9 +175,10 @@ def delete_group(state: State, event: DeleteGroup) -> Result:
     """
     group = state.groups.get(event.group_id)
     offsets = state.offsets.get(event.group_id, {})
-    if group is None and event.group_id not in state.offsets:
+    classic = state.classic.get(event.group_id)
+    if group is None and classic is None and event.group_id not in state.offsets:
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
-    if group is not None and group.members:
+    if (group is not None and group.members) or (classic is not None and classic.is_running()):
         raise GroupError(ErrorCode.NON_EMPTY_GROUP, f"Group {event.group_id} is not empty.")
     records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(offsets)]
     return Result([*records, *end_of_group(event.group_id, group)])

@@ -49,6 +49,7 @@ from coordinator.core.member_update import (
 from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.reconcile import ReconcileGoal, reconcile
 from coordinator.core.records import (
+    ClassicGroupWritten,
     ComputationPrepared,
     CurrentMember,
     GroupMetadata,
@@ -81,9 +82,14 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     if event.member_epoch in {LEAVE, LEAVE_FOR_A_WHILE}:
         return leave_group(state, event)
     group = state.groups.get(event.group_id)
+    replaced: list[Record] = []
     if group is None:
-        if event.member_epoch != JOIN:
+        classic = state.classic.get(event.group_id)
+        if event.member_epoch != JOIN or (classic is not None and classic.is_running()):
             raise not_found(event.group_id)
+        if classic is not None or event.group_id in state.offsets:
+            # A classic group without members becomes a consumer group, whatever the policy (M2-1).
+            replaced = [Tombstone(ClassicGroupWritten.kind, event.group_id)]
         refuse_new_group(config, state.groups, event.group_id)
         group = Group(event.group_id)
     settings = state.settings.get(event.group_id, {})
@@ -120,7 +126,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         interval,
         drop_epochs(after.assigned) if shown else None,
     )
-    return Result(update.records, response, timers, update.tasks)
+    return Result(replaced + update.records, response, timers, update.tasks)
 
 
 # 1. The member and the group epoch ---------------------------------------------------------------

@@ -6,12 +6,23 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 from __future__ import annotations
 
 from coordinator.config import Config
-from coordinator.core.events import ExpireOffsets, OffsetCommit, OffsetDelete, OffsetFetch, Result
+from coordinator.core.classic.events import CONSUMER
+from coordinator.core.classic.group import ClassicGroup, ClassicState
+from coordinator.core.events import (
+    HEARTBEAT,
+    ExpireOffsets,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Result,
+    SetTimer,
+)
 from coordinator.core.member_removal import not_found, unknown_member
 from coordinator.core.member_update import refuse_new_group
 from coordinator.core.partition_spans import epoch_of
 from coordinator.core.records import (
     PARTITION_METADATA,
+    ClassicGroupWritten,
     GroupMetadata,
     OffsetCommitted,
     Record,
@@ -22,6 +33,7 @@ from coordinator.core.state import Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
 MINUTE_MS = 60_000
+NEVER = 2**63
 
 
 def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
@@ -33,7 +45,11 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
         GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, POLICY_VIOLATION: for the whole
         request.
     """
-    _check_commit(state, event)
+    _check_offsets(event)
+    classic = state.classic.get(event.group_id)
+    timers = [] if classic is None else check_classic_commit(classic, event)
+    if classic is None:
+        _check_commit(state, event)
     refuse_new_group(config, state.offsets, event.group_id)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
@@ -55,11 +71,11 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
                         commit_timestamp=now_ms,
                     )
                 )
-    return Result(records, results)
+    return Result(records, results, timers)
 
 
-def _check_commit(state: State, event: OffsetCommit) -> None:
-    """Fence by member epoch, and per partition by assignment epoch (G-121…G-123)."""
+def _check_offsets(event: OffsetCommit) -> None:
+    """Refuse a request that says nothing that could be kept."""
     if not event.group_id:
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     for topic, partitions in event.offsets.items():
@@ -69,6 +85,34 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
                     ErrorCode.INVALID_REQUEST,
                     f"Offset {offset} of partition {topic}-{partition}: give neither below 0.",
                 )
+
+
+def check_classic_commit(group: ClassicGroup, event: OffsetCommit) -> list[SetTimer]:
+    """Fence by generation, and return what makes the member's session begin anew (H-34).
+
+    Without a member only an Empty group takes offsets. While the leader assigns, nobody knows
+    whose a partition will be.
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+    """
+    if event.member_epoch < 0 and group.state is ClassicState.EMPTY:
+        return []
+    if event.member_epoch < 0 and not event.member_id and event.instance_id is None:
+        raise unknown_member(event.group_id, event.member_id)
+    member = group.find_member(event.member_id, event.instance_id)
+    group.check_generation(event.member_epoch)
+    if group.state is ClassicState.COMPLETING:
+        raise GroupError(
+            ErrorCode.REBALANCE_IN_PROGRESS, "The leader assigns: commit after the next SyncGroup."
+        )
+    return [SetTimer(HEARTBEAT, group.group_id, member.member_id, member.session_timeout_ms)]
+
+
+def _check_commit(state: State, event: OffsetCommit) -> None:
+    """Fence by member epoch, and per partition by assignment epoch (G-121…G-123)."""
     group = state.groups.get(event.group_id)
     if group is None:
         if event.member_epoch < 0:
@@ -158,16 +202,22 @@ def delete_offsets(state: State, event: OffsetDelete) -> Result:
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND.
+        GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP: a live classic group that is none of consumers.
     """
     group = state.groups.get(event.group_id)
+    classic = state.classic.get(event.group_id)
     offsets = state.offsets.get(event.group_id, {})
-    if group is None and event.group_id not in state.offsets:
+    if group is None and classic is None and event.group_id not in state.offsets:
         raise not_found(event.group_id)
+    if classic is not None and classic.protocol_type != CONSUMER and classic.is_running():
+        message = f"Group {event.group_id} is not empty: its members use its offsets."
+        raise GroupError(ErrorCode.NON_EMPTY_GROUP, message)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
     for topic, partitions in event.topics.items():
-        subscribed = group is not None and group.names[topic] > 0
+        subscribed = (group is not None and group.names[topic] > 0) or (
+            classic is not None and classic.is_subscribed(topic)
+        )
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         for partition in partitions:
             results.setdefault(topic, {})[partition] = code
@@ -180,19 +230,39 @@ def expire_offsets(state: State, config: Config, _event: ExpireOffsets, now_ms: 
     """End offsets older than the retention, and empty groups left without any (G-127, G-128)."""
     kept_ms = config.kafka.offsets_retention_minutes * MINUTE_MS
     records: list[Record] = []
-    for group_id in sorted(state.groups.keys() | state.offsets.keys()):
-        group = state.groups.get(group_id)
+    for group_id in sorted(state.groups.keys() | state.classic.keys() | state.offsets.keys()):
+        group, classic = state.groups.get(group_id), state.classic.get(group_id)
         offsets = state.offsets.get(group_id, {})
         old = [
             (topic, partition)
             for (topic, partition), record in offsets.items()
-            if record.commit_timestamp + kept_ms <= now_ms
-            and (group is None or group.names[topic] == 0)
+            if _unused_since(group, classic, record) + kept_ms <= now_ms
         ]
         records += [end_of_offset(group_id, *key) for key in sorted(old)]
-        if len(old) == len(offsets) and not (group and group.members):
+        live = (group and group.members) or (classic and classic.is_running())
+        if len(old) == len(offsets) and not live:
             records += end_of_group(group_id, group)
     return Result(records)
+
+
+def _unused_since(
+    group: Group | None, classic: ClassicGroup | None, record: OffsetCommitted
+) -> int:
+    """Return since when nobody needs an offset; NEVER while somebody does.
+
+    Of a classic group that is Empty since it is so; of one that runs only those of topics that no
+    consumer subscribes to, and only while it is Stable.
+    """
+    if group is not None:
+        return NEVER if group.names[record.topic] else record.commit_timestamp
+    if classic is None or classic.protocol_type is None:
+        return record.commit_timestamp
+    if classic.is_subscribed(record.topic):
+        return NEVER
+    if classic.state is ClassicState.EMPTY:
+        return classic.state_since_ms
+    known = classic.state is ClassicState.STABLE and classic.subscribed is not None
+    return record.commit_timestamp if known else NEVER
 
 
 def end_of_offset(group_id: str, topic: str, partition: int) -> Tombstone:
@@ -201,6 +271,14 @@ def end_of_offset(group_id: str, topic: str, partition: int) -> Tombstone:
 
 
 def end_of_group(group_id: str, group: Group | None) -> list[Record]:
-    """Return the tombstones of an empty group, as Kafka writes them; None has had offsets only."""
-    kinds = () if group is None else (TargetMetadata.kind, PARTITION_METADATA)
-    return [Tombstone(kind, group_id) for kind in (*kinds, GroupMetadata.kind)]
+    """Return the tombstones of an empty group, as Kafka writes them.
+
+    Parameters
+    ----------
+    group
+        A consumer group; None is a classic one, be it of offsets only.
+    """
+    if group is None:
+        return [Tombstone(ClassicGroupWritten.kind, group_id)]
+    kinds = (TargetMetadata.kind, PARTITION_METADATA, GroupMetadata.kind)
+    return [Tombstone(kind, group_id) for kind in kinds]

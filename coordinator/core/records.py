@@ -170,6 +170,40 @@ class RegexResolved(Record, frozen=True, gc=False):
     timestamp: Annotated[Long, "when the expression was resolved, milliseconds"]
 
 
+class ClassicMemberWritten(msgspec.Struct, frozen=True, gc=False):
+    """A member in the record of its classic group: what it told, and what it was assigned."""
+
+    member_id: str
+    instance_id: Annotated[str | None, Kafka("groupInstanceId")] = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: Annotated[Long, Kafka("rebalanceTimeout")] = -1
+    session_timeout_ms: Annotated[Long, Kafka("sessionTimeout")] = -1
+    subscription: bytes = b""
+    """Under the group's protocol; the others that a member knows are not kept."""
+    assignment: bytes = b""
+
+
+class ClassicGroupWritten(Record, frozen=True, gc=False):
+    """A classic group as of its last generation that was assigned, or Empty (H-40, H-41)."""
+
+    kind: ClassVar[str] = "classic_group"
+    kafka: ClassVar[str] = "GROUP_METADATA"
+    group_id: Annotated[Key[str], Kafka("group")]
+    generation: Annotated[Int, "of a classic group"] = 0
+    protocol_type: Annotated[str, "of a classic group: `consumer`, `connect`, …"] = ""
+    protocol: Annotated[str | None, "that a classic group has chosen"] = None
+    leader: Annotated[str | None, "member id of who assigns"] = None
+    state_timestamp: Annotated[
+        Long, Kafka("currentStateTimestamp"), "when a classic group came to its state, milliseconds"
+    ] = 0
+    members: Annotated[
+        tuple[ClassicMemberWritten, ...],
+        Column("classic_members"),
+        "in the order in which they came, with the bytes of subscription and assignment",
+    ] = ()
+
+
 class OffsetCommitted(Record, frozen=True, gc=False):
     """A committed offset."""
 
@@ -277,6 +311,7 @@ KINDS: dict[str, type[Record]] = {
         CurrentMember,
         MembersAdvanced,
         RegexResolved,
+        ClassicGroupWritten,
         OffsetCommitted,
         GroupConfigured,
         TopicChanged,

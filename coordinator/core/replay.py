@@ -13,11 +13,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar, cast
 
+from coordinator.core.classic.group import ClassicGroup
+from coordinator.core.classic.written import group_of
 from coordinator.core.partition_owners import claim_many, claim_partitions, release_partitions
 from coordinator.core.partition_spans import Holding
 from coordinator.core.records import (
     KINDS,
     Audited,
+    ClassicGroupWritten,
     ComputationPrepared,
     CurrentMember,
     GroupConfigured,
@@ -72,6 +75,15 @@ def set_whole_target(group: Group, whole: WholeTarget) -> None:
     """
     assert group.targets.whole is NOT_READ, "a whole target is installed by its record"
     group.targets.whole = whole
+
+
+def keep_classic(state: State, groups: Iterable[ClassicGroup]) -> None:
+    """Keep classic groups as a step leaves them, with what the log does not have of them.
+
+    To be done after the step's records are replayed: their rules know only what they say.
+    """
+    for group in groups:
+        state.classic[group.group_id] = group
 
 
 @singledispatch
@@ -193,6 +205,14 @@ def _apply_regex(record: RegexResolved, state: State) -> None:
 
 
 @_apply.register
+def _apply_classic(record: ClassicGroupWritten, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        raise IllegalStateError(f"{record.group_id} is a consumer group: {record}")
+    state.classic[record.group_id] = group_of(record)
+
+
+@_apply.register
 def _apply_offset(record: OffsetCommitted, state: State) -> None:
     state.offsets.setdefault(record.group_id, {})[record.topic, record.partition] = record
 
@@ -234,6 +254,12 @@ def _apply_tombstone(record: Tombstone, state: State) -> None:
     end = _ENDS.get(record.of)
     if end is not None:
         end(state, record)
+
+
+def _end_classic(state: State, record: Tombstone) -> None:
+    state.classic.pop(record.group_id, None)
+    if not state.offsets.get(record.group_id):
+        state.offsets.pop(record.group_id, None)
 
 
 def _end_group(state: State, record: Tombstone) -> None:
@@ -310,6 +336,7 @@ _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     GroupMetadata.kind: _end_group,
+    ClassicGroupWritten.kind: _end_classic,
     MemberMetadata.kind: _end_member,
     TargetMember.kind: _end_target,
     TargetMetadata.kind: _end_target_metadata,

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.partition_spans import TopicKey, kafka_id
 from coordinator.core.records import (
     ComputationPrepared,
@@ -256,6 +257,8 @@ class State:
     """All groups, settings, offsets and topics."""
 
     groups: dict[str, Group] = field(default_factory=dict)
+    classic: dict[str, ClassicGroup] = field(default_factory=dict)
+    """Classic groups; a group id is here, among `groups`, or nowhere."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""
@@ -278,10 +281,20 @@ def fingerprint(state: State) -> dict[str, object]:
     """
     return {
         "groups": {group_id: _of_group(group) for group_id, group in sorted(state.groups.items())},
+        "classic": {k: _of_classic(group) for k, group in sorted(state.classic.items())},
         "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
         "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
         "topics": dict(sorted(state.topics.items())),
     }
+
+
+def _of_classic(group: ClassicGroup) -> dict[str, object]:
+    return {name: _listed(getattr(group, name)) for name in group.__dataclass_fields__}
+
+
+def _listed(value: object) -> object:
+    """Return a dict with its order, which counts here, and without the dict that may change."""
+    return list(value.items()) if isinstance(value, dict) else value
 
 
 def _of_group(group: Group) -> dict[str, object]:

@@ -14,7 +14,12 @@ from dataclasses import replace
 from coordinator.config import Config
 from coordinator.core import group_admin, offsets, target_install, topic_metadata
 from coordinator.core.audit import with_audit
+from coordinator.core.classic_steps.membership import fire_timer
+from coordinator.core.classic_steps.steps import decide_classic
 from coordinator.core.events import (
+    HEARTBEAT,
+    JOIN_PHASE,
+    SYNC_PHASE,
     AlterConfig,
     ConfigureGroup,
     DeleteGroup,
@@ -49,6 +54,8 @@ from coordinator.core.partition_spans import Holding, Spans, drop_epochs
 from coordinator.core.records import MembersAdvanced, MemberState
 from coordinator.core.state import Group, Member, State
 from coordinator.kafka_config import group_value
+
+CLASSIC_TIMERS = {HEARTBEAT, JOIN_PHASE, SYNC_PHASE}
 
 
 def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
@@ -120,11 +127,15 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
         case RegexesResolved():
             return topic_metadata.update_regexes(state, event)
         case TimerFired():
+            if event.kind in CLASSIC_TIMERS:
+                return fire_timer(state, config, event, now_ms)
             return expire_member(state, event)
         case ExpireOffsets():
             return offsets.expire_offsets(state, config, event, now_ms)
         case RecordAudit():
             return Result(list(event.records))
+        case _:
+            return decide_classic(state, config, event, now_ms)
 
 
 def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.core.classic.written import record_of
 from coordinator.core.records import (
     CurrentMember,
     GroupConfigured,
@@ -27,6 +28,8 @@ def records_of(state: State) -> Iterator[Record]:
         yield GroupConfigured(group_id, settings)
     for group in state.groups.values():
         yield from _of_group(state, group)
+    for classic in state.classic.values():
+        yield record_of(classic)
     for group_id, offsets in state.offsets.items():
         yield from offsets.values()
         if not offsets:

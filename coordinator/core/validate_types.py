@@ -7,6 +7,13 @@ from typing import get_args
 import msgspec
 import pyarrow as pa
 
+from coordinator.core.classic.events import (
+    ClassicHeartbeat,
+    DescribeClassicGroup,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
@@ -40,6 +47,11 @@ REQUESTS = (
     DescribeConfig,
     DescribeSimpleGroup,
     PrepareAssignment,
+    JoinGroup,
+    SyncGroup,
+    ClassicHeartbeat,
+    LeaveGroup,
+    DescribeClassicGroup,
 )
 NAMES_MAX = 100_000
 """Names that a member may subscribe to: others wait while they are looked at and written."""

@@ -13,9 +13,18 @@ from typing import NamedTuple
 
 from coordinator.clock import Clock
 from coordinator.config import Config
-from coordinator.core.events import Answer, Event, ExpireOffsets, Heartbeat, OffsetCommit, Result
+from coordinator.core.events import (
+    Answer,
+    Event,
+    ExpireOffsets,
+    Heartbeat,
+    OffsetCommit,
+    Result,
+    TimerFired,
+    TimerKey,
+)
 from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
-from coordinator.core.replay import replay
+from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State
 from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
 from coordinator.core.validate_types import check_types
@@ -84,8 +93,12 @@ class EventDecider:
         answers: list[Answer] = []
         records: list[Record] = []
         now = self._steady()
+        touched: set[TimerKey] = set()
         for at, event in enumerate(events):
             began = perf_counter()
+            if isinstance(event, TimerFired) and event.key in touched:
+                answers.append(Result())  # one that fired with it has set it anew, or ended it
+                continue
             try:
                 result = self._decide_one(state, event, now)
             except GroupError as error:
@@ -96,12 +109,11 @@ class EventDecider:
                 logger.exception("no answer to %r", event)
                 answers.append(our_fault())
                 continue
-            if not result.records:
-                answers.append(result)
-                continue
+            touched.update(timer.key for timer in result.timers)
             try:
                 for record in result.records:
                     replay(state, record)
+                keep_classic(state, result.classic)
             except Exception:
                 logger.exception("the records of %r contradict the state", event)
                 answers.append(our_fault())

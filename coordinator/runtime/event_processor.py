@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from coordinator.clock import Clock, SteadyClock
 from coordinator.config import Config
+from coordinator.core.classic.events import GroupsLoaded
 from coordinator.core.events import (
     Answer,
     Event,
@@ -24,6 +25,7 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
     Task,
+    TimerKey,
     TopicsReported,
 )
 from coordinator.core.heartbeat import ENGINE_PREFIX
@@ -33,8 +35,9 @@ from coordinator.errors import GroupError
 from coordinator.runtime.event_decider import EventDecider
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.responses import SteadyAnswer
-from coordinator.runtime.timers import Due, GroupTimers, TimerKey
+from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, report_changes
 from coordinator.status import Status, refusal
 from coordinator.storage.record_log import Fenced, LogError, RecordLog
@@ -81,6 +84,8 @@ class EventProcessor:
         ACTIVE: it answers. Everything else refuses (G-150).
     timers
         What is due when.
+    parked
+        Joins and syncs of classic groups that wait for others.
     loaded_from
         The position of the snapshot that the last load began with; about the log's beginning
         without one.
@@ -110,6 +115,7 @@ class EventProcessor:
         self.timers = GroupTimers(config, self.steady)
         self._decider = EventDecider(config, clock, self.steady, self.timers, self.metrics)
         self._writer = LogWriter(log, clock, self.steady, config.lease.check_ms, self.metrics)
+        self.parked = ParkedRequests()
         self._tasks: list[Task] = []
         self._topics_version = 0
         self._loading = False
@@ -188,9 +194,9 @@ class EventProcessor:
             return [*others[:broken], answers[broken], *others[broken:]]
         if not self._write(records):
             return [refusal(self.status)] * len(events)
-        for answer in answers:
+        for event, answer in zip(events, answers, strict=True):
             if isinstance(answer, Result):
-                self._start(answer)
+                self._start(event, answer)
         return answers
 
     def _run_steady(
@@ -218,9 +224,10 @@ class EventProcessor:
             self._show_topics()
         return True
 
-    def _start(self, result: Result) -> None:
+    def _start(self, event: Event, result: Result) -> None:
         """Start what a step asked for, which is durable."""
         self.timers.apply(result.timers)
+        self.parked.settle(event, result)
         self._tasks += result.tasks
 
     # The log -------------------------------------------------------------------------------------
@@ -261,6 +268,7 @@ class EventProcessor:
         """Stop answering: another coordinator has the store."""
         logger.warning("fenced: %s", why)
         self.status = Status.FENCED
+        self.parked.release()
         self.state = State()
         self.timers.clear()
         self._tasks = []
@@ -269,6 +277,7 @@ class EventProcessor:
     def close(self) -> None:
         """Stop answering: nobody asks any more."""
         self.status = Status.CLOSED
+        self.parked.release()
 
     # Loading -------------------------------------------------------------------------------------
 
@@ -288,6 +297,7 @@ class EventProcessor:
 
     def _load(self) -> None:
         self.status = Status.LOADING
+        self.parked.release()
         self.steady.start()
         began = self.steady()
         try:
@@ -305,6 +315,8 @@ class EventProcessor:
         self.timers.start(state)
         self._tasks = []
         self.status = Status.ACTIVE
+        if state.classic:
+            self.run([GroupsLoaded()])
         for event in lost:
             self.note_lost(event)
         if lost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from coordinator.core.events import (
     ExpireOffsets,
     SetTimer,
     TimerFired,
+    TimerKey,
 )
 from coordinator.core.records import MemberState
 from coordinator.core.state import State
@@ -25,8 +26,6 @@ NEVER = np.iinfo(np.int64).max
 EXPIRE = "expire-group-metadata"
 """The timer that looks at the age of offsets, under Kafka's name."""
 K = TypeVar("K", bound=Hashable)
-TimerKey: TypeAlias = tuple[str, str, str]
-"""Kind, group id, member id."""
 
 
 class Due(NamedTuple, Generic[K]):
@@ -191,11 +190,10 @@ class GroupTimers:
             return
         now = self._steady()
         for timer in timers:
-            key = (timer.kind, timer.group_id, timer.member_id)
             if timer.after_ms is None:
-                self._deadlines.cancel(key)
+                self._deadlines.cancel(timer.key)
             else:
-                self._deadlines.set(key, now + timer.after_ms, timer.member_epoch)
+                self._deadlines.set(timer.key, now + timer.after_ms, timer.member_epoch)
 
     def extend_session(self, state: State, group_id: str, member_id: str, now: int) -> None:
         """Give a member another session timeout, from `now` on."""

@@ -18,12 +18,14 @@ from coordinator.core.record_fields import Mark, RecordField, camel_case, fields
 from coordinator.core.records import (
     KINDS,
     PARTITION_METADATA,
+    ClassicGroupWritten,
     MemberMetadata,
     MembersAdvanced,
     Record,
     Tombstone,
 )
 from coordinator.core.state import State
+from coordinator.trace.classic_json import show_written_members
 
 TYPES = {kind: record.kafka for kind, record in KINDS.items() if record.kafka}
 TYPES[PARTITION_METADATA] = "CONSUMER_GROUP_PARTITION_METADATA"
@@ -59,6 +61,8 @@ def record_json(record: Record, state: State) -> dict[str, Any]:
     key = _take_fields(record, [field for field in fields if Mark.KEY in field.marks])
     theirs = [field for field in fields if not field.marks & {Mark.KEY, Mark.OWN}]
     value = _take_fields(record, sorted(theirs, key=_is_tagged)) | _FIXED.get(record.kind, {})
+    if isinstance(record, ClassicGroupWritten):
+        value["members"] = show_written_members(record, value["members"])
     return {"type": TYPES[record.kind], "key": key, "value": value}
 
 

@@ -16,7 +16,10 @@ import msgspec
 from coordinator.compute.engine import compute_target
 from coordinator.config import Config, ConfigError, LeaseConfig
 from coordinator.core.events import (
+    HEARTBEAT,
+    JOIN_PHASE,
     SESSION,
+    SYNC_PHASE,
     ConfigureGroup,
     DeleteGroup,
     DescribeGroup,
@@ -27,6 +30,7 @@ from coordinator.core.events import (
     Result,
 )
 from coordinator.core.partition_spans import kafka_id, make_id
+from coordinator.core.records import MembersAdvanced
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses
@@ -37,8 +41,14 @@ from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.timers import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
+from coordinator.trace.classic_json import NoRequestError
+from coordinator.trace.classic_player import ClassicPlayer
+from coordinator.trace.classic_requests import CLASSIC_FIELDS
 from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
 
+CLASSIC_SETTINGS = frozenset(
+    {"group.max.size", "group.initial.rebalance.delay.ms", "group.consumer.migration.policy"}
+)
 TRACE_ASSIGNORS = "uniform,range"
 """What Kafka has, in its order; a trace that wants more configures it."""
 
@@ -58,9 +68,11 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "group_config": frozenset({"group", "props"}),
     "reload": frozenset(),
     "timers": frozenset(),
+    "log": frozenset(),
+    **CLASSIC_FIELDS,
 }
-"""The fields of each operation; `op`, `id`, `advance_ms` and `answer` go with any."""
-ANY = frozenset({"op", "id", "advance_ms"})
+"""The fields of each operation; `op`, `id`, `why`, `advance_ms` and `answer` go with any."""
+ANY = frozenset({"op", "id", "why", "advance_ms"})
 ADVANCE_MAX_MS = 366 * 86_400_000
 """As far as one operation moves the clock: the timers in between fire one by one."""
 END_OF_TIME_MS = 253_402_300_799_999
@@ -98,6 +110,11 @@ class TracePlayer:
         self._auto_tasks = True
         self._catalog = DictCatalog()
         self._processor: EventProcessor | None = None
+        self._number = 0
+        """Of the operation, since `config`."""
+        self._numbered = False
+        """Whether answers tell it: in traces of the classic protocol, whose joins wait."""
+        self._classic = ClassicPlayer()
 
     def close(self) -> None:
         """Close the log."""
@@ -121,11 +138,16 @@ class TracePlayer:
             fields = ", ".join(sorted(OPERATIONS[kind] | ANY))
             raise TraceError(f"{kind} has {min(unknown)!r}: its fields are {fields}")
         if kind == "config":
-            return self._config(op)
+            return self._config(op) | self._told_number()
         if self._processor is None:
             self._config({})
-        fired = self._move_clock(_read_integer(op, "advance_ms", 0))
-        answer = getattr(self, f"_{kind}")(op)
+        self._number += 1
+        fired = self._move_clock(_read_integer(op, "advance_ms", 0)) if "advance_ms" in op else []
+        if kind in CLASSIC_FIELDS:
+            self._numbered = True
+            answer = self._run_classic(op)
+        else:
+            answer = getattr(self, f"_{kind}")(op)
         if kind == "advance":
             fired += answer.pop("fired")
         if self._auto_tasks:
@@ -133,7 +155,8 @@ class TracePlayer:
         wrote = [self._timer_json(one) for one in fired if one.records]
         if wrote:
             answer["timers"] = wrote
-        return {"now": self._now, **answer}
+        self._classic.note_answered(self._running, self._now)
+        return {"now": self._now, **self._told_number(), **answer, **self._classic.take_answered()}
 
     # One method an operation ---------------------------------------------------------------------
 
@@ -148,6 +171,8 @@ class TracePlayer:
         self._auto_tasks = bool(op.get("auto_tasks", True))
         self._catalog = DictCatalog()
         self.close()
+        self._number, self._classic = 0, ClassicPlayer()
+        self._numbered = "why" in op or bool(CLASSIC_SETTINGS & props.keys())
         self._start(config, anew=True)
         return {"now": self._now}
 
@@ -236,6 +261,7 @@ class TracePlayer:
                 break
             self._now = max(self._now, at)
             fired += self._running.tick()
+            self._classic.note_answered(self._running, self._now)
             if self._auto_tasks:
                 self._do_tasks()
         self._now = end
@@ -264,8 +290,24 @@ class TracePlayer:
         """Fail over: another coordinator claims the log and replays it."""
         config = self._running.config
         self._running.log.close()
+        self._running.parked.release()
+        self._classic.note_answered(self._running, self._now)
         self._start(config, anew=False)
         return {}
+
+    def _log(self, _op: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell what the log has, but for epochs that moved alone."""
+        records = [one for batch in list(self._running.log.replay()) for one in batch.records]
+        alone = select_kafka_records(r for r in records if not isinstance(r, MembersAdvanced))
+        return {"log": [record_json(one, self._running.state) for one in alone]}
+
+    def _run_classic(self, op: Mapping[str, Any]) -> dict[str, Any]:
+        """Do an operation of the classic protocol."""
+        try:
+            answer, records = self._classic.run(self._running, op, self._number, self._now)
+        except NoRequestError as error:
+            raise TraceError(f"{op['op']}: {error}") from None
+        return {**answer, **self._records_json(records)}
 
     def _timers(self, _op: Mapping[str, Any]) -> dict[str, Any]:
         pending = [
@@ -313,6 +355,9 @@ class TracePlayer:
             return {}
         found = [record_json(r, self._running.state) for r in select_kafka_records(records)]
         return {"records": found} if found else {}
+
+    def _told_number(self) -> dict[str, int]:
+        return {"n": self._number} if self._numbered else {}
 
     def _do_tasks(self) -> None:
         """Do the background work at once."""
@@ -378,6 +423,8 @@ def _error_json(error: GroupError) -> dict[str, Any]:
 def _timer_name(kind: str, group_id: str, member_id: str) -> str:
     if kind == EXPIRE:
         return EXPIRE
+    if kind in {HEARTBEAT, JOIN_PHASE, SYNC_PHASE}:
+        return "-".join([kind, group_id, *([member_id] if member_id else [])])
     return f"{'session' if kind == SESSION else 'rebalance'}-timeout-{group_id}-{member_id}"
 
 

@@ -42,8 +42,10 @@ def as_json(told):
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_its_views_have_the_same_rows(view, answers):
-    rows = json.loads(json.dumps(frame(FOLDER / "store", view).to_pylist(), default=str))
-    assert rows == answers["views"][view]
+    found = frame(FOLDER / "store", view)
+    rows = json.loads(json.dumps(found.to_pylist(), default=str))
+    since = dict.fromkeys(found.column_names)  # columns that came later are null
+    assert rows == [since | row for row in answers["views"][view]]
 
 
 def test_a_coordinator_answers_the_same(store, answers):

@@ -21,9 +21,9 @@ def comparable(answer):
         # group's end follows from it.
         answer["timers"] = sorted((timer["at"], timer["timer"]) for timer in answer["timers"])
     if "records" in answer:
-        answer["records"] = sorted(map(_text, answer["records"]))
+        answer["records"] = sorted(map(text_of, answer["records"]))
     if "group" in answer:
-        answer["group"]["members"] = sorted(answer["group"]["members"], key=_text)
+        answer["group"]["members"] = sorted(answer["group"]["members"], key=text_of)
     return answer
 
 
@@ -55,9 +55,9 @@ def _sorted(values):
             pairs = sorted(zip(value["partitions"], value["assignmentEpochs"], strict=True))
             value["partitions"] = [p for p, _ in pairs]
             value["assignmentEpochs"] = [e for _, e in pairs]
-        return sorted(values, key=_text)
-    return sorted(values, key=_text)
+        return sorted(values, key=text_of)
+    return sorted(values, key=text_of)
 
 
-def _text(value):
+def text_of(value):
     return json.dumps(value, sort_keys=True)

@@ -1,0 +1,258 @@
+"""A classic group: its members, what they wait for, and where its rebalance is.
+
+Only what a record tells of it outlives the coordinator (KIP-848 leaves this as it always was): the
+members of the last generation that was assigned. Parked requests, ids that were handed out, and a
+rebalance under way end with the process; members find out by an error, and join again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import msgspec
+
+from coordinator.core.classic.events import CONSUMER, Protocol
+from coordinator.errors import ErrorCode, GroupError
+
+
+class ClassicState(StrEnum):
+    """States of a classic group."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+CLASSIC_MOVES: dict[ClassicState, frozenset[ClassicState]] = {
+    ClassicState.EMPTY: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.PREPARING: frozenset(
+        {ClassicState.COMPLETING, ClassicState.EMPTY, ClassicState.DEAD}
+    ),
+    ClassicState.COMPLETING: frozenset(
+        {ClassicState.STABLE, ClassicState.PREPARING, ClassicState.DEAD}
+    ),
+    ClassicState.STABLE: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.DEAD: frozenset(),
+}
+"""From which state a group may come to which."""
+
+
+class ClassicMember(msgspec.Struct, frozen=True):
+    """One member.
+
+    Attributes
+    ----------
+    protocols
+        In the member's order of preference; of one read from the log, only what its group chose.
+    assignment
+        What the leader gave it in the last generation.
+    is_new
+        Whether it waits for its first generation.
+    parked_join, parked_sync
+        The request of it that waits.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    parked_join: int | None = None
+    parked_sync: int | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return what the member tells the leader under a protocol."""
+        for name, found in self.protocols:
+            if name == protocol:
+                return found
+        return b""
+
+
+class InitialDelay(msgspec.Struct, frozen=True):
+    """How long a group's first generation waits for more members (KIP-134)."""
+
+    delay_ms: int
+    left_ms: int
+    """What is left of the rebalance timeout for another delay."""
+
+
+@dataclass(slots=True, eq=False)
+class ClassicGroup:
+    """A classic group.
+
+    Attributes
+    ----------
+    members
+        In the order in which they came; whoever must be chosen leader is the first.
+    pending_joins
+        Ids that were handed out and have not joined yet.
+    pending_syncs
+        Members of this generation that have not sent a SyncGroup.
+    subscribed
+        The topics of the members of this generation; None: not known.
+    delay
+        While the first generation waits; None once it need not.
+    newcomer
+        Whether somebody joined since the delay began.
+    """
+
+    group_id: str
+    protocol_type: str | None = None
+    generation: int = 0
+    protocol: str | None = None
+    leader: str | None = None
+    state: ClassicState = ClassicState.EMPTY
+    previous: ClassicState = ClassicState.DEAD
+    state_since_ms: int = 0
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    pending_joins: dict[str, None] = field(default_factory=dict)
+    pending_syncs: dict[str, None] = field(default_factory=dict)
+    subscribed: frozenset[str] | None = None
+    delay: InitialDelay | None = None
+    newcomer: bool = False
+    parked_joins: int = 0
+    """How many members' joins wait."""
+    supported: dict[str, int] = field(default_factory=dict)
+    """How many members know each protocol."""
+
+    def copy(self) -> ClassicGroup:
+        """Return a group that may be changed; members are frozen, and shared."""
+        return replace(
+            self,
+            members=dict(self.members),
+            instances=dict(self.instances),
+            pending_joins=dict(self.pending_joins),
+            pending_syncs=dict(self.pending_syncs),
+            supported=dict(self.supported),
+        )
+
+    # What it is ----------------------------------------------------------------------------------
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def have_all_joined(self) -> bool:
+        """Whether nobody is waited for: every member's join waits, and no id is out."""
+        return len(self.members) <= self.parked_joins and not self.pending_joins
+
+    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+        """Whether a member with these protocols fits: one of them is known to all members."""
+        if self.state is ClassicState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if self.protocol_type != protocol_type:
+            return False
+        everybody = len(self.members)
+        return any(self.supported.get(name, 0) == everybody for name, _ in protocols)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether offsets of a topic are in use; where that is not known they are."""
+        if self.subscribed is None:
+            return self.protocol_type == CONSUMER
+        return topic in self.subscribed
+
+    def is_running(self) -> bool:
+        """Whether it has members, or is about to."""
+        return self.state not in {ClassicState.EMPTY, ClassicState.DEAD}
+
+    def find_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
+        """Return the member that a request speaks for (H-13).
+
+        Raises
+        ------
+        GroupError
+            UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID: the instance id belongs to another member id.
+        """
+        if instance_id is not None:
+            holder = self.instances.get(instance_id)
+            if holder is None:
+                message = f"Instance id {instance_id} is unknown in group {self.group_id}."
+                raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+            if holder != member_id:
+                message = f"Instance id {instance_id} belongs to {holder}, not to {member_id}."
+                raise GroupError(ErrorCode.FENCED_INSTANCE_ID, message)
+        member = self.members.get(member_id)
+        if member is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return member
+
+    def check_generation(self, generation: int) -> None:
+        """Refuse another generation than the running one.
+
+        Raises
+        ------
+        GroupError
+            ILLEGAL_GENERATION.
+        """
+        if generation != self.generation:
+            raise GroupError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"The request says generation {generation}, group {self.group_id} is at "
+                f"{self.generation}: join again.",
+            )
+
+    # Changes, of a copy --------------------------------------------------------------------------
+
+    def move(self, state: ClassicState, now_ms: int) -> None:
+        """Come to another state."""
+        assert state in CLASSIC_MOVES[self.state], f"{self.state} may not become {state}"
+        self.previous, self.state, self.state_since_ms = self.state, state, now_ms
+
+    def put(self, member: ClassicMember) -> None:
+        """Take a member in, or change it where it stands."""
+        old = self.members.get(member.member_id)
+        if old is not None:
+            self._count(old, -1)
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.pending_joins.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Let a member, or an id that was handed out, go; who was leader is followed by the first.
+
+        A static member's instance id goes with it, unless another one has it by now.
+        """
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if self.instances.get(member.instance_id or "") == member_id:
+                del self.instances[member.instance_id or ""]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.pop(member_id, None)
+        self.pending_syncs.pop(member_id, None)
+
+    def replace(self, old_id: str, member: ClassicMember) -> None:
+        """Put a static member's next incarnation in its place; it is the last to have come.
+
+        An id that still has to send a SyncGroup is not renamed: as in Kafka, the group rebalances
+        when the time for it is over.
+        """
+        self._count(self.members.pop(old_id), -1)
+        if self.leader == old_id:
+            self.leader = member.member_id
+        self.put(member)
+
+    def _count(self, member: ClassicMember, more: int) -> None:
+        if member.parked_join is not None:
+            self.parked_joins += more
+        for name, _ in member.protocols:
+            count = self.supported.get(name, 0) + more
+            if count:
+                self.supported[name] = count
+            else:
+                del self.supported[name]

@@ -1,0 +1,49 @@
+"""Which protocol a group takes: each member votes for the first of its own that all know.
+
+Among as many votes Java's hash order of the names decides in Kafka, and is the same here: after a
+fail-over from one to the other a group does not change its protocol.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from coordinator.core.classic.group import ClassicGroup
+
+INT32 = 1 << 32
+FIRST_TABLE, LOAD_PERCENT = 16, 75
+"""Of java.util.HashMap: how many buckets it begins with, and how full it gets before it grows."""
+
+
+def choose_protocol(group: ClassicGroup) -> str | None:
+    """Return the protocol of the next generation; None where no name is common to all."""
+    everybody = len(group.members)
+    common = {name for name, count in group.supported.items() if count == everybody}
+    votes: Counter[str] = Counter()
+    for member in group.members.values():
+        votes[next((name for name, _ in member.protocols if name in common), "")] += 1
+    votes.pop("", None)
+    order = list_as_hash_map(list(votes))
+    return max(order, key=votes.__getitem__, default=None)
+
+
+def list_as_hash_map(names: Sequence[str]) -> list[str]:
+    """Return names in the order in which a java.util.HashMap lists them, given as they came in."""
+    buckets = FIRST_TABLE
+    while len(names) * 100 > buckets * LOAD_PERCENT:
+        buckets *= 2
+    return sorted(names, key=lambda name: spread_hash(name) & (buckets - 1))
+
+
+def spread_hash(name: str) -> int:
+    """Return String.hashCode, as a HashMap spreads it."""
+    code = 0
+    for unit in _utf16(name):
+        code = (31 * code + unit) % INT32
+    return code ^ (code >> 16)
+
+
+def _utf16(name: str) -> Iterable[int]:
+    raw = name.encode("utf-16-be", "surrogatepass")
+    return (raw[at] << 8 | raw[at + 1] for at in range(0, len(raw), 2))

@@ -1,0 +1,223 @@
+"""JoinGroup to a classic group: who may come in, who leads on, whether a rebalance begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.config import Config
+from coordinator.core.classic.events import (
+    WAITING,
+    JoinGroup,
+    JoinGroupResponse,
+    Protocol,
+)
+from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState
+from coordinator.core.classic.protocol_vote import choose_protocol
+from coordinator.core.classic.written import record_of
+from coordinator.core.classic_steps.rebalance import (
+    ClassicUpdate,
+    changed,
+    complete_if_all_joined,
+    current_generation,
+    prepare_rebalance,
+    rebalance_or_complete,
+)
+from coordinator.core.events import HEARTBEAT, Result
+from coordinator.core.member_update import refuse_new_group
+from coordinator.core.offsets import end_of_group
+from coordinator.core.state import State
+from coordinator.errors import ErrorCode, GroupError
+
+
+def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> Result:
+    """Answer a JoinGroup, or let it wait.
+
+    A consumer group without members becomes a classic one, whatever the policy (M2-1).
+
+    Raises
+    ------
+    GroupError
+        POLICY_VIOLATION: so many groups are there already (quotas.groups_max).
+    """
+    found = state.classic.get(event.group_id)
+    consumer = state.groups.get(event.group_id)
+    if consumer is not None and consumer.members:
+        return _refuse(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    is_new = found is None and (consumer is not None or event.group_id not in state.offsets)
+    if is_new and event.member_id:
+        return _refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
+    refuse_new_group(config, state.classic, event.group_id)
+    group = found.copy() if found else ClassicGroup(event.group_id, state_since_ms=now_ms)
+    update = ClassicUpdate(group, config, now_ms)
+    if consumer is not None:
+        update.records += end_of_group(event.group_id, consumer)
+    ended = len(update.records)
+    response = _decide(update, event)
+    if is_new and len(update.records) == ended:
+        # A first member id is handed out by a group that is there: it must be after a fail-over.
+        update.records.append(record_of(ClassicGroup(event.group_id, state_since_ms=now_ms)))
+    return update.result(response)
+
+
+def _decide(update: ClassicUpdate, event: JoinGroup) -> object:
+    group, member_id = update.group, event.member_id
+    if not _has_room(update, member_id):
+        update.drop_member(member_id)
+        return _answer("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+    protocols = _distinct(event)
+    if not group.supports(event.protocol_type, protocols):
+        return _answer(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not member_id:
+        return _join_new(update, event, protocols)
+    if member_id in group.pending_joins:
+        return _add(update, event, protocols, member_id)
+    return _join_known(update, event, protocols)
+
+
+def _has_room(update: ClassicUpdate, member_id: str) -> bool:
+    """Whether a group is not full for this member (H-8).
+
+    While members join, those count that have joined: where the limit has shrunk, the last to come
+    are left out.
+    """
+    group, most = update.group, update.config.kafka.classic_max_size
+    member = group.members.get(member_id)
+    match group.state:
+        case ClassicState.PREPARING:
+            waits = member is not None and member.parked_join is not None
+            return waits or group.parked_joins < most
+        case ClassicState.COMPLETING | ClassicState.STABLE:
+            return member is not None or len(group.members) < most
+    return True
+
+
+def _distinct(event: JoinGroup) -> tuple[Protocol, ...]:
+    found: dict[str, Protocol] = {}
+    for name, metadata in event.protocols:
+        found.setdefault(name, Protocol(name, metadata))
+    return tuple(found.values())
+
+
+def _join_new(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...]) -> object:
+    group, member_id = update.group, event.drawn_id
+    if event.instance_id is not None:
+        old_id = group.instances.get(event.instance_id)
+        if old_id is None:
+            return _add(update, event, protocols, member_id)
+        return _replace_static(update, event, protocols, old_id)
+    if not event.knows_member_id:
+        return _add(update, event, protocols, member_id)
+    group.pending_joins[member_id] = None
+    update.set_timer(HEARTBEAT, member_id, event.session_timeout_ms)
+    return _answer(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+
+def _add(
+    update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...], member_id: str
+) -> object:
+    if event.instance_id is not None and event.member_id:
+        # An id that was handed out to a dynamic member: no static one ever gets such an id.
+        raise GroupError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Member {member_id} was told to come back with its id, and now has instance id "
+            f"{event.instance_id} too: join without a member id.",
+        )
+    member = ClassicMember(
+        member_id=member_id,
+        instance_id=event.instance_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        session_timeout_ms=event.session_timeout_ms,
+        protocols=protocols,
+        is_new=True,
+        parked_join=event.request_id,
+    )
+    update.add_member(member, event.protocol_type)
+    rebalance_or_complete(update)
+    return _outcome(update, event)
+
+
+def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...]) -> object:
+    group, member_id = update.group, event.member_id
+    try:
+        member = group.find_member(member_id, event.instance_id)
+    except GroupError as error:
+        return _answer(member_id, error.code)
+    unchanged = member.protocols == protocols
+    match group.state:
+        case ClassicState.EMPTY | ClassicState.DEAD:
+            return _answer(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        case ClassicState.COMPLETING if unchanged:
+            return current_generation(group, member_id)
+        case ClassicState.STABLE if unchanged and group.leader != member_id:
+            return current_generation(group, member_id)
+    _take_over(update, event, protocols, member)
+    rebalance_or_complete(update)
+    return _outcome(update, event)
+
+
+def _take_over(
+    update: ClassicUpdate,
+    event: JoinGroup,
+    protocols: tuple[Protocol, ...],
+    member: ClassicMember,
+) -> None:
+    """Give a member what its join says, and let the join wait."""
+    parked = update.park_join(member, event.request_id)
+    update.group.put(
+        changed(
+            parked,
+            protocols=protocols,
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
+            session_timeout_ms=event.session_timeout_ms,
+        )
+    )
+
+
+def _replace_static(
+    update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...], old_id: str
+) -> object:
+    """Give a static member's place to its next incarnation (H-32)."""
+    group, member_id = update.group, event.drawn_id
+    led = group.leader
+    member = update.rename_member(old_id, member_id)
+    update.start_session(member)
+    _take_over(update, event, protocols, member)
+    match group.state:
+        case ClassicState.STABLE if choose_protocol(group) == group.protocol:
+            return _hand_over(update, event, led)
+        case ClassicState.STABLE | ClassicState.COMPLETING:
+            prepare_rebalance(update)
+        case _:
+            complete_if_all_joined(update)
+    return _outcome(update, event)
+
+
+def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> object:
+    """Let the next incarnation go on in the running generation, without a rebalance."""
+    group, member_id = update.group, event.drawn_id
+    update.group.put(changed(group.members[member_id], parked_join=None))
+    update.records.append(record_of(group))
+    response = current_generation(group, member_id, with_members=event.knows_skipping)
+    if event.knows_skipping:
+        return replace(response, skip_assignment=group.leader == member_id)
+    # It would assign, did it know that it leads.
+    return replace(response, leader=led or "")
+
+
+def _outcome(update: ClassicUpdate, event: JoinGroup) -> object:
+    """Return this request's own answer, where it need not wait: it is taken from the others'."""
+    for at, (request_id, response) in enumerate(update.completed):
+        if request_id == event.request_id:
+            del update.completed[at]
+            return response
+    return WAITING
+
+
+def _refuse(event: JoinGroup, code: ErrorCode) -> Result:
+    return Result(response=_answer(event.member_id, code))
+
+
+def _answer(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id, code)

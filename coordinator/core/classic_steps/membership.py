@@ -1,0 +1,144 @@
+"""Heartbeat and LeaveGroup of a classic group, and what its timers do."""
+
+from __future__ import annotations
+
+from coordinator.config import Config
+from coordinator.core.classic.events import (
+    ClassicHeartbeat,
+    LeaveGroup,
+    LeaveGroupResponse,
+    Leaver,
+)
+from coordinator.core.classic.group import ClassicState
+from coordinator.core.classic_steps.rebalance import (
+    ClassicUpdate,
+    complete_if_all_joined,
+    complete_join_phase,
+    end_join_phase,
+    end_sync_phase,
+    prepare_rebalance,
+    rebalance_or_complete,
+)
+from coordinator.core.events import HEARTBEAT, JOIN_PHASE, Result, SetTimer, TimerFired
+from coordinator.core.member_removal import unknown_member
+from coordinator.core.state import State
+from coordinator.errors import ErrorCode, GroupError
+
+
+def heartbeat(state: State, event: ClassicHeartbeat) -> Result:
+    """Answer a heartbeat; the response is NONE, or that the group rebalances.
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    group = state.classic.get(event.group_id)
+    if group is None:
+        raise unknown_member(event.group_id, event.member_id)
+    member = group.find_member(event.member_id, event.instance_id)
+    group.check_generation(event.generation)
+    rebalances = group.state is ClassicState.PREPARING
+    session = SetTimer(HEARTBEAT, group.group_id, member.member_id, member.session_timeout_ms)
+    return Result(
+        response=ErrorCode.REBALANCE_IN_PROGRESS if rebalances else ErrorCode.NONE,
+        timers=[session],
+    )
+
+
+def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) -> Result:
+    """Let members go, those that are there, and rebalance once for all of them."""
+    found = state.classic.get(event.group_id)
+    if found is None:
+        everybody = [(leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.members]
+        return Result(response=LeaveGroupResponse(everybody))
+    update = ClassicUpdate(found.copy(), config, now_ms)
+    left = [(leaver, _leave(update, leaver)) for leaver in event.members]
+    if any(code is ErrorCode.NONE for _, code in left):
+        _members_went(update)
+    return update.result(LeaveGroupResponse(left))
+
+
+def _leave(update: ClassicUpdate, leaver: Leaver) -> ErrorCode:
+    group, member_id = update.group, leaver.member_id
+    if not member_id:
+        # An administrator removes whoever has the instance id.
+        member_id = group.instances.get(leaver.instance_id or "", "")
+        if leaver.instance_id is None or not member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    elif member_id in group.pending_joins:
+        update.drop_member(member_id)
+        return ErrorCode.NONE
+    else:
+        try:
+            group.find_member(member_id, leaver.instance_id)
+        except GroupError as error:
+            return error.code
+    update.turn_away(member_id)
+    return ErrorCode.NONE
+
+
+def _members_went(update: ClassicUpdate) -> None:
+    match update.group.state:
+        case ClassicState.STABLE | ClassicState.COMPLETING:
+            rebalance_or_complete(update)
+        case ClassicState.PREPARING:
+            complete_if_all_joined(update)
+
+
+def fire_timer(state: State, config: Config, event: TimerFired, now_ms: int) -> Result:
+    """Do what a timer of a classic group is for, if it still means what it was set for."""
+    found = state.classic.get(event.group_id)
+    if found is None:
+        return Result()
+    update = ClassicUpdate(found.copy(), config, now_ms)
+    if event.kind == HEARTBEAT:
+        _expire(update, event.member_id)
+    elif event.kind == JOIN_PHASE:
+        end_join_phase(update)
+    elif (
+        event.member_epoch == found.generation
+        and found.pending_syncs
+        and found.state in {ClassicState.COMPLETING, ClassicState.STABLE}
+    ):
+        end_sync_phase(update)
+    return update.result()
+
+
+def _expire(update: ClassicUpdate, member_id: str) -> None:
+    """Remove a member whose session ended; while its request waits it is there (H-16)."""
+    group = update.group
+    if member_id in group.pending_joins:
+        update.drop_member(member_id)
+        # Even where a first generation still waits: as in Kafka, which does not look at that here.
+        if group.state is ClassicState.PREPARING and group.have_all_joined():
+            complete_join_phase(update)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    waits = member.parked_join is not None or member.parked_sync is not None
+    if waits and not member.is_new:
+        return
+    update.turn_away(member_id)
+    _members_went(update)
+
+
+def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
+    """Start what a coordinator that replayed its log owes its classic groups (H-37).
+
+    Every member gets a full session, and check_ms: so long the coordinator before us may confirm
+    heartbeats after our claim. A group that is larger than it may be now rebalances, and
+    those of its members that join last are left out.
+    """
+    result = Result()
+    for _, found in sorted(state.classic.items()):
+        update = ClassicUpdate(found.copy(), config, now_ms)
+        for member in found.members.values():
+            update.start_session(member, member.session_timeout_ms + config.lease.check_ms)
+        if len(found.members) > config.kafka.classic_max_size:
+            prepare_rebalance(update)
+        one = update.result()
+        result.timers.extend(one.timers)
+        result.classic.extend(one.classic)
+    return result

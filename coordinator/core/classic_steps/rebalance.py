@@ -1,0 +1,293 @@
+"""How a classic group comes from one generation to the next.
+
+Prepare: every member is to join again. Complete: the members that did are the new generation, one
+of them leads. Then all send a SyncGroup, the leader with the assignment, and the group is stable.
+
+A step works on a copy of the group, a `ClassicUpdate`, that collects what is to be written, who is
+answered, and which timers run; nothing else sees it until the step is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from coordinator.config import Config
+from coordinator.core.classic.events import (
+    JoinedMember,
+    JoinGroupResponse,
+    Parked,
+    SyncGroupResponse,
+)
+from coordinator.core.classic.group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    InitialDelay,
+)
+from coordinator.core.classic.protocol_vote import choose_protocol
+from coordinator.core.classic.written import find_subscribed, record_of
+from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SYNC_PHASE, Result, SetTimer
+from coordinator.core.records import Record
+from coordinator.errors import ErrorCode
+
+NEW_MEMBER_JOIN_MS = 300_000
+"""So long may a new member's join wait; a client that went away would be counted for ever."""
+RUNNING = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
+"""From these a rebalance can begin."""
+
+changed = msgspec.structs.replace
+"""A member with some fields changed."""
+
+
+@dataclass(slots=True)
+class ClassicUpdate:
+    """A group as a step leaves it, and what else the step decides."""
+
+    group: ClassicGroup
+    config: Config
+    now_ms: int
+    records: list[Record] = field(default_factory=list)
+    timers: list[SetTimer] = field(default_factory=list)
+    completed: list[tuple[int, Parked]] = field(default_factory=list)
+    superseded: list[int] = field(default_factory=list)
+
+    def result(self, response: object = None) -> Result:
+        """Return what the step decides."""
+        return Result(
+            records=self.records,
+            response=response,
+            timers=self.timers,
+            classic=[self.group],
+            completed=self.completed,
+            superseded=self.superseded,
+        )
+
+    # Requests that wait --------------------------------------------------------------------------
+
+    def answer_join(self, member: ClassicMember, response: JoinGroupResponse) -> ClassicMember:
+        """Answer a member's join, if one waits; return the member as it is now."""
+        if member.parked_join is None:
+            return member
+        self.completed.append((member.parked_join, response))
+        return changed(member, parked_join=None)
+
+    def answer_sync(self, member: ClassicMember, response: SyncGroupResponse) -> ClassicMember:
+        """Answer a member's sync, if one waits; return the member as it is now."""
+        if member.parked_sync is None:
+            return member
+        self.completed.append((member.parked_sync, response))
+        return changed(member, parked_sync=None)
+
+    def park_join(self, member: ClassicMember, request_id: int) -> ClassicMember:
+        """Let a join wait; one of the same member that waits already is answered no more."""
+        if member.parked_join is not None:
+            self.superseded.append(member.parked_join)
+        return changed(member, parked_join=request_id)
+
+    def park_sync(self, member: ClassicMember, request_id: int) -> ClassicMember:
+        """Let a sync wait; one of the same member that waits already is answered no more."""
+        if member.parked_sync is not None:
+            self.superseded.append(member.parked_sync)
+        return changed(member, parked_sync=request_id)
+
+    # Timers --------------------------------------------------------------------------------------
+
+    def start_session(self, member: ClassicMember, after_ms: int | None = None) -> None:
+        """Give a member its session timeout anew."""
+        after = member.session_timeout_ms if after_ms is None else after_ms
+        self.set_timer(HEARTBEAT, member.member_id, after)
+
+    def set_timer(self, kind: str, member_id: str, after_ms: int | None) -> None:
+        """Start a timer, or end it (None)."""
+        group = self.group
+        self.timers.append(SetTimer(kind, group.group_id, member_id, after_ms, group.generation))
+
+    # Members -------------------------------------------------------------------------------------
+
+    def add_member(self, member: ClassicMember, protocol_type: str) -> None:
+        """Take a newcomer in, whose join waits (its session does not run yet)."""
+        group = self.group
+        if group.state is ClassicState.PREPARING and group.previous is ClassicState.EMPTY:
+            group.newcomer = True
+        if not group.members:
+            group.protocol_type = protocol_type
+        group.put(member)
+        self.start_session(member, NEW_MEMBER_JOIN_MS)
+
+    def drop_member(self, member_id: str) -> None:
+        """Let a member or a pending id go, and its session with it; who waits hears no more."""
+        member = self.group.members.get(member_id)
+        if member is not None:
+            waits = (member.parked_join, member.parked_sync)
+            self.superseded += [request for request in waits if request is not None]
+        self.group.remove(member_id)
+        self.set_timer(HEARTBEAT, member_id, None)
+
+    def rename_member(self, old_id: str, member_id: str) -> ClassicMember:
+        """Give a static member's place to its next incarnation; who waits for the old is fenced."""
+        group = self.group
+        fenced = JoinGroupResponse(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        old = self.answer_join(group.members[old_id], fenced)
+        old = self.answer_sync(old, SyncGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
+        group.put(old)
+        member = changed(old, member_id=member_id, is_new=False)
+        group.replace(old_id, member)
+        self.set_timer(HEARTBEAT, old_id, None)
+        return member
+
+    def turn_away(self, member_id: str) -> None:
+        """Let a member go that leaves or expires: its join is answered before."""
+        member = self.group.members[member_id]
+        gone = JoinGroupResponse("", ErrorCode.UNKNOWN_MEMBER_ID)
+        self.group.put(self.answer_join(member, gone))
+        self.drop_member(member_id)
+
+
+def rebalance_or_complete(update: ClassicUpdate) -> None:
+    """Begin a rebalance, or where one is under way see whether it is complete."""
+    if update.group.state in RUNNING:
+        prepare_rebalance(update)
+    else:
+        complete_if_all_joined(update)
+
+
+def prepare_rebalance(update: ClassicUpdate) -> None:
+    """Begin a rebalance: every member is to join again."""
+    group = update.group
+    if group.state is ClassicState.COMPLETING:
+        cancel_assignment(update, ErrorCode.REBALANCE_IN_PROGRESS)
+    update.set_timer(SYNC_PHASE, "", None)
+    initial = group.state is ClassicState.EMPTY
+    group.move(ClassicState.PREPARING, update.now_ms)
+    if initial:
+        delay_ms = update.config.kafka.initial_rebalance_delay_ms
+        left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        group.delay = InitialDelay(delay_ms, left_ms)
+        update.set_timer(JOIN_PHASE, "", delay_ms)
+    elif group.have_all_joined():
+        complete_join_phase(update)
+    else:
+        update.set_timer(JOIN_PHASE, "", group.rebalance_timeout_ms)
+
+
+def complete_if_all_joined(update: ClassicUpdate) -> None:
+    """End the join phase when nobody is waited for; a first generation waits all the same."""
+    group = update.group
+    if (
+        group.state is ClassicState.PREPARING
+        and group.previous is not ClassicState.EMPTY
+        and group.have_all_joined()
+    ):
+        complete_join_phase(update)
+
+
+def end_join_phase(update: ClassicUpdate) -> None:
+    """Do what is due when the join phase's time has passed."""
+    group = update.group
+    if group.state is not ClassicState.PREPARING:
+        return
+    delay = group.delay
+    if delay is None or not group.newcomer or delay.left_ms == 0:
+        complete_join_phase(update)
+        return
+    again_ms = min(update.config.kafka.initial_rebalance_delay_ms, delay.left_ms)
+    group.newcomer = False
+    group.delay = InitialDelay(again_ms, max(delay.left_ms - delay.delay_ms, 0))
+    update.set_timer(JOIN_PHASE, "", again_ms)
+
+
+def complete_join_phase(update: ClassicUpdate) -> None:
+    """Begin a generation of those who have joined, and of static members who have not."""
+    group = update.group
+    update.set_timer(JOIN_PHASE, "", None)
+    group.delay = None
+    late = [
+        member.member_id
+        for member in group.members.values()
+        if member.parked_join is None and member.instance_id is None
+    ]
+    for member_id in late:
+        update.drop_member(member_id)
+    if not _elect_joined_leader(group) and group.members:
+        update.set_timer(JOIN_PHASE, "", group.rebalance_timeout_ms)
+        return
+    group.generation = next_generation(group.generation)
+    group.pending_syncs.clear()
+    group.protocol = choose_protocol(group) if group.members else None
+    group.subscribed = find_subscribed(group)
+    if not group.members:
+        group.move(ClassicState.EMPTY, update.now_ms)
+        update.records.append(record_of(group))
+        return
+    group.move(ClassicState.COMPLETING, update.now_ms)
+    for member in list(group.members.values()):
+        answered = update.answer_join(member, current_generation(group, member.member_id))
+        group.put(changed(answered, is_new=False))
+        update.start_session(member)
+        group.pending_syncs[member.member_id] = None
+    update.set_timer(SYNC_PHASE, "", group.rebalance_timeout_ms)
+
+
+def end_sync_phase(update: ClassicUpdate) -> None:
+    """Remove those who have not sent a SyncGroup in time, and begin again."""
+    for member_id in list(update.group.pending_syncs):
+        update.drop_member(member_id)
+    prepare_rebalance(update)
+
+
+def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:
+    """Forget what members were assigned, and answer those who wait for it."""
+    group = update.group
+    for member in list(group.members.values()):
+        answered = update.answer_sync(member, SyncGroupResponse(error))
+        group.put(changed(answered, assignment=b""))
+        if member.parked_sync is not None:
+            update.start_session(member)
+
+
+def current_generation(
+    group: ClassicGroup, member_id: str, *, with_members: bool = True
+) -> JoinGroupResponse:
+    """Return what a member is told of the generation that runs; its leader hears of all members."""
+    leads = with_members and group.leader == member_id
+    return JoinGroupResponse(
+        member_id,
+        ErrorCode.NONE,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader or "",
+        members=list_members(group) if leads else (),
+    )
+
+
+def list_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
+    """Return the members as their leader is told of them."""
+    return tuple(
+        JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol))
+        for member in group.members.values()
+    )
+
+
+def next_generation(generation: int) -> int:
+    """Return the next generation; after the greatest 32-bit number comes the least."""
+    return (generation + 1 + 2**31) % 2**32 - 2**31
+
+
+def _elect_joined_leader(group: ClassicGroup) -> bool:
+    """Have somebody lead who has joined; False where nobody has, or there was no leader."""
+    if group.leader is None:
+        return False
+    if group.members[group.leader].parked_join is not None:
+        return True
+    joined: Iterable[str] = (
+        member.member_id for member in group.members.values() if member.parked_join is not None
+    )
+    found = next(iter(joined), None)
+    if found is None:
+        return False
+    group.leader = found
+    return True

@@ -1,0 +1,83 @@
+"""SyncGroup to a classic group: the leader brings the assignment, everyone gets their part.
+
+The sync of the leader makes the group Stable in the step that writes the assignment. Whoever waits
+is answered when the record is durable, and not before; what came in meanwhile was decided behind
+it, on the group as it is by then. A join that came while the record was being written therefore
+finds the group Stable, and begins a rebalance, of which members hear by their heartbeats.
+"""
+
+from __future__ import annotations
+
+from coordinator.config import Config
+from coordinator.core.classic.events import WAITING, SyncGroup, SyncGroupResponse
+from coordinator.core.classic.group import ClassicGroup, ClassicState
+from coordinator.core.classic.written import record_of
+from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed
+from coordinator.core.events import SYNC_PHASE, Result
+from coordinator.core.member_removal import unknown_member
+from coordinator.core.state import State
+from coordinator.errors import ErrorCode, GroupError
+
+
+def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> Result:
+    """Answer a SyncGroup, or let it wait for the leader's."""
+    found = state.classic.get(event.group_id)
+    try:
+        if found is None or found.state is ClassicState.EMPTY:
+            raise unknown_member(event.group_id, event.member_id)
+        found.find_member(event.member_id, event.instance_id)
+        found.check_generation(event.generation)
+        check_protocol(event, found.protocol_type, found.protocol)
+    except GroupError as error:
+        return Result(response=SyncGroupResponse(error.code))
+    if found.state is ClassicState.PREPARING:
+        return Result(response=SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+    update = ClassicUpdate(found.copy(), config, now_ms)
+    update.group.pending_syncs.pop(event.member_id, None)
+    if not update.group.pending_syncs:
+        update.set_timer(SYNC_PHASE, "", None)
+    member = update.group.members[event.member_id]
+    if found.state is ClassicState.STABLE:
+        update.start_session(member)
+        return update.result(_assigned(update.group, member.assignment))
+    update.group.put(update.park_sync(member, event.request_id))
+    if update.group.leader != event.member_id:
+        return update.result(WAITING)
+    _assign(update, event)
+    own = dict(update.completed).pop(event.request_id)
+    update.completed = [one for one in update.completed if one[0] != event.request_id]
+    return update.result(own)
+
+
+def check_protocol(event: SyncGroup, protocol_type: str | None, protocol: str | None) -> None:
+    """Refuse a sync that names another protocol than the group's.
+
+    Raises
+    ------
+    GroupError
+        INCONSISTENT_GROUP_PROTOCOL.
+    """
+    named = ((event.protocol_type, protocol_type), (event.protocol_name, protocol))
+    for given, wanted in named:
+        if given is not None and wanted is not None and given != wanted:
+            raise GroupError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"The request names protocol {given!r}, the group has {wanted!r}: join again.",
+            )
+
+
+def _assign(update: ClassicUpdate, event: SyncGroup) -> None:
+    """Store what the leader assigned, and answer all who wait for it."""
+    group = update.group
+    for member in list(group.members.values()):
+        assignment = event.assignments.get(member.member_id, b"")
+        answered = update.answer_sync(member, _assigned(group, assignment))
+        group.put(changed(answered, assignment=assignment))
+        if member.parked_sync is not None:
+            update.start_session(member)
+    update.records.append(record_of(group))
+    group.move(ClassicState.STABLE, update.now_ms)
+
+
+def _assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(ErrorCode.NONE, group.protocol_type, group.protocol, assignment)

@@ -1,0 +1,216 @@
+"""Requests of the classic protocol, out of the lines of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coordinator.core.classic.events import (
+    CONSUMER,
+    ClassicHeartbeat,
+    DescribeClassicGroup,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    SyncGroup,
+)
+from coordinator.core.events import (
+    DeleteGroup,
+    Event,
+    ListGroups,
+    OffsetCommit,
+    OffsetFetch,
+)
+from coordinator.trace.classic_json import (
+    NoRequestError,
+    assignment_bytes,
+    read_protocols,
+)
+
+STRICT_SYNC_VERSION = 5
+"""From which version a sync must name its protocol."""
+STRICT_DESCRIBE_VERSION = 6
+"""From which version an unknown group is an error."""
+
+CLASSIC_FIELDS: dict[str, frozenset[str]] = {
+    "join_group": frozenset(
+        {
+            *("group", "member_id", "instance_id", "protocol_type", "protocols"),
+            *("session_timeout_ms", "rebalance_timeout_ms", "reason", "client_id", "client_host"),
+            *("require_known_member_id", "supports_skipping_assignment"),
+        }
+    ),
+    "sync_group": frozenset(
+        {
+            *("group", "member_id", "generation", "instance_id", "protocol_type", "protocol_name"),
+            *("assignments", "version"),
+        }
+    ),
+    "heartbeat_classic": frozenset({"group", "member_id", "generation", "instance_id", "offsets"}),
+    "leave_group": frozenset({"group", "members"}),
+    "describe_groups": frozenset({"group", "groups", "version"}),
+    "list_groups": frozenset({"states", "types"}),
+    "delete_groups": frozenset({"group", "groups"}),
+    "offset_commit": frozenset({"group", "member_id", "generation", "instance_id", "offsets"}),
+    "offset_fetch": frozenset({"group", "member_id", "epoch", "topics"}),
+    "seed_group": frozenset({"group", "generation"}),
+}
+"""The fields of each operation."""
+
+
+def requests_of(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Event]:
+    """Return what an operation asks.
+
+    Parameters
+    ----------
+    ids
+        The next id that a newcomer gets: in a classic, in a consumer group.
+
+    Raises
+    ------
+    NoRequestError
+        A field stands for bytes, or a list, and is none.
+    """
+    return _REQUESTS[op["op"]](op, number, ids)
+
+
+def _join(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Event]:
+    drawn_id, drawn_consumer_id = ids
+    return [
+        JoinGroup(
+            group_id=op.get("group", "g"),
+            member_id=op.get("member_id", ""),
+            protocol_type=op.get("protocol_type", CONSUMER),
+            protocols=read_protocols(op.get("protocols", [])),
+            session_timeout_ms=op.get("session_timeout_ms", 45_000),
+            rebalance_timeout_ms=op.get("rebalance_timeout_ms", 300_000),
+            request_id=number,
+            drawn_id=drawn_id,
+            drawn_consumer_id=drawn_consumer_id,
+            instance_id=op.get("instance_id"),
+            client_id=op.get("client_id", "c"),
+            client_host=f"/{op.get('client_host', '127.0.0.1')}",
+            knows_member_id=op.get("require_known_member_id", True),
+            knows_skipping=op.get("supports_skipping_assignment", True),
+        )
+    ]
+
+
+def _sync(op: Mapping[str, Any], number: int, _ids: tuple[str, str]) -> list[Event]:
+    given = _object(op, "assignments")
+    return [
+        SyncGroup(
+            group_id=op.get("group", "g"),
+            member_id=op.get("member_id", ""),
+            generation=op.get("generation", -1),
+            request_id=number,
+            assignments={member: assignment_bytes(raw) for member, raw in given.items()},
+            instance_id=op.get("instance_id"),
+            protocol_type=op.get("protocol_type", CONSUMER),
+            protocol_name=op.get("protocol_name"),
+        )
+    ]
+
+
+def _heartbeat(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    return [
+        ClassicHeartbeat(
+            group_id=op.get("group", "g"),
+            member_id=op.get("member_id", ""),
+            generation=op.get("generation", -1),
+            instance_id=op.get("instance_id"),
+        )
+    ]
+
+
+def _leave(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    given = op.get("members") or []
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        raise NoRequestError(f"members is {given!r}: give a list of {{member_id, instance_id}}")
+    leavers = [Leaver(one.get("member_id", ""), one.get("instance_id")) for one in given]
+    return [LeaveGroup(op.get("group", "g"), leavers)]
+
+
+def _describe(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    return [DescribeClassicGroup(group_id) for group_id in list_groups(op)]
+
+
+def _list(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    return [ListGroups(_names(op, "states"), _names(op, "types"))]
+
+
+def _names(op: Mapping[str, Any], field: str) -> frozenset[str]:
+    given = op.get(field) or []
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise NoRequestError(f"{field} is {given!r}: give a list of names")
+    return frozenset(given)
+
+
+def _delete(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    return [DeleteGroup(group_id) for group_id in list_groups(op)]
+
+
+def _commit(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    try:
+        offsets = {
+            topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
+            for topic, partitions in _object(op, "offsets").items()
+        }
+    except (AttributeError, ValueError):
+        raise NoRequestError("give offsets as {topic: {partition: offset}}") from None
+    return [
+        OffsetCommit(
+            group_id=op.get("group", "g"),
+            member_id=op.get("member_id", ""),
+            member_epoch=op.get("generation", -1),
+            offsets=offsets,
+            instance_id=op.get("instance_id"),
+        )
+    ]
+
+
+def _fetch(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
+    return [
+        OffsetFetch(
+            group_id=op.get("group", "g"),
+            topics=op.get("topics"),
+            member_id=op.get("member_id"),
+            member_epoch=op.get("epoch", -1),
+        )
+    ]
+
+
+_REQUESTS: dict[str, Callable[[Mapping[str, Any], int, tuple[str, str]], list[Event]]] = {
+    "join_group": _join,
+    "sync_group": _sync,
+    "heartbeat_classic": _heartbeat,
+    "leave_group": _leave,
+    "describe_groups": _describe,
+    "list_groups": _list,
+    "delete_groups": _delete,
+    "offset_commit": _commit,
+    "offset_fetch": _fetch,
+}
+
+
+def list_groups(op: Mapping[str, Any]) -> list[str]:
+    """Return the group ids of an operation that has several.
+
+    Raises
+    ------
+    NoRequestError
+        They are no list.
+    """
+    given = op.get("groups")
+    if given is None:
+        return [op.get("group", "g")]
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise NoRequestError(f"groups is {given!r}: give a list of group ids")
+    return given
+
+
+def _object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = op.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise NoRequestError(f"{name} is {value!r}: give an object")
+    return value
