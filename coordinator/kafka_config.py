@@ -179,7 +179,7 @@ def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[
     checked: dict[str, str] = {}
     for name, value in settings.items():
         text = str(value).strip() if not isinstance(value, bool) else str(value).lower()
-        wanted = _wanted(config, name, text)
+        wanted = _find_bound(config, name, text)
         if wanted:
             raise ConfigError(f"{name} is {value!r}: give {wanted}")
         checked[name] = text
@@ -204,7 +204,7 @@ def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
     }
 
 
-def _wanted(config: KafkaConfig, name: str, text: str) -> str | None:
+def _find_bound(config: KafkaConfig, name: str, text: str) -> str | None:
     """Return what a setting of a group may be, None when this value is that."""
     if name in _GROUP_BOUNDED:
         low, high = _bounds(config, _GROUP_BOUNDED[name])

@@ -31,7 +31,7 @@ Count: TypeAlias = tuple[int, int | None]
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class ProgressLine:
     """Something that is being done, a line of the display.
 
     Attributes
@@ -70,7 +70,7 @@ class _Display:
 
     def __init__(self, delay_s: float, poll_s: float) -> None:
         self._delay_s, self._poll_s = delay_s, poll_s
-        self.tasks: list[Task] = []
+        self.tasks: list[ProgressLine] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="muster-progress", daemon=True)
         self._thread.start()
@@ -119,7 +119,7 @@ _display: _Display | None = None
 
 
 @contextmanager
-def show(label: str, delay_s: float = DELAY_S, poll_s: float = POLL_S) -> Iterator[Task]:
+def show(label: str, delay_s: float = DELAY_S, poll_s: float = POLL_S) -> Iterator[ProgressLine]:
     """Show what happens meanwhile, if standard error is a terminal. For commands only.
 
     Print no answer meanwhile: both may be the same terminal.
@@ -150,7 +150,7 @@ def show(label: str, delay_s: float = DELAY_S, poll_s: float = POLL_S) -> Iterat
 @contextmanager
 def task(
     label: str, total: int | None = None, poll: Callable[[], Count] | None = None
-) -> Iterator[Task]:
+) -> Iterator[ProgressLine]:
     """Add a line to the display, if one is open, for as long as the block runs.
 
     Parameters
@@ -163,7 +163,7 @@ def task(
         Returns the steps done and their total. The display's thread calls it a few times a second
         and passes over its errors. Without it, the block calls `Task.advance`.
     """
-    display, one = _display, Task(label, total, poll)
+    display, one = _display, ProgressLine(label, total, poll)
     if display is None:
         yield one
         return

@@ -61,7 +61,7 @@ class Jars:
         return _numbers(self.artifact[2])
 
 
-def locked() -> dict[str, list[Jars]]:
+def read_lock() -> dict[str, list[Jars]]:
     """Return Delta's jars for each line of Spark ("4.1"), the oldest first."""
     out: dict[str, list[Jars]] = {}
     for text in (HERE / "jars.lock").read_text().splitlines():
@@ -92,7 +92,7 @@ def fitting(spark: Path) -> Jars:
     if not cores:
         raise JarsMissingError(f"there is no Spark in {spark}: pip install pyspark")
     version = cores[-1].stem.rpartition("-")[2]
-    lines, line = locked(), ".".join(version.split(".")[:2])
+    lines, line = read_lock(), ".".join(version.split(".")[:2])
     if line not in lines:
         raise JarsMissingError(
             f"Spark {version} in {spark} has no Delta, and Muster knows jars for Spark "
@@ -154,10 +154,10 @@ def delta_jars() -> list[Path]:
         They cannot be fetched, or are not what `jars.lock` says.
     """
     jars = fitting(spark_jars())
-    return fetched(jars.artifact, jars.digests, "Delta's")
+    return fetch_jars(jars.artifact, jars.digests, "Delta's")
 
 
-def fetched(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
+def fetch_jars(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
     """Return jars of an artifact from the cache, resolving them if they are not there, or changed.
 
     Parameters
@@ -185,12 +185,12 @@ def install() -> None:
     """
     target = own_jars()
     jars = fitting(target)
-    others = {name for line in locked().values() for other in line for name in other.digests}
+    others = {name for line in read_lock().values() for other in line for name in other.digests}
     for name in others - jars.digests.keys():
         (target / name).unlink(missing_ok=True)
     if all(_is(target / name, digest) for name, digest in jars.digests.items()):
         return
-    for jar in fetched(jars.artifact, jars.digests, "Delta's"):
+    for jar in fetch_jars(jars.artifact, jars.digests, "Delta's"):
         if not _is(target / jar.name, jars.digests[jar.name]):
             part = target / f"{jar.name}.part"  # half a jar under its own name would be used
             shutil.copy2(jar, part)

@@ -157,8 +157,8 @@ def test_changed_jars_are_fetched_again(monkeypatch, tmp_path):
     monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(jars, "_resolve", resolve)
     for _ in range(2):
-        (jar,) = jars.fetched(("org", "module", "1"), digests, "Somebody's")
+        (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Somebody's")
     assert len(resolved) == 1
     jar.write_bytes(b"evil")
-    (jar,) = jars.fetched(("org", "module", "1"), digests, "Somebody's")
+    (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Somebody's")
     assert (jar.read_bytes(), len(resolved)) == (b"good", 2)

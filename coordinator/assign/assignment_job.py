@@ -85,7 +85,7 @@ class AssignmentJob:
             own = os.path.realpath(previous.path) == os.path.realpath(self.output)
             tables["previous"] = None if own else previous
         for name, table in tables.items():
-            tables[name] = table.pinned() if isinstance(table, TableRef) else table
+            tables[name] = table.pin() if isinstance(table, TableRef) else table
         return replace(self, **tables)
 
     def find_previous(self) -> Self:
@@ -94,7 +94,7 @@ class AssignmentJob:
             return self
         if not Path(self.output).exists() or not _has_content(self.output):
             return self
-        return replace(self, previous=TableRef.of(self.output, "--output").pinned())
+        return replace(self, previous=TableRef.of(self.output, "--output").pin())
 
     def describe(self) -> dict[str, Any]:
         """Return what tells one run's result from another's; the inputs are pinned."""
@@ -147,7 +147,7 @@ class AssignmentResult:
             totals=kept.get("totals"),
         )  # fmt: skip
 
-    def recorded(self, run: Run) -> Run:
+    def record_in(self, run: Run) -> Run:
         """Return the run with what it did."""
         kept = {"engine": self.engine, "forgotten": self.forgotten, "totals": self.totals}
         return replace(run, summary=kept)

@@ -44,7 +44,7 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
     )
     if job.output is None:
         return done
-    kept = done.recorded(run).to_json()
+    kept = done.record_in(run).to_json()
     if is_delta_output(job.output):
         version = replace_delta(job.output, ranges.to_arrow(), run.run_id, kept)
         return replace(done, version=version)

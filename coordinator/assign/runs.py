@@ -69,10 +69,11 @@ class Run:
             Names the first difference.
         """
         for name, value in self.asked.items():
-            if _identity(asked.get(name)) != _identity(value):
+            if _drop_path(asked.get(name)) != _drop_path(value):
                 raise SpecError(
-                    f"run {self.run_id!r} has written {output!r} with {name} {_shown(value)}, now "
-                    f"it is {_shown(asked.get(name))}: give another --run-id"
+                    f"run {self.run_id!r} has written {output!r} with {name} "
+                    f"{_format_value(value)}, now it is {_format_value(asked.get(name))}: give "
+                    "another --run-id"
                 )
 
 
@@ -86,11 +87,11 @@ def identify(table: Input | None) -> dict[str, Any] | None:
     if not isinstance(table, TableRef):
         return table.identity
     if table.delta:
-        pinned = table.opened()
+        pinned = table.open()
         return {"path": table.path, "id": pinned.metadata().id, "version": pinned.version()}
     digest = hashlib.sha256()
     for file in parquet_files(Path(table.path)):
-        digest.update(_footer(file))
+        digest.update(_read_footer(file))
     return {"path": table.path, "digest": digest.hexdigest()[:16]}
 
 
@@ -104,7 +105,7 @@ def find_run(output: str, run_id: str) -> Run | None:
         so is no longer in the table's log.
     """
     if not is_delta_output(output):
-        found = _of_parquet(Path(output))
+        found = _find_in_parquet(Path(output))
         return found if found is not None and found.run_id == run_id else None
     try:
         table = DeltaTable(output)
@@ -119,7 +120,7 @@ def find_run(output: str, run_id: str) -> Run | None:
     return Run(run_id, {}, {})
 
 
-def _of_parquet(output: Path) -> Run | None:
+def _find_in_parquet(output: Path) -> Run | None:
     if output.is_dir():
         beside = output / BESIDE
         return Run.of_json(beside.read_text(encoding="utf-8")) if beside.is_file() else None
@@ -132,7 +133,7 @@ def _of_parquet(output: Path) -> Run | None:
     return Run.of_json(metadata.get(KEY.encode(), b"").decode(errors="replace"))
 
 
-def _footer(file: Path) -> bytes:
+def _read_footer(file: Path) -> bytes:
     """Return a Parquet file's footer: its schema, and counts, sizes and bounds of its columns."""
     with file.open("rb") as stream:
         stream.seek(-8, 2)
@@ -141,12 +142,12 @@ def _footer(file: Path) -> bytes:
         return stream.read(length)
 
 
-def _identity(value: object) -> object:
+def _drop_path(value: object) -> object:
     """Leave out what a table is called: its path may be written in several ways."""
     return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value as a user would name it."""
     if not isinstance(value, dict):
         return "not given" if value is None else repr(value)

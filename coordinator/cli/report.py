@@ -42,7 +42,7 @@ def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
         "loads", f"{loads['min']:,} … {loads['max']:,}, mean {loads['mean']:,.2f}, "
         f"spread {loads['spread']:,}"
     )  # fmt: skip
-    table.add_row("moved", _moved(totals))
+    table.add_row("moved", _format_moved(totals))
     table.add_row("orphans placed", f"{totals['orphans']:,}")
     if "ranges" in totals:
         table.add_row("ranges", f"{totals['ranges']:,}, at most {totals['ranges_max']:,} a member")
@@ -55,7 +55,7 @@ def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
     console.print(table)
 
 
-def _moved(totals: dict[str, Any]) -> str:
+def _format_moved(totals: dict[str, Any]) -> str:
     text, least = f"{totals['moved']:,}", totals["moved_minimum"]
     if least is None:
         bound = totals.get("moved_lower_bound")
@@ -145,7 +145,7 @@ def draw(report: Report, title: str) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     _draw_loads(left, report)
     _draw_reasons(right, report)
-    figure.suptitle(_plain(title), parse_math=False)  # a "$" in a group's id is no formula
+    figure.suptitle(_to_one_line(title), parse_math=False)  # a "$" in a group's id is no formula
     return figure
 
 
@@ -157,7 +157,7 @@ def _draw_loads(axes: Axes, report: Report) -> None:
         at = np.arange(len(after))
         axes.bar(at - 0.2, before, 0.4, label="before", color=_BEFORE)
         axes.bar(at + 0.2, after, 0.4, label="after", color=_AFTER)
-        names = [_short(name) for name in report.members["member_id"].to_pylist()]
+        names = [_shorten(name) for name in report.members["member_id"].to_pylist()]
         axes.set_xticks(at, names, parse_math=False)
         if sum(map(len, names)) > _NAMES_MAX:
             axes.tick_params(axis="x", rotation=90, labelsize=6)
@@ -179,7 +179,7 @@ def _draw_reasons(axes: Axes, report: Report) -> None:
     stayed = int(report.members["owned"].to_numpy().sum()) - report.moved
     names, counts = ["stayed", *reasons], [stayed, *reasons.values()]
     colours = [_BEFORE, *(_AFTER if reason == UNOWNED else _MOVED for reason in reasons)]
-    bars = axes.barh([_wrapped(name) for name in names], counts, color=colours)
+    bars = axes.barh([_wrap(name) for name in names], counts, color=colours)
     axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3, fontsize=8)
     longest = max(len(f"{count:,}") for count in counts)
     axes.set_xlim(0, max(1, *counts) * (1.1 + 0.03 * longest))  # room for the label within
@@ -196,15 +196,15 @@ def _count_by_thousands(axis: Axis) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _short(name: str) -> str:
-    text, half = _plain(name), _NAME_MAX // 2
+def _shorten(name: str) -> str:
+    text, half = _to_one_line(name), _NAME_MAX // 2
     return text if len(text) <= _NAME_MAX else f"{text[: half - 1]}…{text[-half:]}"
 
 
-def _plain(text: str) -> str:
+def _to_one_line(text: str) -> str:
     """Return text on one line."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
-def _wrapped(reason: str) -> str:
+def _wrap(reason: str) -> str:
     return textwrap.fill(reason, _REASON_WIDTH)

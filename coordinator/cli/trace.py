@@ -49,7 +49,7 @@ def trace(
         playing.close()
 
 
-def _show_progress() -> AbstractContextManager[progress.Task]:
+def _show_progress() -> AbstractContextManager[progress.ProgressLine]:
     """Show how many operations are answered, where the answers themselves are not seen."""
     label = "answering operations"
     return progress.task(label) if sys.stdout.isatty() else progress.show(label)

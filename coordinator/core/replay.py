@@ -108,14 +108,14 @@ def _apply_member(record: MemberMetadata, state: State) -> None:
         group.serials += 1
         current = CurrentMember(record.group_id, record.member_id)
         listed = _share_names(state, group, record)
-        meta = listed.shared(record)
+        meta = listed.share_with(record)
         group.members[record.member_id] = Member(meta, listed, current, group.serials)
         group.metas[record.member_id] = meta
         group.stable_at[current.member_epoch] += 1
     else:
         listed = _share_names(state, group, record)
         _uncount_member(state, group, member)
-        member.meta, member.listed = listed.shared(record), listed
+        member.meta, member.listed = listed.share_with(record), listed
         group.metas[record.member_id] = member.meta
     _count_member(group, record)
 

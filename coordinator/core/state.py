@@ -93,7 +93,7 @@ class NameList:
         self.names = names
         self.members = 0
 
-    def shared(self, meta: MemberMetadata) -> MemberMetadata:
+    def share_with(self, meta: MemberMetadata) -> MemberMetadata:
         """Return metadata with equal names as one with this very list."""
         if meta.subscribed_topic_names is self.names:
             return meta
@@ -280,15 +280,17 @@ def fingerprint(state: State) -> dict[str, object]:
     Tests compare it around every `step`, and between live state and a replay from zero.
     """
     return {
-        "groups": {group_id: _of_group(group) for group_id, group in sorted(state.groups.items())},
-        "classic": {k: _of_classic(group) for k, group in sorted(state.classic.items())},
+        "groups": {
+            group_id: _fingerprint_group(group) for group_id, group in sorted(state.groups.items())
+        },
+        "classic": {k: _fingerprint_classic(group) for k, group in sorted(state.classic.items())},
         "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
         "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
         "topics": dict(sorted(state.topics.items())),
     }
 
 
-def _of_classic(group: ClassicGroup) -> dict[str, object]:
+def _fingerprint_classic(group: ClassicGroup) -> dict[str, object]:
     return {name: _listed(getattr(group, name)) for name in group.__dataclass_fields__}
 
 
@@ -297,7 +299,7 @@ def _listed(value: object) -> object:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-def _of_group(group: Group) -> dict[str, object]:
+def _fingerprint_group(group: Group) -> dict[str, object]:
     serial_of = {member.serial: member_id for member_id, member in group.members.items()}
     owners = {
         (key, int(p)): serial_of.get(int(array[p]), "nobody")

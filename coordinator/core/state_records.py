@@ -27,7 +27,7 @@ def records_of(state: State) -> Iterator[Record]:
     for group_id, settings in state.settings.items():
         yield GroupConfigured(group_id, settings)
     for group in state.groups.values():
-        yield from _of_group(state, group)
+        yield from _group_records(state, group)
     for classic in state.classic.values():
         yield record_of(classic)
     for group_id, offsets in state.offsets.items():
@@ -38,7 +38,7 @@ def records_of(state: State) -> Iterator[Record]:
             yield Tombstone(OffsetCommitted.kind, group_id, name="", partition=0)
 
 
-def _of_group(state: State, group: Group) -> Iterator[Record]:
+def _group_records(state: State, group: Group) -> Iterator[Record]:
     for member in group.members.values():
         yield member.meta
     yield from group.regexes.values()

@@ -121,7 +121,7 @@ def build_input(state: State, group: Group, change: MemberChange) -> AssignorInp
 def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
     """Return the metadata with the group's own list object, so that equal lists are one class."""
     listed = group.lists.get(meta.subscribed_topic_names)
-    return meta if listed is None else listed.shared(meta)
+    return meta if listed is None else listed.share_with(meta)
 
 
 def run_assignor(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:

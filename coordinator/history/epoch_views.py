@@ -24,11 +24,11 @@ from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
     encode_keys,
-    expand_runs,
     find_changes,
     flatten,
     is_kind,
     join_keys,
+    number_runs,
     pick,
     to_mask,
     to_numbers,
@@ -134,7 +134,7 @@ def _match_changes(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, 
     order = np.argsort(of_step, kind="stable")
     first = np.searchsorted(of_step[order], of_subscription, side="left")
     count = np.searchsorted(of_step[order], of_subscription, side="right") - first
-    pair, place = expand_runs(first, count)
+    pair, place = number_runs(first, count)
     step = steps[order][place]
     # The epoch of a change is the first of its group after it, whatever ended it before.
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
@@ -208,7 +208,7 @@ def _describe_changes(rows: pa.Table, change: Longs) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Causes:
+class TargetCauses:
     """Why each target gives and takes, by its position.
 
     Attributes
@@ -230,7 +230,7 @@ class Causes:
         return np.where(there, found, -1)
 
 
-def find_causes(epochs: pa.Table) -> Causes:
+def find_causes(epochs: pa.Table) -> TargetCauses:
     """Return why targets give and take, from the epochs that they took in."""
     taken = epochs.filter(pc.is_valid(epochs["target_position"])).sort_by("position")
     target = to_numbers(taken["target_position"])
@@ -249,7 +249,9 @@ def find_causes(epochs: pa.Table) -> Causes:
     alone = np.bincount(place[distinct], minlength=len(positions)) == 1
     one = np.full(len(positions), -1, dtype=np.int64)
     one[place[distinct]] = distinct
-    return Causes(positions, pc.binary_join(lists, ", "), pick(member, np.where(alone, one, -1)))
+    return TargetCauses(
+        positions, pc.binary_join(lists, ", "), pick(member, np.where(alone, one, -1))
+    )
 
 
 def _add_topic_changes(epochs: pa.Table) -> pa.Array:

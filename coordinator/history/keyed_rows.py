@@ -80,7 +80,7 @@ def flatten(lists: pa.ListArray) -> tuple[Longs, pa.Array]:
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def expand_runs(first: Longs, count: Longs) -> tuple[Longs, Longs]:
+def number_runs(first: Longs, count: Longs) -> tuple[Longs, Longs]:
     """Return, for runs first … first + count − 1: which run each element is of, and the element."""
     run = np.repeat(np.arange(len(first)), count)
     start = offsets_of(count)[:-1]

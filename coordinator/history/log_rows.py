@@ -60,7 +60,7 @@ class LogRows:
             A file cannot be read.
         """
         paths = self._reading.files()
-        return self._read(paths, columns, self._wanted(kinds) & self._until())
+        return self._read(paths, columns, self._filter_kinds(kinds) & self._until())
 
     def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Return rows that come to the same state: those of a snapshot, and the log's after it.
@@ -70,7 +70,7 @@ class LogRows:
         source = self._source
         if not source.after:
             return self.past(kinds, columns)
-        wanted = self._wanted(kinds)
+        wanted = self._filter_kinds(kinds)
         try:
             before = self._read(source.snapshot, columns, wanted)
         except CorruptLog as error:  # the log has everything
@@ -92,7 +92,7 @@ class LogRows:
     def _until(self) -> Filter:
         return pc.field("position") <= self._reading.position
 
-    def _wanted(self, kinds: Collection[str]) -> Filter:
+    def _filter_kinds(self, kinds: Collection[str]) -> Filter:
         wanted = pc.field("kind").isin(sorted(kinds))
         if self.group_id is None:
             return wanted

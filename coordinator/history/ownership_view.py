@@ -26,16 +26,16 @@ from assignors.arrays import Bools, Longs
 from coordinator.core.events import JOIN
 from coordinator.core.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
 from coordinator.history import epoch_views
-from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, Causes
+from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, TargetCauses
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
     encode_keys,
-    expand_runs,
     find_changes,
     flatten,
     is_kind,
     join_keys,
+    number_runs,
     pick,
     pick_lists,
     to_mask,
@@ -55,7 +55,7 @@ def read_assignment_history(log: LogRows) -> pa.Table:
     spells = _find_spells(rows, held)
     pieces = _cut_pieces(spells)
     tenures = _join_tenures(pieces, to_mask(rows["tombstone"])[held.row])
-    why = _Causes.of(rows, held)
+    why = _OwnershipCauses.of(rows, held)
     return _build_table(rows, held, why, _build_ranges(tenures, why.takes))
 
 
@@ -151,7 +151,7 @@ def _cut_pieces(spells: _OwnershipSpans) -> _OwnershipSpans:
     lines = [spells.owner * span + edge for edge in (spells.low, spells.high)]
     edges = np.unique(np.concatenate(lines))
     first, end = (np.searchsorted(edges, line) for line in lines)
-    spell, piece = expand_runs(first, end - first)
+    spell, piece = number_runs(first, end - first)
     low, high = edges[piece] % span, edges[piece + 1] % span
     return spells.take(spell, low=low, high=high)
 
@@ -192,7 +192,7 @@ def _build_ranges(tenures: _OwnershipSpans, takes: Longs) -> _OwnershipSpans:
 
 
 @dataclass(frozen=True, slots=True)
-class _Causes:
+class _OwnershipCauses:
     """Why each record of `_OwnershipRecords` gives and takes: epoch, reason and member.
 
     Attributes
@@ -206,7 +206,7 @@ class _Causes:
     takes: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table, held: _OwnershipRecords) -> _Causes:
+    def of(cls, rows: pa.Table, held: _OwnershipRecords) -> _OwnershipCauses:
         target = _find_target_causes(
             rows, held, epoch_views.find_causes(epoch_views.derive_epochs(rows))
         )
@@ -222,7 +222,7 @@ class _Causes:
         return cls(give, take, takes)
 
 
-def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: Causes) -> pa.Table:
+def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: TargetCauses) -> pa.Table:
     """Return the target in force at each record as a cause."""
     marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
     target = Timeline(held.group, marks).newest(held.row)
@@ -287,7 +287,7 @@ def _choose_rows(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
 
 
 def _build_table(
-    rows: pa.Table, held: _OwnershipRecords, why: _Causes, spans: _OwnershipSpans
+    rows: pa.Table, held: _OwnershipRecords, why: _OwnershipCauses, spans: _OwnershipSpans
 ) -> pa.Table:
     since, until = held.row[spans.since], np.append(held.row, -1)[spans.until]
     who = _read_metadata(rows, held, since)

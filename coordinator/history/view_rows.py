@@ -32,10 +32,10 @@ def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> lis
     table = read_view(reading, view, group_id)
     if group_id is not None and not len(table) and not LogRows(reading, group_id).has_group():
         raise reading.unknown(group_id)
-    return as_json(table)
+    return to_json_rows(table)
 
 
-def as_json(table: pa.Table) -> list[Row]:
+def to_json_rows(table: pa.Table) -> list[Row]:
     """Return rows as JSON has them: times as text, maps as objects."""
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     for at, field in enumerate(table.schema):

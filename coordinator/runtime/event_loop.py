@@ -63,7 +63,7 @@ class Item:
     piece: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
-    def cut(self, room: int, brief_in_one: int) -> int:
+    def take_piece(self, room: int, brief_in_one: int) -> int:
         """Take the next piece, and return how much room it leaves."""
         self.piece = []
         for event in islice(self.events, len(self.answers), None):
@@ -206,7 +206,7 @@ class EventLoop:
                 item = self._queue.popleft()
                 if item.answers or futures.begin(item.future):
                     items.append(item)
-                    room = item.cut(room, max(most // REQUESTS_A_ROUND, 1))
+                    room = item.take_piece(room, max(most // REQUESTS_A_ROUND, 1))
         return items
 
     def _answer(self, items: list[Item], answers: list[Answer]) -> None:
@@ -218,7 +218,7 @@ class EventLoop:
             item.answers += answers[at : at + len(item.piece)]
             at += len(item.piece)
             if len(item.answers) == len(item.events):
-                futures.answer(item.future, item.answers)
+                futures.set_answer(item.future, item.answers)
             else:
                 item.since = time.monotonic()
                 with self._wake:
@@ -243,13 +243,13 @@ def _do_call(item: Item, call: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - handed to whoever waits
         futures.fail(item.future, error)
     else:
-        futures.answer(item.future, found)
+        futures.set_answer(item.future, found)
 
 
 def _refuse(item: Item) -> None:
     """Answer what nobody will decide any more; who has an answer keeps it."""
     closed = refusal(Status.CLOSED)
     if item.call is None:
-        futures.answer(item.future, [closed] * len(item.events))
+        futures.set_answer(item.future, [closed] * len(item.events))
     else:
         futures.fail(item.future, closed)

@@ -25,7 +25,7 @@ def begin(future: Future[Any]) -> bool:
         return False
 
 
-def answer(future: Future[T], value: T) -> None:
+def set_answer(future: Future[T], value: T) -> None:
     """Give an answer to whoever waits."""
     _settle(lambda: future.set_result(value))
 
@@ -43,7 +43,7 @@ def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
         if not begin(out):
             return
         try:
-            answer(out, shape(found.result()))
+            set_answer(out, shape(found.result()))
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             fail(out, error)
 

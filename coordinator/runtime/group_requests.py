@@ -61,7 +61,7 @@ class GroupRequests(HeartbeatRequests):
         events = [DescribeGroup(group_id) for group_id in responses.as_list(group_ids)]
         answers = self._loop.submit(list(events)).result()
         return [
-            {"group_id": event.group_id, **_described(answer)}
+            {"group_id": event.group_id, **_description_of(answer)}
             for event, answer in zip(events, answers, strict=True)
         ]
 
@@ -194,8 +194,8 @@ class GroupRequests(HeartbeatRequests):
         dict
             `topics` has the error code of each partition, by topic.
         """
-        event = OffsetCommit(group_id, member_id, member_epoch, responses.offsets_of(topics))
-        return self._ask(event, responses.committed)
+        event = OffsetCommit(group_id, member_id, member_epoch, responses.read_offsets(topics))
+        return self._ask(event, responses.commit_response)
 
     def offset_fetch(
         self,
@@ -222,7 +222,9 @@ class GroupRequests(HeartbeatRequests):
             `topics` has, by topic and partition, `committed_offset` (−1 where there is none) and
             `metadata`.
         """
-        return self._ask(OffsetFetch(group_id, topics, member_id, member_epoch), responses.fetched)
+        return self._ask(
+            OffsetFetch(group_id, topics, member_id, member_epoch), responses.fetch_response
+        )
 
     def offset_delete(
         self, *, group_id: str, topics: Mapping[str, Sequence[int]]
@@ -241,7 +243,7 @@ class GroupRequests(HeartbeatRequests):
         dict
             `topics` has the error code of each partition, by topic.
         """
-        return self._ask(OffsetDelete(group_id, topics, PROCESS), responses.committed)
+        return self._ask(OffsetDelete(group_id, topics, PROCESS), responses.commit_response)
 
     # Targets that are computed elsewhere ---------------------------------------------------------
 
@@ -313,7 +315,7 @@ class GroupRequests(HeartbeatRequests):
         return responses.plain_answer(shape)(answers[0])
 
 
-def _described(answer: Answer) -> dict[str, Any]:
+def _description_of(answer: Answer) -> dict[str, Any]:
     if isinstance(answer, GroupError):
         return {"error_code": int(answer.code), "error_message": answer.message}
     assert isinstance(answer.response, dict)

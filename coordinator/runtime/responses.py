@@ -104,7 +104,7 @@ def plain_answer(shape: Callable[[Any], dict[str, object]]) -> Callable[[object]
     return answer
 
 
-def offsets_of(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any]:
+def read_offsets(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any]:
     """Return offsets as (offset, metadata), whichever way they are given."""
     if not isinstance(topics, Mapping) or not all(isinstance(p, Mapping) for p in topics.values()):
         return topics  # to be refused by its type
@@ -117,7 +117,7 @@ def offsets_of(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any]:
     }
 
 
-def committed(found: Mapping[str, Mapping[int, ErrorCode]]) -> dict[str, object]:
+def commit_response(found: Mapping[str, Mapping[int, ErrorCode]]) -> dict[str, object]:
     """Return the outcome of each partition."""
     return {
         "topics": {
@@ -127,7 +127,7 @@ def committed(found: Mapping[str, Mapping[int, ErrorCode]]) -> dict[str, object]
     }
 
 
-def fetched(found: Mapping[str, Mapping[int, OffsetCommitted | None]]) -> dict[str, object]:
+def fetch_response(found: Mapping[str, Mapping[int, OffsetCommitted | None]]) -> dict[str, object]:
     """Return offsets and metadata; −1 where nothing is committed."""
     return {
         "topics": {

@@ -110,7 +110,7 @@ def topic_id_of(name: str) -> str:
     return make_id(name)
 
 
-def seen(
+def check_topic(
     name: str, partitions: object, topic_id: object = None, racks: object = None
 ) -> CatalogTopic:
     """Check one topic.
@@ -160,7 +160,7 @@ class DictCatalog:
             self._topics[name] = found
             return
         old = self._topics.get(name)
-        self._topics[name] = seen(name, found, topic_id or (old.topic_id if old else None))
+        self._topics[name] = check_topic(name, found, topic_id or (old.topic_id if old else None))
 
     def delete(self, name: str) -> None:
         """Delete a topic; no error if it does not exist."""
@@ -204,13 +204,13 @@ class FileCatalog:
     @staticmethod
     def _one(name: str, value: object) -> CatalogTopic:
         if not isinstance(value, dict):
-            return seen(name, value)
+            return check_topic(name, value)
         unknown = value.keys() - {"partitions", "topic_id", "racks"}
         if unknown:
             raise ConfigError(
                 f"topic {name!r} has {min(unknown)!r}: the fields are partitions, topic_id, racks"
             )
-        return seen(name, value.get("partitions"), value.get("topic_id"), value.get("racks"))
+        return check_topic(name, value.get("partitions"), value.get("topic_id"), value.get("racks"))
 
 
 class DeltaCatalog:
@@ -253,7 +253,9 @@ class DeltaCatalog:
             name = row["topic"] or ""
             if name in found:
                 raise ConfigError(f"{self._table}: topic {name!r} is there twice")
-            found[name] = seen(name, row["partitions"], row.get("topic_id"), row.get("racks"))
+            found[name] = check_topic(
+                name, row["partitions"], row.get("topic_id"), row.get("racks")
+            )
         return found
 
 

@@ -100,7 +100,7 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
     lease.wait("refuse")
     try:
         log = DeltaLog.open(store, config.log)
-        lease.claimed(log.claim("compact", "", now_ms))
+        lease.publish_epoch(log.claim("compact", "", now_ms))
         pack_log(log, now_ms)
         log.close()
     finally:

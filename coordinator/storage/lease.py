@@ -118,14 +118,14 @@ class Lease:
             self._sleep(POLL_MS / 1000)
             self._unchanged_ms += POLL_MS
 
-    def claimed(self, epoch: int) -> None:
+    def publish_epoch(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""
         self._epoch = epoch
         self.retake()
 
     def renew(self, now_ms: int) -> bool:
         """Renew the lease; False when another coordinator has it, or the file is gone."""
-        with self._locked():
+        with self._hold_lock():
             held = self._read()
             if held is None or held.token != self._token:
                 return False
@@ -142,7 +142,7 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, so that a stand-by claims at once; where that fails it expires."""
         try:
-            with self._locked():
+            with self._hold_lock():
                 held = self._read()
                 if held is not None and held.token == self._token:
                     self._disk.remove(self._path)
@@ -151,14 +151,14 @@ class Lease:
 
     def _take(self, *, force: bool) -> Holder | None:
         """Write our name into the file, or return the current holder."""
-        with self._locked():
+        with self._hold_lock():
             held = self._read()
-            if held is None or held.token == self._token or force or self._ended(held):
+            if held is None or held.token == self._token or force or self._has_ended(held):
                 self._write(self._clock())
                 return None
         return held
 
-    def _ended(self, held: Holder) -> bool:
+    def _has_ended(self, held: Holder) -> bool:
         """Whether it expired, or did not change for a ttl: its clock may be ahead of ours."""
         if held.expires_ms <= self._clock():
             return True
@@ -166,7 +166,7 @@ class Lease:
             self._seen, self._unchanged_ms = held, 0
         return self._unchanged_ms > self._config.ttl_ms
 
-    def _locked(self) -> AbstractContextManager[bool]:
+    def _hold_lock(self) -> AbstractContextManager[bool]:
         """Between reading and writing: two stand-bys must not both find it free.
 
         A process that was stopped in here keeps the lock; the others go on after a while, the log

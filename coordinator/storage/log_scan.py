@@ -137,7 +137,7 @@ def _read_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Tab
     try:
         with pq.ParquetFile(path) as plain:
             there = [name for name in columns if name in plain.schema_arrow.names]
-        with pq.ParquetFile(path, read_dictionary=_coded(there)) as file:
+        with pq.ParquetFile(path, read_dictionary=_choose_dictionary(there)) as file:
             rows = file.read(columns=there)
     except (OSError, pa.ArrowException) as error:
         raise CorruptLog(f"{path} cannot be read: {error}") from None
@@ -155,5 +155,5 @@ def _nulls(name: str, rows: int) -> pa.Array:
     return pa.nulls(rows, pa.dictionary(pa.int32(), kind) if name == AS_TEXT_ONCE else kind)
 
 
-def _coded(columns: Collection[str]) -> list[str] | None:
+def _choose_dictionary(columns: Collection[str]) -> list[str] | None:
     return [AS_TEXT_ONCE] if AS_TEXT_ONCE in columns else None

@@ -54,12 +54,14 @@ class Maintenance:
 
     def due(self) -> bool:
         """Whether there are enough new commits to do something."""
-        return self._passed(self._checkpointed, self._config.reopen_commits) or self._pack_due()
+        return (
+            self._have_passed(self._checkpointed, self._config.reopen_commits) or self._pack_due()
+        )
 
     def _pack_due(self) -> bool:
-        return self._passed(self._packed, self._config.pack_commits)
+        return self._have_passed(self._packed, self._config.pack_commits)
 
-    def _passed(self, version: int, commits: int) -> bool:
+    def _have_passed(self, version: int, commits: int) -> bool:
         """Whether there were so many commits since a version; 0 is never."""
         return 0 < commits <= self._table.version - version
 

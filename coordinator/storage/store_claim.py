@@ -45,7 +45,7 @@ def claim_store(
             raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
         log = DeltaLog.open(root, config.log)
         try:
-            lease.claimed(log.claim(owner, address, clock()))
+            lease.publish_epoch(log.claim(owner, address, clock()))
         except Fenced:
             log.close()  # another stand-by was faster: wait for its end
             continue

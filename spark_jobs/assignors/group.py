@@ -124,7 +124,9 @@ class FrameGroup:
         named = _normalize_members(select_members(members))
         classes = _collect_classes(named, known)
         count = int(classes.size.sum())
-        work_session.cut(max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks))
+        work_session.set_shuffle_parts(
+            max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks)
+        )
         labelled = _label_members(work_session.spark, named, classes, known)
         kept, seed = _add_keys(work_session, labelled)
         if len(classes.size) > 1:

@@ -35,7 +35,7 @@ class OrderedFrame:
         """Return the window over one bucket in order."""
         return Window.partitionBy("bucket").orderBy(*self.keys)
 
-    def carried(self, per_bucket: Column, combine: str) -> Column:
+    def sum_before(self, per_bucket: Column, combine: str) -> Column:
         """Aggregate each bucket and return, for a row, what the buckets before it add up to.
 
         Parameters
@@ -93,7 +93,7 @@ def add_running_sum(
 ) -> DataFrame:
     """Add a column: the sum of `amount` over all rows that come before in the total order."""
     order = order_rows(work_session, frame, keys, rows)
-    carried = order.carried(F.sum(amount), "sum")
+    carried = order.sum_before(F.sum(amount), "sum")
     earlier = order.window().rowsBetween(Window.unboundedPreceding, -1)
     inside = F.coalesce(F.sum(amount).over(earlier), F.lit(0))
     return order.frame.withColumn(into, carried + inside).drop("bucket")
@@ -103,12 +103,12 @@ def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> D
     """Merge intervals `at`, `length` of a line that touch; other columns: their minimum."""
     order = order_rows(work_session, frame, ["at"], rows)
     end = F.col("at") + F.col("length")
-    carried = order.carried(F.max(end), "max")
+    carried = order.sum_before(F.max(end), "max")
     before = F.coalesce(F.lag(end).over(order.window()), carried)
     head = (~F.coalesce(before == F.col("at"), F.lit(False))).cast("long")
     heads = OrderedFrame(order.frame.withColumn("head", head), order.keys, order.buckets)
     upto = order.window().rowsBetween(Window.unboundedPreceding, 0)
-    run = heads.carried(F.sum("head"), "sum") + F.sum("head").over(upto)
+    run = heads.sum_before(F.sum("head"), "sum") + F.sum("head").over(upto)
     others = [F.min(name).alias(name) for name in frame.columns if name != "length"]
     merged = heads.frame.withColumn("run", run).groupBy("run")
     return merged.agg(*others, F.sum("length").alias("length")).select(*frame.columns)

@@ -151,9 +151,9 @@ class CellView:
         )
         if (types.agg(F.sum(F.size("vector"))).collect()[0][0] or 0) > entries_max:
             return None, None
-        return self._compressed(rows, above, types.toArrow()), members
+        return self._compress(rows, above, types.toArrow()), members
 
-    def _compressed(self, rows: DataFrame, above: Longs, types: pa.Table) -> CompressedOwnership:
+    def _compress(self, rows: DataFrame, above: Longs, types: pa.Table) -> CompressedOwnership:
         cells = self.cells
         below = self._pairs(rows.where("load <= low"))
         between = self._pairs(rows.where("load > low and load <= above"))

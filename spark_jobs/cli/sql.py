@@ -31,13 +31,13 @@ def sql(
     """Ask the views of a store, all of them as of one position (docs/guide/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
     position = LogReader(store, as_of).position
-    from spark_jobs.sql.query import answer  # noqa: PLC0415 - other commands never import pyspark
+    from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark
 
     with (
         progress.show("asking the store"),
         progress.task("tasks of Spark's stages", poll=active_tasks),
     ):
-        columns, rows = answer(store, position, query)
+        columns, rows = run_query(store, position, query)
         first = list(islice(rows, ROWS_SHOWN + 1))
     if json_ or not sys.stdout.isatty():
         for row in chain(first, rows):

@@ -314,7 +314,7 @@ def _client(stage: Stage, name: str) -> None:
     stage.clients[name] = subprocess.Popen(command)  # noqa: S603 - our own program
 
 
-def _owned(stage: Stage) -> dict[str, list[int]]:
+def _list_owned(stage: Stage) -> dict[str, list[int]]:
     """Return what each client of the small group owns."""
     (group,) = stage.coordinator.consumer_group_describe(SMALL)
     return {
@@ -326,13 +326,13 @@ def _owned(stage: Stage) -> dict[str, list[int]]:
 
 
 def _shares(stage: Stage, clients: int, partitions: int = 6) -> bool:
-    owned = _owned(stage).values()
+    owned = _list_owned(stage).values()
     together = sorted(partition for one in owned for partition in one)
     return len(owned) == clients and all(owned) and together == list(range(partitions))
 
 
 def _print_owners(stage: Stage, table: Table) -> None:
-    for name, partitions in sorted(_owned(stage).items()):
+    for name, partitions in sorted(_list_owned(stage).items()):
         table.add_row(name, " ".join(map(str, partitions)))
     stage.console.print(table)
 

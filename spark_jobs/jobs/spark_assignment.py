@@ -110,7 +110,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         done = _add_report(done, assigned, members, topics, claims)
     if job.output is None:
         return done
-    version = _write(assigned, job.output, done.recorded(run))
+    version = _write(assigned, job.output, done.record_in(run))
     rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
     _check_written(rows, assigned, job.output)
     return replace(done, version=version)
@@ -213,7 +213,7 @@ def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
     writer.option("userMetadata", run.to_json()).save(path)
-    return TableRef(output, None, delta=True).pinned().version
+    return TableRef(output, None, delta=True).pin().version
 
 
 def _check_written(rows: DataFrame, assigned: FrameAssignment, output: str) -> None:

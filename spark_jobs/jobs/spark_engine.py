@@ -63,7 +63,7 @@ class SparkProgress:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _Computation:
     """One computation under way."""
 
     group_id: str
@@ -90,14 +90,14 @@ class SparkEngine:
         self._config = config or Config()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-spark")
         self._lock = threading.Lock()
-        self._runs: list[_Run] = []
+        self._runs: list[_Computation] = []
 
     def submit(self, job: TargetRequest) -> Future[TargetComputed]:
         """Begin a computation."""
-        run = _Run(job.task.group_id, job.task.computation_id, time.monotonic())
+        run = _Computation(job.task.group_id, job.task.computation_id, time.monotonic())
         with self._lock:
             self._runs.append(run)
-        return self._threads.submit(self._computed, job, run)
+        return self._threads.submit(self._compute_and_load, job, run)
 
     def cancel(self, group_id: str) -> None:
         """Give up what runs for a group: its Spark jobs end, and nothing more of it begins."""
@@ -129,7 +129,7 @@ class SparkEngine:
             self._spark = spark_session()
         return self._spark
 
-    def _computed(self, job: TargetRequest, run: _Run) -> TargetComputed:
+    def _compute_and_load(self, job: TargetRequest, run: _Computation) -> TargetComputed:
         """Compute, read back, and check; in a thread of ours."""
         try:
             with _job_group(self._session(), run), _failures_in_one_line():
@@ -155,7 +155,7 @@ class SparkEngine:
             found,
         )
 
-    def _proposal(self, job: TargetRequest, run: _Run) -> Proposal:
+    def _proposal(self, job: TargetRequest, run: _Computation) -> Proposal:
         from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
 
         store, task = _store(job), job.task
@@ -166,7 +166,7 @@ class SparkEngine:
         work = TargetWork(store, snapshot, task.computation_id, options, self._config, patience_s)
         return compute_on_spark(self._session(), work, self._say(run))
 
-    def _say(self, run: _Run) -> Callable[[str, int], None]:
+    def _say(self, run: _Computation) -> Callable[[str, int], None]:
         def say(stage: str, rows: int) -> None:
             if run.given_up:
                 raise RuntimeError("given up")
@@ -175,7 +175,7 @@ class SparkEngine:
 
         return say
 
-    def _progress(self, run: _Run) -> SparkProgress:
+    def _progress(self, run: _Computation) -> SparkProgress:
         done = tasks = 0
         if self._spark is not None:
             tracker = self._spark.sparkContext.statusTracker()
@@ -211,7 +211,7 @@ def _failures_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def _job_group(spark: SparkSession, run: _Run) -> Iterator[None]:
+def _job_group(spark: SparkSession, run: _Computation) -> Iterator[None]:
     """Let this thread's Spark jobs be one job group, in a pool of their own."""
     context = spark.sparkContext
     context.setJobGroup(run.tag, f"Muster: the target of {run.group_id}", interruptOnCancel=True)

@@ -13,14 +13,14 @@ CONF = ("muster.toml", "spark-defaults.conf", "log4j2.properties")
 
 def conf_file(name: str) -> Path:
     """Return where one of `CONF` is."""
-    return _shipped("conf", name)
+    return _find_file("conf", name)
 
 
 def demo_cases() -> Path:
     """Return where the groups with Kafka's answers are that `muster demo` shows."""
-    return _shipped("demo_data", "cases.jsonl")
+    return _find_file("demo_data", "cases.jsonl")
 
 
-def _shipped(folder: str, name: str) -> Path:
+def _find_file(folder: str, name: str) -> Path:
     inside = PACKAGE / folder / name
     return inside if inside.exists() else PACKAGE.parent / IN_CLONE[folder] / name

@@ -44,11 +44,11 @@ def select_members(frame: DataFrame) -> DataFrame:
     SpecError
         A column is missing, unknown or of another type.
     """
-    _need(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
+    _check_columns(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
     refuse_unknown_columns(frame.columns, MEMBERS_COLUMNS, "members")
     given = [field.name for field in frame.schema.fields if field.dataType != T.NullType()]
     optional = [name for name in ("instance_id", "rack") if name in given]
-    _need(frame, "members", dict.fromkeys(optional, "string"))
+    _check_columns(frame, "members", dict.fromkeys(optional, "string"))
     if "instance_id" in optional:
         return frame.select("member_id", "instance_id", "subscribed")
     nothing = F.lit(None).cast(T.StringType()).alias("instance_id")
@@ -63,7 +63,7 @@ def select_topics(frame: DataFrame) -> DataFrame:
     SpecError
         A column is missing, unknown or of another type.
     """
-    _need(frame, "topics", {"topic": "string", "partitions": "integer"})
+    _check_columns(frame, "topics", {"topic": "string", "partitions": "integer"})
     refuse_unknown_columns(frame.columns, TOPICS_COLUMNS, "topics")
     return frame.select("topic", F.col("partitions").cast(T.LongType()))
 
@@ -78,7 +78,7 @@ def select_owned(frame: DataFrame, name: str = "owned") -> DataFrame:
     """
     columns = {"member_id": "string", "topic": "string"}
     columns |= {"first_partition": "integer", "partition_count": "integer"}
-    _need(frame, name, columns)
+    _check_columns(frame, name, columns)
     refuse_unknown_columns(frame.columns, OWNED_COLUMNS, name)
     return frame.select(
         "member_id",
@@ -102,7 +102,7 @@ def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) 
     return F.broadcast(spark.createDataFrame(pa.table(arrays)))
 
 
-def _need(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:
+def _check_columns(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     for name, expected in columns.items():
         if name not in kinds:

@@ -43,10 +43,10 @@ class WorkSession:
         for key, value in _CONF.items():
             self.spark.conf.set(key, value)
         self.tasks = user.sparkContext.defaultParallelism
-        self.cut(self.tasks)
+        self.set_shuffle_parts(self.tasks)
         self._kept: list[Any] = []
 
-    def cut(self, tasks: int) -> None:
+    def set_shuffle_parts(self, tasks: int) -> None:
         """Cut what is shuffled from now on into `tasks` parts."""
         self.tasks = tasks
         self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))

@@ -24,7 +24,7 @@ REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
 
-def answer(store: Path, position: int, query: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def run_query(store: Path, position: int, query: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """Return the columns of a query's answer and its rows, as of a position of the log.
 
     However many rows there are, this process holds a part of them at a time.

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from spark_jobs.jars import fetched, java_command, spark_jars
+from spark_jobs.jars import fetch_jars, java_command, spark_jars
 from tests.conftest import ROOT
 
 KAFKA = ("org.apache.kafka", "kafka-clients", "4.4.0")
@@ -33,7 +33,7 @@ def compiled(folder):
     javac = java and shutil.which("javac", path=beside(java))
     if javac is None:
         raise JavaMissingError("javac is missing: sudo apt-get install openjdk-17-jdk-headless")
-    jars = fetched(KAFKA, DIGESTS, "Kafka's")
+    jars = fetch_jars(KAFKA, DIGESTS, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in FROM_SPARK]
     path = ":".join(map(str, [folder, *jars]))
     source = str(ROOT / "tests" / "clients" / "Member.java")
@@ -49,7 +49,7 @@ def tools():
     lines = (ROOT / "tests" / "clients" / "tools.lock").read_text().splitlines()
     digests = {name: digest for digest, name in map(str.split, lines)}
     scala = {name: digests.pop(name) for name in list(digests) if name.startswith(SCALA)}
-    jars = fetched(TOOLS, digests, "Kafka's") + fetched(CONFIGS, scala, "Kafka's")
+    jars = fetch_jars(TOOLS, digests, "Kafka's") + fetch_jars(CONFIGS, scala, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in ("log4j-api-2", "log4j-core-2")]
     return (java, *SMALL, "-cp", ":".join(map(str, jars)))
 

@@ -68,7 +68,7 @@ def live(store: Path) -> Lived:
     log = DeltaLog(store, LogConfig(reopen_commits=10, pack_commits=25))
     lease = Lease(str(store), "the one before", "", QUICK.lease, lambda: 1)
     lease.wait()
-    lease.claimed(log.claim("the one before", "", 1))
+    lease.publish_epoch(log.claim("the one before", "", 1))
     ticks = count(1)
     processor = EventProcessor(log, QUICK, lambda: next(ticks), DictCatalog(SMALL | LARGE))
     processor.load()

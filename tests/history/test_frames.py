@@ -16,7 +16,7 @@ from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import LogReader, format_time
-from coordinator.history.view_rows import as_json, explain_epochs, list_rows
+from coordinator.history.view_rows import explain_epochs, list_rows, to_json_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
@@ -67,9 +67,9 @@ def test_epochs_and_history_as_told_record_by_record(store, seed):
             history.tell(record, at, at_ms)
     epochs = frame(store, "epochs", as_of=position).drop_columns(["target_position"])
     told = [row for history in histories for row in epoch_rows(history)]
-    assert as_set(as_json(epochs)) == as_set(told)
+    assert as_set(to_json_rows(epochs)) == as_set(told)
     told = [row for history in histories for row in history_rows(history)]
-    assert as_set(as_json(frame(store, "assignment_history", as_of=position))) == as_set(told)
+    assert as_set(to_json_rows(frame(store, "assignment_history", as_of=position))) == as_set(told)
     assert seed or len(told) > 250
 
 

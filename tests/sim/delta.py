@@ -22,7 +22,7 @@ from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
-from coordinator.storage.tables.fenced_table import Action, Transact, transact
+from coordinator.storage.tables.fenced_table import FileAction, Transact, transact
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file, log_folder
 
@@ -87,7 +87,9 @@ class FaultyDeltaLog(DeltaLog):
 def failing(faults: LogFaults) -> Transact:
     """Return delta-rs's commit with faults around it."""
 
-    def commit(table: DeltaTable, actions: Sequence[Action], epoch: int, commit_id: str) -> None:
+    def commit(
+        table: DeltaTable, actions: Sequence[FileAction], epoch: int, commit_id: str
+    ) -> None:
         faults.commit("before")
         faults.take_over()
         transact(table, actions, epoch, commit_id)

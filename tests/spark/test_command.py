@@ -398,7 +398,7 @@ def test_a_killed_run_leaves_all_of_the_old_content_or_all_of_the_new(muster_her
     command = [sys.executable, "-m", "coordinator", "assign", "--members", "many.parquet"]
     killed = kill_when(ready[moment], [*command, "--topics", "topics", *words], cwd=tables)
     assert killed or moment == "committed"  # then there is little left to do
-    table = TableRef.of(str(out), "out").pinned()
+    table = TableRef.of(str(out), "out").pin()
     assert sum(table.read("out")["partition_count"].to_pylist()) == 40_007
     versions = {"locked": {0}, "written": {0, 1}, "committed": {1}}
     assert table.version in versions[moment]

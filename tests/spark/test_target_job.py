@@ -50,9 +50,9 @@ class Compared(SparkEngine):
         super().__init__(spark, config)
         self.pairs = []
 
-    def _computed(self, job, run):
+    def _compute_and_load(self, job, run):
         ranges = target_builder.run_assignor(job.roster.spec(), job.assignor, job.settings)
-        found = super()._computed(job, run)
+        found = super()._compute_and_load(job, run)
         whole = found.written.whole
         members = ranges.member_ids.to_pylist()
         ours = {m: {} for m in members} | {

@@ -13,7 +13,7 @@ from chispa.dataframe_comparer import assert_df_equality
 from coordinator.config import Config
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import LogReader
-from coordinator.history.view_rows import as_json, describe_with_offsets
+from coordinator.history.view_rows import describe_with_offsets, to_json_rows
 from tests.conftest import ROOT
 from tests.support.stories import many_groups
 
@@ -126,7 +126,7 @@ def compared(views, store, as_of=None):
     for name, view in views.items():
         found = frame(store, name, as_of=as_of)
         assert view.columns == found.column_names, name
-        wanted = as_set(as_json(found))
+        wanted = as_set(to_json_rows(found))
         assert as_set(rows_of(view)) == wanted, name
         yield name, len(wanted)
 

@@ -46,7 +46,7 @@ def lease(tmp_path, clock):
 def test_a_free_store_is_taken_at_once(lease, clock):
     one = lease("one", "here:1")
     one.wait()
-    one.claimed(7)
+    one.publish_epoch(7)
     held = lease("two").holder()
     assert (held.owner, held.coordinator_epoch, held.address) == ("one", 7, "here:1")
     assert held.expires_ms == clock() + TTL_MS
@@ -87,7 +87,7 @@ def test_a_dead_holder_whose_clock_was_ahead_does_not_lock_everybody_out(lease, 
 def test_refuse_names_the_holder(lease):
     one = lease("one", "here:9092")
     one.wait()
-    one.claimed(3)
+    one.publish_epoch(3)
     with pytest.raises(BusyError) as error:
         lease("two").wait("refuse")
     assert "is held by one at here:9092 with coordinator epoch 3" in str(error.value)
@@ -137,7 +137,7 @@ def test_a_process_stopped_at_a_bad_moment_does_not_keep_the_store(tmp_path, clo
     config = LeaseConfig(ttl_ms=100)
     stopped = Lease(str(tmp_path), "stopped", "", config, clock, clock.sleep)
     stopped.wait()
-    with stopped._locked():
+    with stopped._hold_lock():
         Lease(str(tmp_path), "next", "", config, clock, clock.sleep).wait()
     assert not stopped.renew(clock())
 

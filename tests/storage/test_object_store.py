@@ -57,7 +57,7 @@ def bucket(served, tmp_path, monkeypatch):
 
 def refused(url):
     with pytest.raises(SpecError) as error:
-        TableRef.of(url, "--members").pinned().read("members")
+        TableRef.of(url, "--members").pin().read("members")
     said = str(error.value)
     assert "\n" not in said
     assert len(said) < 400
@@ -70,7 +70,7 @@ def refused(url):
 def test_a_table_is_read_by_its_url_and_version(bucket):
     write_deltalake(bucket / "members", pa.table({"n": [1]}))
     write_deltalake(bucket / "members", pa.table({"n": [2, 3]}), mode="overwrite")
-    table = TableRef.of("s3://bucket/members", "--members").pinned()
+    table = TableRef.of("s3://bucket/members", "--members").pin()
     assert (str(table), table.rows()) == ("s3://bucket/members@1", 2)
     assert table.read("members")["n"].to_pylist() == [2, 3]
     earlier = TableRef.of("s3://bucket/members@0", "--members").read("members")
@@ -95,7 +95,7 @@ def test_nothing_there_is_no_delta_table(bucket):
 
 def test_a_store_that_goes_away_while_it_is_read(bucket):
     write_deltalake(bucket / "members", pa.table({"n": [1]}))
-    table = TableRef.of("s3://bucket/members", "--members").pinned()
+    table = TableRef.of("s3://bucket/members", "--members").pin()
     (bucket / "error").write_text("503 SlowDown")
     with pytest.raises(SpecError, match=r"cannot be read: 503 Service Unavailable \(SlowDown\)"):
         table.read("members")

@@ -34,7 +34,7 @@ PIECES = re.compile(r"^\.(\d{10})\.(\d{10})$")
 """Of a checkpoint in several files: which one it is, and of how many."""
 KNOWN = ("protocol", "metaData", "txn", "add", "remove")
 
-Action: TypeAlias = dict[str, Any]
+LoggedAction: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class DataFile:
 
     name: str
     bytes: int
-    add: Action
+    add: LoggedAction
 
     @property
-    def statistics(self) -> Action:
+    def statistics(self) -> LoggedAction:
         """What the commit says of its rows; empty when it says nothing that can be read."""
         try:
             found = json.loads(self.add.get("stats") or "{}")
@@ -82,8 +82,8 @@ class TableFiles:
 
     folder: str
     version: int = -1
-    protocol: Action = field(default_factory=dict)
-    metadata: Action = field(default_factory=dict)
+    protocol: LoggedAction = field(default_factory=dict)
+    metadata: LoggedAction = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class TableFiles:
         """Return the properties of the table."""
         return dict(self.metadata.get("configuration") or {})
 
-    def apply(self, actions: Iterable[Action], source: str) -> None:
+    def apply(self, actions: Iterable[LoggedAction], source: str) -> None:
         """Change the version by the actions of one commit or checkpoint.
 
         Raises
@@ -112,7 +112,7 @@ class TableFiles:
                     f"{source} is damaged: an action in it cannot be read ({said}): {RESTORE}"
                 ) from None
 
-    def _apply(self, action: Action, source: str) -> None:
+    def _apply(self, action: LoggedAction, source: str) -> None:
         if protocol := action.get("protocol"):
             self.protocol = dict(protocol)
         if metadata := action.get("metaData"):
@@ -219,7 +219,7 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
     return table
 
 
-def read_commit(path: str, *, newest: bool) -> Iterator[Action]:
+def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:
     """Return the actions of a commit.
 
     Raises
@@ -243,7 +243,7 @@ def read_commit(path: str, *, newest: bool) -> Iterator[Action]:
     return iter(actions)
 
 
-def read_checkpoint(path: str) -> Iterator[Action]:
+def read_checkpoint(path: str) -> Iterator[LoggedAction]:
     """Yield the actions of a checkpoint, or of one file of it.
 
     Raises

@@ -53,15 +53,15 @@ PROPERTIES = {
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
 
-Action: TypeAlias = AddAction | RemoveAction
-Transact: TypeAlias = Callable[[DeltaTable, Sequence[Action], int, str], None]
+FileAction: TypeAlias = AddAction | RemoveAction
+Transact: TypeAlias = Callable[[DeltaTable, Sequence[FileAction], int, str], None]
 
 
 class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
 
 
-def transact(table: DeltaTable, actions: Sequence[Action], epoch: int, commit_id: str) -> None:
+def transact(table: DeltaTable, actions: Sequence[FileAction], epoch: int, commit_id: str) -> None:
     """Commit actions at the version after the table's, or fail; a simulator wraps this one."""
     metadata = table.metadata()
     table.create_write_transaction(
@@ -227,7 +227,7 @@ class FencedTable:
             if not self.unsure and fresh.version() == self.version:
                 self.handle = fresh
 
-    def commit(self, actions: Sequence[Action], epoch: int) -> int:
+    def commit(self, actions: Sequence[FileAction], epoch: int) -> int:
         """Commit at the next version and return it; it is durable then.
 
         Raises
@@ -251,7 +251,7 @@ class FencedTable:
             self._advance(version, epoch)
             return version
 
-    def _land(self, actions: Sequence[Action], epoch: int) -> int:
+    def _land(self, actions: Sequence[FileAction], epoch: int) -> int:
         """Get the actions into the next version, whatever delta-rs says of it, and return it."""
         if self.unsure:
             self.refresh()
@@ -264,7 +264,7 @@ class FencedTable:
             self._resolve(version, epoch, commit_id, one_line(error))
         return version
 
-    def discard(self, actions: Sequence[Action]) -> None:
+    def discard(self, actions: Sequence[FileAction]) -> None:
         """Remove data files that no version will ever name."""
         for action in actions:
             if isinstance(action, AddAction):

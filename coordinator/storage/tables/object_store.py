@@ -75,7 +75,8 @@ def check_url(url: str, what: str) -> None:
         host = parts.netloc.rpartition("@")[2]
         raise SpecError(
             f"{what} {f'{parts.scheme}://{host}{parts.path}'!r}: its URL has a password, a query "
-            f"or a fragment, which are left out here: credentials {_given_by(parts.scheme)}"
+            "or a fragment, which are left out here: credentials "
+            f"{_explain_credentials(parts.scheme)}"
         )
 
 
@@ -108,7 +109,7 @@ def unreachable_error(url: str, what: str, error: Exception) -> SpecError:
     scheme = urlsplit(url).scheme
     return SpecError(
         f"{what} {url!r} cannot be read: {short_reason(error)}: check the URL; "
-        f"credentials {_given_by(scheme)}"
+        f"credentials {_explain_credentials(scheme)}"
     )
 
 
@@ -125,7 +126,7 @@ def short_reason(error: Exception) -> str:
     return _SIGNED.sub(r"\1", said) or type(error).__name__
 
 
-def _given_by(scheme: str) -> str:
+def _explain_credentials(scheme: str) -> str:
     named = _VARIABLES.get(scheme.lower())
     if named:
         return f"are given by {named}"

@@ -106,9 +106,9 @@ class TableRef:
         check_table(url, version, what)
         return cls(url, version, delta=True)
 
-    def pinned(self) -> TableRef:
+    def pin(self) -> TableRef:
         """Return the same table at the version it has now."""
-        return TableRef(self.path, self.opened().version(), delta=True) if self.delta else self
+        return TableRef(self.path, self.open().version(), delta=True) if self.delta else self
 
     def read(self, what: str) -> pa.Table:
         """Read the table into memory.
@@ -121,7 +121,7 @@ class TableRef:
         try:
             if not self.delta:
                 return pq.read_table(self.path)
-            return read_delta(self.opened())
+            return read_delta(self.open())
         except UnreadableTableError as error:
             raise SpecError(f"{what} {self}: {error}: use --engine spark") from None
         except (DeltaError, pa.ArrowException, OSError) as error:
@@ -129,7 +129,7 @@ class TableRef:
                 raise unreachable_error(self.path, what, error) from None
             raise SpecError(f"{what} {self}: cannot be read: {gist(error)}") from None
 
-    def opened(self) -> DeltaTable:
+    def open(self) -> DeltaTable:
         """Open the Delta table at its version.
 
         Raises
@@ -154,7 +154,7 @@ class TableRef:
     def rows(self) -> int:
         """Count rows without reading them."""
         if self.delta:
-            return self.opened().count()
+            return self.open().count()
         return sum(pq.read_metadata(file).num_rows for file in parquet_files(Path(self.path)))
 
     def untyped_columns(self) -> list[str]:
