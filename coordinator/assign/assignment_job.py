@@ -63,7 +63,7 @@ class AssignmentJob:
         return names or (self.output is not None and schema_of_name(self.output) is not None)
 
     def check_output(self) -> None:
-        """Refuse an output that would destroy something, as far as it is known where inputs are.
+        """Refuse an output that would overwrite an input or other files.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class AssignmentJob:
         return replace(self, previous=TableRef.of(self.output, "--output").pin())
 
     def describe(self) -> dict[str, Any]:
-        """Return what tells one run's result from another's; the inputs are pinned."""
+        """Return the options and pinned inputs that identify a run's result."""
         options = self.options
         asked: dict[str, Any] = {
             "assignor": options.assignor, "imbalance": options.imbalance,

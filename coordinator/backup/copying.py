@@ -244,7 +244,7 @@ class StoreCopy:
 
 
 def _to_add_action(file: DataFile) -> AddAction:
-    """Return what a commit of the copy says of a data file."""
+    """Return the action that adds a data file to the copy's commit."""
     said = file.add
     written_ms = int(said.get("modificationTime") or 0)
     stats = str(said.get("stats") or "{}")

@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 @contextmanager
 def create_destination(path: str, source: str, what: str) -> Iterator[str]:
-    """Yield the folder of a copy; it is whole when the block ends, and empty again if it fails.
+    """Yield the folder of a copy: complete after the block, or empty again if it fails.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _check_destination(path: str, source: str) -> str:
 
 
 def _explain_failure(what: str, root: str, error: OSError) -> CommitFailed:
-    """Return what a user is told when the disk is full, read-only or broken."""
+    """Return the error for a disk that is full, read-only or broken."""
     return CommitFailed(
         f"{what} was not made in {root}: {error}; see that there is room and it can be written"
     )
@@ -135,7 +135,7 @@ def _sync_all(root: str) -> None:
 
 
 def _empty(root: str, mark: str, *, remove: bool) -> None:
-    """Remove what was made; the mark goes last."""
+    """Remove the unfinished copy, its mark last."""
     for name in os.listdir(root):
         path = os.path.join(root, name)
         if os.path.isdir(path):

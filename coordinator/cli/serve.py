@@ -118,7 +118,7 @@ def user(
 def _serve(
     settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
-    """Stand by until the store is ours, then serve until we are stopped or fenced."""
+    """Stand by until this process has the store, then serve until it is stopped or fenced."""
     from coordinator.http.pages import LOST, PageServer  # noqa: PLC0415
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ def _serve(
 
 
 def _check_store(store: str | None, config: Config) -> None:
-    """Refuse a store that cannot be made, before anything waits for it."""
+    """Refuse a store folder that cannot be created, before waiting for its lease."""
     if store is None:
         return
     try:
@@ -186,7 +186,7 @@ def _check_store(store: str | None, config: Config) -> None:
 
 @contextmanager
 def _explain_address(setting: str) -> Iterator[None]:
-    """Say which setting an address is from that cannot be had."""
+    """Name the setting of an address that cannot be bound."""
     try:
         yield
     except OSError as error:
@@ -196,7 +196,7 @@ def _explain_address(setting: str) -> Iterator[None]:
 
 
 def _read_topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
-    """Return the topics or their source; of none, what the settings name."""
+    """Return the topics or their source; None for the one in the settings."""
     if source and single:
         raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
     return dict(_parse_topic(text) for text in single) if single else source

@@ -50,7 +50,7 @@ def trace(
 
 
 def _show_progress() -> AbstractContextManager[progress.ProgressLine]:
-    """Show how many operations are answered, where the answers themselves are not seen."""
+    """Show the number of answered operations, unless the answers go to the terminal."""
     label = "answering operations"
     return progress.task(label) if sys.stdout.isatty() else progress.show(label)
 

@@ -20,7 +20,7 @@ logger = logging.getLogger("muster.wire")
 
 
 class Page(NamedTuple):
-    """An answer: its status, type, content, and what else its head says."""
+    """A response: status, content type, body, and further headers."""
 
     code: HTTPStatus
     kind: str
@@ -29,7 +29,7 @@ class Page(NamedTuple):
 
 
 class PageAccess:
-    """Who may see metrics, as it is configured."""
+    """The TLS and the users of the HTTP pages, as configured."""
 
     def __init__(self, config: ServerConfig) -> None:
         host, _ = parse_address(config.http_listen, "server.http_listen")
@@ -66,12 +66,12 @@ class PageAccess:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """What visits are encrypted with; None: they are not."""
+        """The TLS context of the pages; None without TLS."""
         self._tls.reload()
         return self._tls.value
 
     def refuse(self, login: str) -> Page | None:
-        """Return what somebody is told who may not see metrics; None for who may."""
+        """Return the page that refuses metrics to a client; None when it may see them."""
         self._users.reload()
         users = self._users.value
         if users is None:

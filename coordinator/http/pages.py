@@ -1,7 +1,7 @@
-"""Serve /metrics for Prometheus, /healthz and /readyz for whoever manages the process.
+"""Serve /metrics for Prometheus, and /healthz and /readyz for probes.
 
 Health says one word, to anybody. Metrics name groups: beyond this machine they need a login. One
-thread reads what visitors ask; half a request costs a socket for some seconds, and no thread.
+thread reads all requests; half a request costs a socket for some seconds, and no thread.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ STANDS_BY = "stands by"
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
 HEAD_BYTES_MAX = 8_192
 CONNECTION_S = 10.0
-"""How long a visitor may take to ask, and to read the answer."""
+"""How long a client may take to send its request, and to read the answer."""
 HEAD_S = 3.0
-"""How long to ask."""
+"""How long to send a request."""
 logger = logging.getLogger("muster.wire")
 
 
 class PageServer:
-    """The pages, served in a thread of their own.
+    """The HTTP server of the pages, in a thread of its own.
 
     Parameters
     ----------
     head_s
-        How long a visitor may take to ask.
+        How long a client may take to send its request.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PageServer:
         await asyncio.sleep(0)
 
     def page(self, path: str, login: str = "") -> Page:
-        """Return a page; `login` is what the visitor said of who they are."""
+        """Return a page; `login` is the content of the Authorization header."""
         status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics":
             refused = self._access.refuse(login)
@@ -230,13 +230,13 @@ class PageConnection(asyncio.Protocol):
 
 
 class NoCounts:
-    """Counts nothing: the metrics of connections are those of Kafka clients."""
+    """Counts nothing: metrics of connections are about Kafka clients only."""
 
     def connected(self, _more: int) -> None:
-        """Ignore a visitor."""
+        """Ignore it."""
 
     def closed(self, _reason: str) -> None:
-        """Ignore a visitor."""
+        """Ignore it."""
 
 
 def _find_login(lines: list[str]) -> str:

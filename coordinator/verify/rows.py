@@ -109,7 +109,7 @@ def check_epochs(rows: pa.Table, epoch: int, path: str) -> int:
 
 
 def _same_type(found: pa.DataType, known: pa.DataType) -> bool:
-    """Whether two types are one, whatever Parquet calls the elements of its lists."""
+    """Whether two types are equal, whatever Parquet names the elements of lists."""
     if pa.types.is_list(found) and pa.types.is_list(known):
         return _same_type(found.value_type, known.value_type)
     if pa.types.is_map(found) and pa.types.is_map(known):

@@ -95,7 +95,7 @@ def _check_target(
 
 
 def _check_loadable(store: str, record: TargetMetadata) -> None:
-    """See that a coordinator would find a target, at the version that the record names."""
+    """Check that a coordinator can load a target at the version its record names."""
     try:
         target_table.load_target(store, record)
     except (LostTarget, OSError) as error:

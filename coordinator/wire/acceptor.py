@@ -1,4 +1,4 @@
-"""Accept connections of a listening socket, and count them before anything else.
+"""Accept connections of a listening socket, and limit their number.
 
 A connection costs a file descriptor from its first packet on, long before a TLS handshake or a
 login has shown who is there. So it is counted when it is accepted, by the address that it comes
@@ -32,14 +32,14 @@ class ConnectionCounts(Protocol):
     """Counts connections."""
 
     def connected(self, more: int) -> None:
-        """Count one that came, or went (−1)."""
+        """Count a connection that opened, or closed (−1)."""
 
     def closed(self, reason: str) -> None:
-        """Count one that we closed."""
+        """Count a connection that the server closed."""
 
 
 class ConnectionSlot:
-    """The place of one connection, from its acceptance until it is given back, once.
+    """A slot of the connection limit, held from accept until release.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class ConnectionSlot:
         self._give_back: Callable[[str], None] | None = give_back
 
     def release(self) -> None:
-        """Give it back; again, it is nothing."""
+        """Release the slot; a second call does nothing."""
         if self._give_back is not None:
             self._give_back(self.address)
             self._give_back = None
@@ -104,7 +104,7 @@ class Acceptor:
             task.cancel()
 
     def _accept(self) -> None:
-        """Take one connection that waits: those that are here have their turn before the next."""
+        """Accept one waiting connection; open ones have their turn before the next."""
         try:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -179,12 +179,12 @@ class Acceptor:
 
 
 def raise_files_limit() -> int:
-    """Let this process have as many file descriptors as it may; return how many those are."""
+    """Raise the limit of file descriptors to its hard limit, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def count_reserved_files() -> int:
-    """Return how many descriptors clients leave to everything else."""
+    """Return how many file descriptors are reserved for everything but clients."""
     return min(FILES_RESERVED, raise_files_limit() // 2)

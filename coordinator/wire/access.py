@@ -17,7 +17,7 @@ logger = logging.getLogger("muster.wire")
 
 
 class FileStamp(NamedTuple):
-    """What changes with a file."""
+    """What tells one state of a file from another."""
 
     at_ns: int
     size: int
@@ -29,7 +29,7 @@ Stamps: TypeAlias = list[FileStamp | None]
 
 
 class ReloadingFile(Generic[Value]):
-    """What a file says, read again when the file changes; one with an error changes nothing.
+    """A file's content, reloaded when the file changes; an invalid file changes nothing.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ReloadingFile(Generic[Value]):
         return True
 
     def _read_unchanged(self, stamp: Stamps) -> Value:
-        """Read files that nobody writes just now: of an empty one, the rest is still to come."""
+        """Read the files; refuse one that is being written: empty, or changed meanwhile."""
         for path, of_one in zip(self._paths, stamp, strict=True):
             if of_one is not None and of_one.size == 0:
                 raise ConfigError(f"{self._setting} {path} is empty: it may not be written yet")
@@ -77,12 +77,12 @@ class ReloadingFile(Generic[Value]):
         return value
 
     def _stamp_files(self) -> Stamps:
-        """Return what changes with a file; a file that another one replaces is another one."""
+        """Return the stamp of each file; a replaced file has another one."""
         return [_stamp_file(path) for path in self._paths]
 
 
 class Access:
-    """Who gets in, and what they may do, as it is configured and as the files say now.
+    """TLS, logins and access lists as configured, with the current content of their files.
 
     Raises
     ------
@@ -105,27 +105,27 @@ class Access:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """What connections are encrypted with; None: they are not."""
+        """The TLS context of new connections; None without TLS."""
         return self._tls.value
 
     @property
     def users(self) -> Users | None:
-        """Who may log in; None: nobody has to."""
+        """The users who may log in; None without logins."""
         return self._users.value
 
     @property
     def acls(self) -> Acls | None:
-        """What each may do; None: everybody everything."""
+        """The access lists; None allows everybody everything."""
         return self._acls.value
 
     @property
     def safe(self) -> bool:
-        """Whether nobody can listen in, and everybody shows who they are."""
+        """Whether connections are encrypted and clients authenticated."""
         return self.tls is not None and _knows_clients(self._config)
 
     @property
     def login(self) -> Callable[[], Login] | None:
-        """What makes each connection's login; None where there is none."""
+        """Makes the login of a connection; None without logins."""
         return None if self.users is None else self._login
 
     def reload(self, *, always: bool = False) -> bool:

@@ -70,7 +70,7 @@ Rule: TypeAlias = Callable[[Request, Cluster, Permissions], Call]
 
 
 def authorize_request(request: Request, cluster: Cluster) -> Call:
-    """Return what is to be done for a request, as far as its principal may ask it, and by whom.
+    """Return the call of a request, restricted to what its principal may do.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _add_caller(event: Event, by: Caller) -> Event:
 
 
 def _apply_rule(request: Request, cluster: Cluster) -> Call:
-    """Return the call of what the principal may ask."""
+    """Apply the rule of the request's API."""
     acls, session = cluster.acls(), request.session
     if acls is None:
         if request.api not in WITH_OPERATIONS:

@@ -1,4 +1,4 @@
-"""A request on its way: events for the coordinator, then a response."""
+"""What a request comes to: events for the coordinator, then a response."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Call:
-    """What is to be done for a request.
+    """How a request is answered: events for the coordinator, then a response.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""One client's conversation, without any I/O.
+"""One client's connection, without any I/O.
 
 Bytes go in, requests come out; answers go in, whenever they are ready, and bytes come out in the
 order of the requests. It knows no socket, no clock and no coordinator. What it holds is bounded:
@@ -27,7 +27,7 @@ KEPT_BYTES = 1 << 16
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request, and its answer once there is one.
+    """A request that waits for its answer.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class PendingRequest:
 
 
 class Connection:
-    """One client's conversation.
+    """The protocol state of one client's connection.
 
     Parameters
     ----------
@@ -94,40 +94,40 @@ class Connection:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes came that are no whole request yet, or not taken yet."""
+        """How many received bytes are not yet decoded as requests."""
         return len(self._buffer) - self._at
 
     @property
     def full(self) -> bool:
-        """Whether so many requests wait for their answers that no other is taken."""
+        """Whether the limit of requests in flight is reached."""
         return len(self._pending) >= self._in_flight_max
 
     @property
     def authenticated(self) -> bool:
-        """Whether the client has shown who it is, where that is asked for."""
+        """Whether the client has authenticated, or need not."""
         return self._login is None or self._login.done
 
     @property
     def user(self) -> str | None:
-        """Who has logged in; None: nobody has."""
+        """The user who has logged in; None before a login."""
         return self._login.name if self._login is not None and self._login.done else None
 
     @property
     def claimed_principal(self) -> str:
-        """The principal whom the client says it is, whether that is true or not."""
+        """The principal that the client claims to be, authenticated or not."""
         return principal_of(self._login.name) if self._login is not None else ""
 
     @property
     def login_failed(self) -> bool:
-        """Whether the client failed to show who it is: send what there is, then close."""
+        """Whether the login failed: send the pending answers, then close."""
         return self._login is not None and self._login.failed
 
     def receive(self, data: bytes) -> None:
-        """Take bytes as they come, in pieces of any size."""
+        """Add received bytes to the buffer, in pieces of any size."""
         self._buffer += data
 
     def next_request(self) -> PendingRequest | None:
-        """Return the next request that is to be answered; None until more bytes or answers come.
+        """Return the next request to answer; None until more bytes or answers arrive.
 
         Raises
         ------
@@ -157,14 +157,14 @@ class Connection:
         return None
 
     def log_in(self, pending: PendingRequest, right: bool | None = None) -> None:  # noqa: FBT001
-        """Answer a request of the login, with what its check found."""
+        """Answer a login request with the result of its password check."""
         assert self._login is not None
         pending.frame = encode(pending.request, self._login.answer(pending.request, right))
         if self.authenticated:
             self.session.principal = principal_of(self._login.name)
 
     def take_answers(self) -> bytes:
-        """Return what may be sent now: the answers up to the first that is not ready."""
+        """Return the bytes to send now: all answers before the first that is not ready."""
         pending = self._pending
         if not pending or pending[0].frame is None:
             return b""
@@ -177,7 +177,7 @@ class Connection:
         return b"".join(frames)  # type: ignore[arg-type] # none of them is None
 
     def _request(self, frame: bytes) -> Request:
-        """Return what a frame says; a heartbeat most often says what the last one said."""
+        """Decode a frame; a heartbeat equal to the last one is not decoded again."""
         if self._last is not None and frame[CORRELATION_ID_END:] == self._last_body:
             api, version, correlation_id = HEAD.unpack_from(frame)
             if (api, version) == (self._last.api, self._last.version):

@@ -28,7 +28,7 @@ REFUSALS = {
 
 
 class Permissions:
-    """What the principal of a request may do: asked of what it wants, a no is a denial."""
+    """What the principal of a request may do; a denied request is noted for the audit."""
 
     __slots__ = ("_note_denial", "_session", "acls")
 
@@ -37,35 +37,35 @@ class Permissions:
         self._note_denial = cluster.note_denial
 
     def authorize(self, operation: Operation, of: Resource) -> bool:
-        """Whether it may do what it asked for."""
+        """Whether the principal may do what it requested; a denial is noted."""
         allowed = self.allows(operation, of)
         if not allowed:
             self._note_denial(self._session, operation, of)
         return allowed
 
     def allows(self, operation: Operation, of: Resource) -> bool:
-        """Whether it may do something that it did not ask for: a part of all there is, say."""
+        """Whether the principal may do something it did not request by name; nothing is noted."""
         return self.acls is None or self._session.may(self.acls, operation, of)
 
 
 def refusal_fields(of: Resource) -> dict[str, object]:
-    """Return the error of something that may not be asked, in Kafka's words."""
+    """Return the error fields of an unauthorized resource, in Kafka's words."""
     code = REFUSALS[of.type]
     return {"error_code": code, "error_message": f"Not authorized to access {of.type.name}."}
 
 
 def group_resource(name: str) -> Resource:
-    """Return a group as access lists name it."""
+    """Return the resource of a group."""
     return Resource(ResourceType.GROUP, name)
 
 
 def topic_resource(name: str) -> Resource:
-    """Return a topic as access lists name it."""
+    """Return the resource of a topic."""
     return Resource(ResourceType.TOPIC, name)
 
 
 def resource_of_topic(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
-    """Return the topic that an element names; of an id that nothing has, None: it is no secret."""
+    """Return the topic that an item names; None for an unknown topic id, which is no secret."""
     topic_id = getattr(item, "topic_id", None)
     name = getattr(item, "name", None) or getattr(item, "topic", None)
     if topic_id is not None:
@@ -75,17 +75,17 @@ def resource_of_topic(_body: Any, item: Any, cluster: Cluster) -> Resource | Non
 
 
 def resource_of_group(_body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    """Return the group that an element is."""
+    """Return the group that an item names."""
     return group_resource(item)
 
 
 def resource_of_key(body: Any, item: str, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    """Return the group whose coordinator is looked for; None for what is no group."""
+    """Return the group of a coordinator key; None for another kind of key."""
     return group_resource(item) if body.key_type == GROUP_KEY else None
 
 
 def resource_of_config(_body: Any, item: Any, _cluster: Cluster) -> Resource | None:  # noqa: ANN401
-    """Return whose settings an element names; what is neither a topic nor a group, the cluster."""
+    """Return the resource whose settings an item names: a topic, a group, else the cluster."""
     if item.resource_type == TOPIC:
         return topic_resource(item.resource_name)
     return group_resource(item.resource_name) if item.resource_type == GROUP else CLUSTER
@@ -93,7 +93,7 @@ def resource_of_config(_body: Any, item: Any, _cluster: Cluster) -> Resource | N
 
 @dataclass(frozen=True, slots=True)
 class ItemRule:
-    """The rule of a request of many things, each of which is allowed or refused alone.
+    """The rule of a request with many items, each authorized alone.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class ItemRule:
     refuse: Callable[[Any, Resource], Values]
 
     def __call__(self, request: Request, cluster: Cluster, permissions: Permissions) -> Call:
-        """Have what may be asked answered, and refuse the rest."""
+        """Answer the authorized items, and refuse the others."""
         named = [
             (item, self.resource_of(request.body, item, cluster))
             for item in getattr(request.body, self.request_field)
@@ -136,7 +136,7 @@ class ItemRule:
 def split_by_permission(
     named: Iterable[tuple[Any, Resource | None]], operation: Operation, permissions: Permissions
 ) -> tuple[list[Any], list[tuple[Any, Resource]]]:
-    """Return the elements that may be asked, and those that may not with what they name."""
+    """Return the authorized items, and the others with their resources."""
     allowed: list[Any] = []
     refused: list[tuple[Any, Resource]] = []
     for item, of in named:
@@ -148,7 +148,7 @@ def split_by_permission(
 
 
 def add_refusals(call: Call, name: str, refusals: Sequence[Values]) -> Call:
-    """Return a call whose response lists refusals beside the answers."""
+    """Return a call whose response lists the refusals after the answers."""
 
     def respond(answers: Sequence[Answer]) -> Values:
         values = call.respond(answers)
@@ -212,7 +212,7 @@ def refuse_group(group_id: str, of: Resource) -> dict[str, object]:
 
 
 def refuse_key(key: str, of: Resource) -> Values:
-    """Refuse to say where a group's coordinator is."""
+    """Refuse to name the coordinator of a group."""
     return {**refusal_fields(of), **NOBODY, "key": key}
 
 

@@ -1,4 +1,4 @@
-"""One socket with its conversation, and limits on its buffers."""
+"""One socket with its connection, and limits on its buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("muster.wire")
 
 
 class Link(asyncio.Protocol):
-    """One socket, and the conversation over it."""
+    """One socket, and the protocol state of its connection."""
 
     def __init__(self, server: Server, slot: ConnectionSlot) -> None:
         self._server = server
@@ -76,12 +76,12 @@ class Link(asyncio.Protocol):
         self._slot.release()
 
     def pause_writing(self) -> None:
-        """Take no more requests of a client that does not read its answers."""
+        """Stop taking requests while the client does not read its answers."""
         self._writing = False
         self._unread = self._loop.time()
 
     def resume_writing(self) -> None:
-        """Go on: it reads again."""
+        """Take requests again: the client reads."""
         self._writing = True
         self._unread = None
         self.proceed()
@@ -89,7 +89,7 @@ class Link(asyncio.Protocol):
     # Requests and answers ------------------------------------------------------------------------
 
     def proceed(self) -> None:
-        """Take what requests there are, send what answers there are.
+        """Take the requests that arrived, and send the answers that are ready.
 
         Where as many requests came as may wait, others have their turn before the next of them.
         """
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
         self._update_reading()
 
     def _take(self) -> None:
-        """Have what requests there are answered, as far as the client reads answers."""
+        """Ask for answers to the requests that arrived, while the client reads answers."""
         while self._open and (pending := self.connection.next_request()) is not None:
             if self._held_back:
                 self._release()
@@ -128,7 +128,7 @@ class Link(asyncio.Protocol):
             self.close("login", "the login failed")
 
     def _update_reading(self) -> None:
-        """Keep account of what is held; read on only where it will be looked at."""
+        """Count the bytes in memory; read from the socket only while requests are taken."""
         if self._transport is None:
             return
         connection, server = self.connection, self._server
@@ -169,7 +169,7 @@ class Link(asyncio.Protocol):
     def finish_reading(
         self, pending: PendingRequest, found: asyncio.Future[Call | SplitRequest]
     ) -> None:
-        """Go on with a long request that was read elsewhere."""
+        """Continue with a long request that another thread decoded."""
         self.busy, self.unread_bytes = False, 0
         if found.cancelled():  # the server ends
             return
@@ -185,7 +185,7 @@ class Link(asyncio.Protocol):
             self.abort("failed")
 
     def finish_writing(self, pending: PendingRequest, found: asyncio.Future[bytes]) -> None:
-        """Take a large answer that was written elsewhere."""
+        """Take a large answer that another thread encoded."""
         self.busy = False
         if found.cancelled():  # the server ends
             return
@@ -198,7 +198,7 @@ class Link(asyncio.Protocol):
         self.proceed()
 
     def start_check(self, pending: PendingRequest, found: asyncio.Future[bool]) -> None:
-        """Wait for a password to be hashed; nobody else waits for it."""
+        """Wait for the password check in another thread."""
         self.busy = True
         self._checking = found
         found.add_done_callback(lambda done: self._finish_check(pending, done))
@@ -215,7 +215,7 @@ class Link(asyncio.Protocol):
         self.proceed()
 
     def mute(self, throttle_ms: int) -> None:
-        """Take no more requests for so long."""
+        """Take no requests for the throttle time."""
         self._muted = self._loop.call_later(throttle_ms / 1000, self._unmute)
 
     def _unmute(self) -> None:
@@ -233,7 +233,7 @@ class Link(asyncio.Protocol):
         self.proceed()
 
     def _release(self) -> None:
-        """Give the answers that were held back."""
+        """Send the answers that were held back."""
         if self._wake is not None:
             self._wake.cancel()
         held_back, self._held_back = self._held_back, []
@@ -243,7 +243,7 @@ class Link(asyncio.Protocol):
     # The end -------------------------------------------------------------------------------------
 
     def find_timeout(self, now: float) -> str | None:
-        """Return why the client has had its time, None while it has not."""
+        """Return which timeout the client has exceeded; None if none."""
         config = self._server.config
         patience = config.request_ms / 1000
         if self._unread is not None and now - self._unread > patience:

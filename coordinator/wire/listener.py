@@ -29,7 +29,7 @@ logger = logging.getLogger("muster.wire")
 
 
 class ServedCoordinator(server.EventSubmitter, Protocol):
-    """What serving needs of a coordinator."""
+    """What a server needs of a coordinator."""
 
     @property
     def config(self) -> Config:
@@ -37,7 +37,7 @@ class ServedCoordinator(server.EventSubmitter, Protocol):
 
     @property
     def status(self) -> str:
-        """Whether it answers."""
+        """Its status: active, fenced, closed, …."""
 
     @property
     def topics(self) -> TopicView:
@@ -121,7 +121,7 @@ class RunningServer:
             try:
                 self.reload(always=False)
             except Exception:
-                logger.exception("who gets in is as before")
+                logger.exception("reload failed: TLS, users and access lists stay as they were")
 
     async def _main(
         self,
@@ -171,7 +171,7 @@ def serve(
 
 
 def load_access(config: ServerConfig) -> Access:
-    """Return who gets in as it is configured, once everything is known to be right.
+    """Check the server's settings, and return its TLS, logins and access lists.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def _run(main: Coroutine[None, None, None], begun: Future[None]) -> None:
 
 
 def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
-    """Keep what anybody could use from being opened to everybody by accident."""
+    """Refuse an address open beyond this machine without TLS and logins."""
     host, _ = parse_address(config.listen, "server.listen")
     if safe or is_loopback(host):
         return
@@ -249,7 +249,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_socket(listen: str, setting: str) -> socket.socket:
-    """Return a socket at an address.
+    """Return a socket bound to an address.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def _find_advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, in
 
 
 def _limit_connections(connections_max: int) -> int:
-    """Return how many clients the file descriptors of this process allow, at most so many."""
+    """Return the limit of connections, lowered to what file descriptors allow."""
     files = raise_files_limit()
     most = files - count_reserved_files()
     if most >= connections_max:

@@ -24,7 +24,7 @@ NAME_MAX = 255
 
 @dataclass(slots=True)
 class TokenBucket:
-    """What a client may still use up, which grows with the time.
+    """A token bucket: what a client may still use, refilled over time.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TokenBucket:
     at_s: float
 
     def take(self, amount: float, now_s: float) -> float:
-        """Use up an amount, and return for how many seconds there is nothing left."""
+        """Take tokens, and return the seconds until the bucket is above zero again."""
         grown = self.left + (now_s - self.at_s) * self.rate
         self.left = max(min(grown, self.rate * BURST_S) - amount, -self.rate * THROTTLE_S_MAX)
         self.at_s = now_s
@@ -47,7 +47,7 @@ class TokenBucket:
 
 
 class Quotas:
-    """What each client has used up."""
+    """The quotas of requests and bytes, by client."""
 
     def __init__(self, config: QuotasConfig) -> None:
         self._requests = _Quota(config.requests_per_s_max, config.requests_per_s)
@@ -55,11 +55,11 @@ class Quotas:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anybody is limited."""
+        """Whether any client is limited."""
         return self._requests.is_limited or self._bytes.is_limited
 
     def charge(self, client: str, requests: int, size: int, now_s: float) -> int:
-        """Count what a client uses up, and return for how many ms it is throttled.
+        """Charge a client, and return its throttle time in ms.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class Quotas:
 
 
 class _Quota:
-    """One quota: of everybody, and of some by name; 0 is none."""
+    """One quota: a default, and others by client; 0 is unlimited."""
 
     def __init__(self, of_all: int, of_one: Mapping[str, int]) -> None:
         self._of_all = of_all

@@ -30,7 +30,7 @@ class Refusal:
 
 
 class RefusalCounter:
-    """Counts what is refused."""
+    """Counts failed logins and denials."""
 
     def __init__(self) -> None:
         self._counts: dict[Refusal, int] = {}
@@ -41,13 +41,13 @@ class RefusalCounter:
         self._note(Refusal(LOGIN_FAILED, shorten(claimed), session.host), session.client_id)
 
     def note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
-        """Count something that a principal asked for and may not do."""
+        """Count a request that a principal may not make."""
         of = Resource(of.type, shorten(of.name))
         found = Refusal(DENIED, shorten(session.principal), session.host, operation, of)
         self._note(found, session.client_id)
 
     def take(self) -> list[Audited]:
-        """Return a record of each refusal with its number, and begin again."""
+        """Return an audit record of each refusal with its count, and reset."""
         counts, self._counts = self._counts, {}
         client_ids, self._client_ids = self._client_ids, {}
         return [_to_record(what, client_ids[what], count) for what, count in counts.items()]

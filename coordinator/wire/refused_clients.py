@@ -19,7 +19,7 @@ logger = logging.getLogger("muster.wire")
 
 
 class RefusedClients:
-    """Notes refused clients.
+    """Counts refused clients, and logs each once a minute.
 
     Parameters
     ----------

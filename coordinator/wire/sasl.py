@@ -164,7 +164,7 @@ class Users:
             raise ConfigError(f"{path}: {error}") from None
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
-        """Return a user's verifier; of nobody one that no password matches, so as not to tell."""
+        """Return a user's verifier; for an unknown user one that no password matches."""
         found = self._verifiers.get(name, {}).get(mechanism)
         if found is not None:
             return found
@@ -177,12 +177,12 @@ class Users:
         return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
 
     def is_remembered(self, name: str, password: str) -> bool:
-        """Whether a user's password was found right before; else it takes long to tell."""
+        """Whether this password was verified before; a new check takes long."""
         seen = hmac.digest(SECRET, password.encode(), "sha256")
         return hmac.compare_digest(self._right.get(name, b""), seen)
 
     def check_password(self, name: str, password: str) -> bool:
-        """Whether a user has this password; found right once, it is right at once."""
+        """Whether this is the user's password; a verified one is remembered."""
         if self.is_remembered(name, password):
             return True
         known = self._verifiers.get(name)
@@ -206,7 +206,7 @@ def _read_verifiers(value: object, iterations: int) -> dict[str, Verifier]:
 
 @dataclass(slots=True)
 class Login:
-    """One connection's way to be known: handshake, then authenticate once or twice.
+    """The login of one connection: handshake, then authenticate once or twice.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class Login:
     """What is to be called with the client's next messages."""
 
     def find_check(self, request: Request) -> Callable[[], bool] | None:
-        """Return what takes long before an answer: a password is hashed. None: nothing does."""
+        """Return the password check that an answer needs; None where it needs none."""
         if request.api is Api.SASL_HANDSHAKE or self._steps != [self._plain]:
             return None
         try:
@@ -308,7 +308,7 @@ class Login:
 
 
 def _parse_plain(message: bytes) -> tuple[str, str]:
-    """Read PLAIN's message (RFC 4616); the name is "" where somebody acts as somebody else."""
+    """Read PLAIN's message (RFC 4616); the name is "" where the authorization id differs."""
     parts = message.decode().split("\0")
     if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password
         raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
@@ -332,7 +332,7 @@ class ScramExchange:
         self._verifier: Verifier | None = None
 
     def first(self, message: bytes) -> bytes:
-        """Take the client's first message; say salt and iterations."""
+        """Take the client's first message; answer salt and iterations."""
         text = message.decode()
         binding, acts_as, bare = ([*text.split(",", 2), "", ""])[:3]
         fields = _parse_fields(bare)
@@ -351,7 +351,7 @@ class ScramExchange:
         return said.encode()
 
     def final(self, message: bytes) -> bytes:
-        """Take the client's proof; show that we know the user too."""
+        """Verify the client's proof, and return the server's signature."""
         assert self._verifier is not None
         bare, _, proof = message.decode().rpartition(",p=")
         fields = _parse_fields(bare)

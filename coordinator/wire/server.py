@@ -1,4 +1,4 @@
-"""Move bytes between sockets and conversations, and nothing else.
+"""Move bytes between sockets and connections, and requests to the coordinator.
 
 All requests that one turn of the event loop brings are asked as one batch. A connection that
 breaks a rule, or takes too long, is closed; no other notices.
@@ -45,7 +45,7 @@ class RequestCounts(ConnectionCounts, Protocol):
         """Count requests, by API."""
 
     def throttled(self, throttle_ms: int) -> None:
-        """Count a request whose client is not listened to for a while."""
+        """Count a request whose client is throttled."""
 
     def client_refused(self, client: str) -> None:
         """Count that a client's software was refused."""
@@ -55,7 +55,7 @@ class EventSubmitter(Protocol):
     """What the server needs of a coordinator."""
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
-        """Ask many things as one batch, without waiting."""
+        """Submit events as one batch, without waiting."""
 
     @property
     def metrics(self) -> RequestCounts:
@@ -108,7 +108,7 @@ class Server:
         )
 
     def close_unknown(self, users: Container[str]) -> None:
-        """Close the connections of those who have logged in and are users no more."""
+        """Close the connections of users that were removed."""
         for link in list(self.links):
             user = link.connection.user
             if user is not None and user not in users:
@@ -127,7 +127,7 @@ class Server:
         await asyncio.sleep(0)
 
     def ask(self, link: Link, pending: PendingRequest) -> None:
-        """Have a request answered: at once, after its wait, or by the coordinator."""
+        """Answer a request: at once, after its wait, or by the coordinator."""
         request = pending.request
         if pending.check is not None:
             link.start_check(pending, self.loop.run_in_executor(self._hashers, pending.check))
@@ -150,11 +150,11 @@ class Server:
         future.add_done_callback(lambda found: link.finish_reading(pending, found))
 
     def _plan(self, request: Request) -> Call | SplitRequest:
-        """Return what is to be done for a request: at once, or piece by piece."""
+        """Return how a request is answered: whole, or split."""
         return split_request(request) or authorize_request(request, self._cluster)
 
     def _charge(self, request: Request, requests: int, size: int) -> int:
-        """Count what a client uses up; return for how many ms it is throttled."""
+        """Charge a client's quota; return its throttle time in ms."""
         principal = request.session.principal
         client = request.client_id if principal == ANONYMOUS else principal
         return self._quotas.charge(client, requests, size, self.loop.time())
@@ -165,7 +165,7 @@ class Server:
             self._charge(request, 0, len(frame))
 
     def start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
-        """Do what is to be done for a request."""
+        """Start answering a request."""
         if isinstance(plan, SplitRequest):
             link.busy = pending.long = True
             self._begin_pieces(link, pending, plan)
@@ -185,7 +185,7 @@ class Server:
             self.answer(link, pending, call, ())
 
     def _begin_pieces(self, link: Link, pending: PendingRequest, pieces: SplitRequest) -> None:
-        """Have a long request answered piece by piece, once it is known what they are."""
+        """Answer a split request, once its pieces are known."""
         if not pieces.before:
             self._next_piece(link, pending, pieces)
             return
@@ -198,7 +198,7 @@ class Server:
         self._ask_coordinator(pieces.before, answered)
 
     def _next_piece(self, link: Link, pending: PendingRequest, pieces: SplitRequest) -> None:
-        """Have the next piece of a long request answered, and at its end write the whole answer."""
+        """Answer the next piece of a split request; after the last, encode the whole answer."""
         part = pieces.next()
         if part is None:
             self.metrics.served({pending.request.api.name: 1})
@@ -257,7 +257,7 @@ class Server:
     def _deliver(
         self, batch: list[tuple[Link, PendingRequest, Call]], answers: Sequence[Answer]
     ) -> None:
-        """Give each connection its answers, and let it go on."""
+        """Give each connection its answers."""
         at = 0
         links: dict[Link, None] = {}
         for link, pending, call in batch:
@@ -272,7 +272,7 @@ class Server:
     def answer(
         self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]
     ) -> None:
-        """Write a response: here, or where a large one holds nobody else up."""
+        """Encode a response: here, or a large one in another thread."""
         request = pending.request
         if pending.long:
             future = self.loop.run_in_executor(
@@ -293,13 +293,13 @@ class Server:
         self._refusals.note_login(connection.claimed_principal, connection.session)
 
     def _write_refusals(self) -> None:
-        """Have what was refused meanwhile written to the log, without waiting for it."""
+        """Submit the refusals counted so far as audit records, without waiting."""
         records = self._refusals.take()
         if records and self.config.audit_ms:
             self._backend.submit([RecordAudit(records)])
 
     async def _watch(self) -> None:
-        """Close the connections that take too long; write down what was refused."""
+        """Close connections past a timeout; write the audit records of refusals."""
         written = self.loop.time()
         while True:
             await asyncio.sleep(PATROL_S)

@@ -32,7 +32,7 @@ SPECIAL = frozenset(',+"\\<>;')
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Who asks.
+    """The principal of a connection, and what its client says of itself.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Session:
     """Of the lists that are in force, replaced with them: large answers are made in a thread."""
 
     def introduce(self, name: str, version: str) -> None:
-        """Take what the client's software says that it is."""
+        """Take the client's software name and version (KIP-511)."""
         if is_valid_software(name) and is_valid_software(version):
             self.software, self.software_version = name, version
 

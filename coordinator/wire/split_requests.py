@@ -1,4 +1,4 @@
-"""Cut large requests into small ones, so that heartbeats go on.
+"""Split large requests into small ones, so that they do not delay heartbeats.
 
 Each piece is answered like a request of its own, and its answer is bytes before the next piece is
 asked: so others have their turn in between, and nothing large is kept that Python's collector would
@@ -32,7 +32,7 @@ LISTS: dict[Api, tuple[str, str]] = {
 
 
 class SplitRequest:
-    """A request, its pieces, and its answer as it grows.
+    """A request answered in pieces, and its answer so far.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class SplitRequest:
 
 
 class SplitGroupList(SplitRequest):
-    """ListGroups: the coordinator says which groups there are, then looks at some at a time."""
+    """ListGroups: the ids of all groups first, then the groups piece by piece."""
 
     before = (ListGroupIds(),)
 
     def begin(self, answers: Sequence[Answer]) -> None:
-        """Take the ids of all groups; of an error, none: the one piece is refused as well."""
+        """Take the ids of all groups; after an error none, so that one piece is refused too."""
         (answer,) = answers
         if not isinstance(answer, GroupError):
             found: Any = answer.response
@@ -95,7 +95,7 @@ class SplitGroupList(SplitRequest):
 
 
 def split_request(request: Request) -> SplitRequest | None:
-    """Return the pieces of a request that has several, or may have."""
+    """Split a request that is too large to answer at once; None for others."""
     if request.api is Api.LIST_GROUPS:
         return SplitGroupList(request)
     if request.api not in LISTS:
