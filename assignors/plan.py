@@ -23,7 +23,7 @@ from assignors.compressed_problem import (
     find_leaves,
     refine_leaves,
 )
-from assignors.network_flow import Network, find_cheapest_flow
+from assignors.network_flow import ArcBlocks
 from assignors.water_level import Histogram, count_drops_needed
 
 EXACT_EDGES = 4_000_000
@@ -286,54 +286,65 @@ def _solve_flows(cells: Cells, held: CompressedOwnership) -> Flows:
     problem = cells.problem
     competing = ~cells.alone
     pairs = np.flatnonzero(competing[cells.of_class[problem.pair_class]])
+    own = pairs[held.below[pairs] > 0]
     topics = np.flatnonzero(competing[cells.of_topics])
     classes = np.flatnonzero(competing[cells.of_class])
-    nodes = _Nodes.of(len(problem.partitions), len(problem.size), len(held.node_class), cells)
-    pair_topic, pair_class = problem.pair_topic[pairs], problem.pair_class[pairs]
-    span = cells.high - cells.low
-    amount = sum_by(cells.of_topics, problem.partitions, len(cells.alone))
-    extras = amount - sum_by(cells.of_class, problem.size * cells.low, len(cells.alone))
-    every, entry = np.arange(len(held.node_class)), held.entry_node
+    node = np.arange(len(held.node_class))
+    nodes = _Nodes.of(len(problem.partitions), len(problem.size), len(node), cells)
+    under_low = problem.size * cells.low
+    low_to_high = problem.size * (cells.high - cells.low)
+    above_low = _count_above_low(cells, under_low)
     total = int(problem.partitions[topics].sum())
-    own = np.flatnonzero(held.below[pairs] > 0)
-    parts = [  # (tail, head, capacity, cost)
-        (np.zeros_like(topics), nodes.topic + topics, problem.partitions[topics], 0),
-        (nodes.topic + pair_topic[own], nodes.base + pair_class[own], held.below[pairs][own], 0),
-        (nodes.topic + held.entry_topic, nodes.held + entry, held.entry_total, 0),
-        (nodes.held + every, nodes.base + held.node_class, held.node_base, 0),
-        (nodes.held + every, nodes.extra + held.node_class, held.node_extra, 0),
-        (nodes.topic + pair_topic, nodes.new + pair_class, problem.partitions[pair_topic], 1),
-        (nodes.new + classes, nodes.base + classes, np.full(len(classes), total), 0),
-        (
-            nodes.base + classes,
-            np.full(len(classes), nodes.sink),
-            (problem.size * cells.low)[classes],
-            0,
-        ),
-        (nodes.base + classes, nodes.extra + classes, (problem.size * span)[classes], 0),
-        (
-            nodes.extra + classes,
-            nodes.cell + cells.of_class[classes],
-            (problem.size * span)[classes],
-            0,
-        ),
-        (
-            nodes.cell + np.flatnonzero(competing),
-            np.full(int(competing.sum()), nodes.sink),
-            extras[competing],
-            0,
-        ),
-    ]
-    tail, head, capacity = (np.concatenate([part[k] for part in parts]) for k in range(3))
-    cost = np.concatenate([np.full(len(part[0]), part[3]) for part in parts])
-    network, order = Network.of(nodes.sink + 1, tail, head, np.minimum(capacity, total))
-    solved = np.empty(len(order), dtype=np.int64)
-    solved[order] = find_cheapest_flow(network, cost[order], 0, nodes.sink, total)
-    start = offsets_of(np.array([len(part[0]) for part in parts]))
+
+    arcs = ArcBlocks()
+    arcs.add("partitions", 0, nodes.topic + topics, problem.partitions[topics])
+    # What stays with its owner costs nothing.
+    arcs.add(
+        "kept below",
+        nodes.topic + problem.pair_topic[own],
+        nodes.base + problem.pair_class[own],
+        held.below[own],
+    )
+    arcs.add("kept", nodes.topic + held.entry_topic, nodes.held + held.entry_node, held.entry_total)
+    arcs.add("kept, to low", nodes.held + node, nodes.base + held.node_class, held.node_base)
+    arcs.add("kept, to high", nodes.held + node, nodes.extra + held.node_class, held.node_extra)
+    # What comes from the pool costs one a partition.
+    arcs.add(
+        "new",
+        nodes.topic + problem.pair_topic[pairs],
+        nodes.new + problem.pair_class[pairs],
+        problem.partitions[problem.pair_topic[pairs]],
+        cost=1,
+    )
+    arcs.add("new, to the class", nodes.new + classes, nodes.base + classes, total)
+    # Each class gets low a member, and together the classes of a cell what is above that.
+    arcs.add("low", nodes.base + classes, nodes.sink, under_low[classes])
+    arcs.add("over low", nodes.base + classes, nodes.extra + classes, low_to_high[classes])
+    arcs.add(
+        "to high",
+        nodes.extra + classes,
+        nodes.cell + cells.of_class[classes],
+        low_to_high[classes],
+    )
+    arcs.add(
+        "above low of the cell",
+        nodes.cell + np.flatnonzero(competing),
+        nodes.sink,
+        above_low[competing],
+    )
+    flow = arcs.find_cheapest_flow(nodes.sink + 1, 0, nodes.sink, total)
+
     kept_below, new = np.zeros_like(held.below), np.zeros_like(held.below)
-    kept_below[pairs[own]] = solved[start[1] : start[2]]
-    new[pairs] = solved[start[5] : start[6]]
-    return Flows(held, kept_below, solved[start[2] : start[3]], new)
+    kept_below[own] = flow["kept below"]
+    new[pairs] = flow["new"]
+    return Flows(held, kept_below, flow["kept"], new)
+
+
+def _count_above_low(cells: Cells, under_low: Longs) -> Longs:
+    """Return per cell its partitions beyond what its members have at low."""
+    count = len(cells.alone)
+    amount = sum_by(cells.of_topics, cells.problem.partitions, count)
+    return amount - sum_by(cells.of_class, under_low, count)
 
 
 @dataclass(frozen=True, slots=True)
