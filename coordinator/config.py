@@ -23,7 +23,7 @@ FOLDER_MODES = {
     "0775": "everybody reads, its group writes",
 }
 """Modes that a store may have: nobody but its owner and its group ever writes."""
-INTERVALS = {"backoff_ms", "proposals_ms", "maintenance_ms"}
+INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms"}
 """How long what is done again waits: of 0 it would never rest."""
 
 

@@ -22,6 +22,8 @@ def test_the_file_says_the_defaults():
         ("[plan]\nexact_edges = '1'", "x: Expected `int`, got `str`"),
         ("[plan]\nexact_edges = -1", "x: plan.exact_edges is -1: give 0 or more"),
         ("[engine]\nbackoff_ms = 0", "x: engine.backoff_ms is 0: give 1 or more"),
+        ("[topics]\npoll_ms = 0", "x: topics.poll_ms is 0: give 1 or more"),
+        ("[lease]\nrenew_ms = 0", "x: lease.renew_ms is 0: give 1 or more"),
         ("[log]\nmaintenance_ms = 0", "x: log.maintenance_ms is 0: give 1 or more"),
         ("plan = 1", "x: Expected `object`"),
         ("[engine]\nengine = 'abacus'", "x: Invalid enum value 'abacus'"),
