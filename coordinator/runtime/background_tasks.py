@@ -102,7 +102,7 @@ class BackgroundTasks:
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""
         while True:
-            task.wake.wait(task.every_s)
+            task.wake.wait(min(task.every_s, threading.TIMEOUT_MAX))
             task.wake.clear()  # before we look: `close` says that we stop before it wakes
             if self._stopped:
                 return

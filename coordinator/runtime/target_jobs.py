@@ -195,7 +195,7 @@ class TargetJobs:
             self._timers.discard(timer)
             work()
 
-        timer = threading.Timer(after_s, run)
+        timer = threading.Timer(min(after_s, threading.TIMEOUT_MAX), run)
         timer.daemon = True
         self._timers.add(timer)
         timer.start()

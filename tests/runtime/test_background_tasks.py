@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+
+import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
@@ -20,10 +23,13 @@ def commit(coordinator, times):
     ]
 
 
-def test_a_busy_log_is_maintained_at_once(tmp_path):
-    with Coordinator.open(tmp_path, topics={"a": 1}, config=BUSY) as coordinator:
+@pytest.mark.parametrize("maintenance_ms", [60_000, 10**20])
+def test_a_busy_log_is_maintained_at_once(tmp_path, maintenance_ms):
+    """However seldom it is looked for, as nobody would before the test is over."""
+    config = replace(BUSY, log=replace(BUSY.log, maintenance_ms=maintenance_ms))
+    with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
         commit(coordinator, BUSY.log.reopen_commits)
-        wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists)
+        wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists, 20.0)
         began = time.monotonic()
     assert time.monotonic() - began < 10.0  # its threads do not sleep on
 

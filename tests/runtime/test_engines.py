@@ -32,8 +32,10 @@ def settled(coordinator, member, epoch):
     return wait_for(lambda: beat(coordinator, member, epoch).assignment)
 
 
-def test_a_large_target_is_computed_beside_the_loop():
-    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED) as coordinator:
+@pytest.mark.parametrize("timeout_ms", [600_000, 10**20])
+def test_a_large_target_is_computed_beside_the_loop(timeout_ms):
+    config = replace(DELEGATED, engine=replace(DELEGATED.engine, timeout_ms=timeout_ms))
+    with Coordinator.open(None, topics={"a": 4}, config=config) as coordinator:
         first = join(coordinator, "m1")
         assert (first.error, first.assignment) == ("NONE", {})
         assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
