@@ -19,10 +19,9 @@ from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
 from coordinator.compute.engine import TargetRequest, compute_target
-from coordinator.compute.proposal import read_written_target
+from coordinator.compute.proposal import read_stored_target
 from coordinator.config import Config
 from coordinator.core import target_builder
-from coordinator.core.events import ComputeTarget
 from coordinator.core.target_builder import AssignorInput
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import DeltaLog
@@ -147,8 +146,9 @@ def _local(shape: Shape) -> tuple[float, float]:
 
 
 def _job(roster: AssignorInput, shape: Shape) -> TargetRequest:
-    task = ComputeTarget(GROUP, "benchmark", EPOCH + 1, "uniform")
-    return TargetRequest(task, roster, "uniform", {}, shape.classes)
+    return TargetRequest(
+        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, input=roster, classes=shape.classes
+    )
 
 
 def _spark(shape: Shape) -> float:
@@ -164,10 +164,8 @@ def _spark(shape: Shape) -> float:
         snapshot = GroupSnapshot(LogScan.of(store), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
-            work = TargetWork(
-                str(store), snapshot, run_id, AssignorOptions("uniform"), Config(), 60.0
-            )
-            read_written_target(
-                str(store), delegated(spark, work), snapshot.spec(), snapshot.topics
-            )
+            position, epoch = snapshot.source.position, snapshot.group_epoch
+            request = TargetRequest(GROUP, run_id, epoch, position, "uniform", {}, str(store))
+            work = TargetWork(request, snapshot, AssignorOptions("uniform"), Config())
+            read_stored_target(str(store), delegated(spark, work), snapshot)
         return time.perf_counter() - began

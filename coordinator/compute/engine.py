@@ -6,7 +6,7 @@ coordinator runs Spark without importing it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from assignors import SpecError
 from assignors.quality import find_problems
 from coordinator.core import target_builder
-from coordinator.core.events import ComputeTarget, TargetComputed
+from coordinator.core.events import ComputedTarget
 from coordinator.core.target_assignment import Targets
 from coordinator.core.target_builder import AssignorInput
 
@@ -24,32 +24,40 @@ GROUPS_KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
-    """A target to compute.
+    """A target to compute: what an engine, or a job of its own, is asked for.
 
     Attributes
     ----------
-    roster
-        The input that it was prepared for, in memory.
-    settings
-        The group's.
+    computation_id
+        Of the computation, or the run id of a job: marks what it writes.
+    group_epoch, position
+        What it is for: the group as the log has it up to this position.
+    assignor, settings
+        How to assign: the assignor's name, and the group's settings.
+    store
+        Root path of the tables; None when all is in memory.
+    input
+        The same group in memory; None in a job of its own. Only the engine that needs it makes a
+        spec of it: Spark reads the group from the log.
     classes
         How many distinct subscriptions there are, about.
-    store
-        Root path of the tables, where the log has the same input; None when all is in memory.
     """
 
-    task: ComputeTarget
-    roster: AssignorInput
+    group_id: str
+    computation_id: str
+    group_epoch: int
+    position: int
     assignor: str
-    settings: dict[str, str]
-    classes: int = 1
+    settings: Mapping[str, str]
     store: str | None = None
+    input: AssignorInput | None = None
+    classes: int = 1
 
 
 class Engine(Protocol):
     """Computes targets; one at a time a group, several groups at once if it can."""
 
-    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
+    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Begin a computation; its future fails when the computation does.
 
         With LostTarget when the group's last target is gone from the table of targets.
@@ -93,18 +101,20 @@ class LocalEngine:
         self._before: dict[str, Targets] = {}
         """The targets that the last computations began with: the next ones are mostly the same."""
 
-    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
+    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Begin a computation."""
-        return self._pool.submit(self._compute, job)
+        return self._pool.submit(self._compute, request)
 
-    def _compute(self, job: TargetRequest) -> TargetComputed:
-        before = self._before.pop(job.task.group_id, None)
+    def _compute(self, request: TargetRequest) -> ComputedTarget:
+        assert request.input is not None
+        targets = request.input.targets
+        before = self._before.pop(request.group_id, None)
         if before is not None:
-            job.roster.targets.ranges_from(before)
-        self._before[job.task.group_id] = job.roster.targets
+            targets.ranges_from(before)
+        self._before[request.group_id] = targets
         if len(self._before) > self._groups_kept:
             del self._before[next(iter(self._before))]
-        return compute_target(job)
+        return compute_target(request)
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""
@@ -114,7 +124,7 @@ class LocalEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def compute_target(job: TargetRequest) -> TargetComputed:
+def compute_target(request: TargetRequest) -> ComputedTarget:
     """Run the assignor in this process, and check what it made.
 
     Raises
@@ -122,18 +132,20 @@ def compute_target(job: TargetRequest) -> TargetComputed:
     SpecError
         The assignor refuses the group, or what it made is no assignment of it.
     """
-    spec = job.roster.spec()
-    ranges = target_builder.run_assignor(spec, job.assignor, job.settings)
+    assert request.input is not None
+    spec = request.input.spec()
+    ranges = target_builder.run_assignor(spec, request.assignor, request.settings)
     wrong = find_problems(spec, ranges)
     if wrong:
-        raise SpecError(f"assignor {job.assignor} made no assignment: {wrong[0]}")
-    records, moved = target_builder.diff_targets(job.task.group_id, job.roster, ranges)
-    return TargetComputed(
-        job.task.group_id,
-        job.task.computation_id,
-        job.task.group_epoch,
-        records,
-        job.assignor,
+        raise SpecError(f"assignor {request.assignor} made no assignment: {wrong[0]}")
+    changes, moved = target_builder.diff_targets(request.group_id, request.input, ranges)
+    return ComputedTarget(
+        request.group_id,
+        request.computation_id,
+        request.group_epoch,
+        request.position,
+        request.assignor,
         moved,
         ranges.partial,
+        changes,
     )

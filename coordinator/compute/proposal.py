@@ -1,24 +1,25 @@
-"""The target that a job wrote, as a file and as a checked value.
+"""Targets that a job wrote to the table of targets: read and checked, and as a file.
 
-A job commits its rows to the table of targets and then says where they are. The coordinator's own
-engine returns that; a job in a process of its own puts it into `<store>/proposals`, one small file
-a run, and waits for the answer in the log.
+A job commits its rows and then says which they are. The coordinator's own engine reads and checks
+them itself; a job of its own puts a proposal into `<store>/proposals`, one small file a run, and
+waits for the answer in the log: the coordinator reads and checks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 
-from assignors import GroupSpec
-from coordinator.core.events import Text, WrittenTarget
-from coordinator.core.records import TargetMetadata
-from coordinator.core.state import Topic
+from coordinator.core.events import ComputedTarget, Text
+from coordinator.core.target_assignment import StoredTarget
 from coordinator.core.target_builder import validate_whole_target
-from coordinator.storage import target_table
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.storage.record_log import LogError
+from coordinator.storage.target_table import load_target
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -52,29 +53,82 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moved: Count = 0
     partial: bool = False
 
+    @classmethod
+    def of(cls, target: ComputedTarget) -> Proposal:
+        """Return what is to be said of a target that is in the table."""
+        stored = target.stored
+        assert stored is not None
+        return cls(
+            target.group_id,
+            target.group_epoch,
+            target.position,
+            target.computation_id,
+            target.assignor,
+            stored.version,
+            stored.digest,
+            stored.members,
+            stored.ranges,
+            target.moved,
+            target.partial,
+        )
 
-def read_written_target(
-    store: str | os.PathLike[str], proposal: Proposal, spec: GroupSpec, topics: Iterable[Topic]
-) -> WrittenTarget:
-    """Return the target that a proposal names, read and checked against its input.
+    def target(self) -> ComputedTarget:
+        """Return the target, which nobody has read yet."""
+        stored = StoredTarget(
+            self.group_id,
+            self.group_epoch,
+            self.run_id,
+            self.targets_version,
+            self.digest,
+            self.members,
+            self.ranges,
+        )
+        return ComputedTarget(
+            self.group_id,
+            self.run_id,
+            self.group_epoch,
+            self.position,
+            self.assignor,
+            self.moved,
+            self.partial,
+            stored=stored,
+        )
+
+
+def read_stored_target(
+    store: str | os.PathLike[str], target: ComputedTarget, snapshot: GroupSnapshot
+) -> ComputedTarget:
+    """Return a target with its rows, which are read and checked here and nowhere else.
+
+    Parameters
+    ----------
+    snapshot
+        The group that the target was computed for.
 
     Raises
     ------
-    LostTarget
-        The rows are missing, or differ from those that it names.
     GroupError
-        INVALID_ASSIGNMENT (K-47).
+        INVALID_ASSIGNMENT: the rows are missing, differ from those that it names, or are no
+        assignment of the group (K-47).
+    OSError
+        The disk cannot be read now.
     """
-    named = TargetMetadata(
-        proposal.group_id,
-        proposal.group_epoch,
-        computation_id=proposal.run_id,
-        targets_version=proposal.targets_version,
-        digest=proposal.digest,
-        ranges=proposal.ranges,
-    )
-    whole = target_table.load_target(store, named)
-    validate_whole_target(spec, topics, whole)
-    return WrittenTarget(
-        proposal.run_id, proposal.targets_version, proposal.digest, spec.member_count, whole
+    assert target.stored is not None
+    spec = snapshot.spec()
+    try:
+        whole = load_target(store, target.stored)
+    except LogError as error:
+        raise refuse_target(target, str(error)) from None
+    validate_whole_target(spec, snapshot.topics, whole)
+    if spec.member_count != target.stored.members:
+        raise refuse_target(target, f"the group had {spec.member_count} members at its position")
+    return replace(target, whole=whole)
+
+
+def refuse_target(target: ComputedTarget, why: str) -> GroupError:
+    """Return the error for a target that cannot be installed."""
+    return GroupError(
+        ErrorCode.INVALID_ASSIGNMENT,
+        f"The target of run {target.computation_id} for group epoch {target.group_epoch}, "
+        f"computed at position {target.position} of the log, is refused: {why}.",
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow.compute as pc
 
-from coordinator.compute.proposal import Proposal, read_written_target
+from coordinator.compute.proposal import Proposal, read_stored_target, refuse_target
 from coordinator.core.events import ProposeTarget
 from coordinator.core.records import MemberMetadata, ProposalJudged
 from coordinator.errors import ErrorCode, GroupError
@@ -22,7 +22,6 @@ from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.file_queue import FileQueue, MessageError
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.record_log import LogError
 
 FOLDER = "proposals"
 
@@ -98,28 +97,16 @@ def _read_proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
 
 
 def _check_proposal(store: str | os.PathLike[str], proposal: Proposal) -> ProposeTarget:
+    target = proposal.target()
     newest = LogScan.of(store)
-    if proposal.position > newest.position:
-        raise _invalid(proposal, f"the log ends at {newest.position}, before its position")
-    snapshot = GroupSnapshot(LogScan.of(store, proposal.position), proposal.group_id)
-    if proposal.group_epoch != snapshot.group_epoch:
-        raise _invalid(proposal, f"the group epoch was {snapshot.group_epoch} at its position")
-    try:
-        found = read_written_target(store, proposal, snapshot.spec(), snapshot.topics)
-    except LogError as error:  # the rows are missing or differ
-        raise _invalid(proposal, str(error)) from None
-    if found.members != proposal.members:
-        raise _invalid(proposal, f"the group had {found.members} members at its position")
-    return ProposeTarget(
-        proposal.group_id,
-        proposal.group_epoch,
-        proposal.run_id,
-        proposal.assignor,
-        proposal.moved,
-        proposal.partial,
-        found,
-        dict(_list_members(snapshot)),
-    )
+    if target.position > newest.position:
+        raise refuse_target(target, f"the log ends at {newest.position}, before its position")
+    snapshot = GroupSnapshot(LogScan.of(store, target.position), target.group_id)
+    if target.group_epoch != snapshot.group_epoch:
+        raise refuse_target(target, f"the group epoch was {snapshot.group_epoch} at its position")
+    found = read_stored_target(store, target, snapshot)
+    members = dict(_list_members(snapshot))
+    return ProposeTarget(target.group_id, target.group_epoch, target.computation_id, found, members)
 
 
 def _list_members(snapshot: GroupSnapshot) -> Iterator[tuple[str, MemberMetadata]]:
@@ -130,14 +117,6 @@ def _list_members(snapshot: GroupSnapshot) -> Iterator[tuple[str, MemberMetadata
             member_id,
             MemberMetadata(snapshot.group_id, member_id, instance_id=instance_id or None),
         )
-
-
-def _invalid(proposal: Proposal, why: str) -> GroupError:
-    return GroupError(
-        ErrorCode.INVALID_ASSIGNMENT,
-        f"The target of run {proposal.run_id} for group epoch {proposal.group_epoch}, computed at "
-        f"position {proposal.position} of the log, is refused: {why}.",
-    )
 
 
 def _open_queue(store: str | os.PathLike[str]) -> FileQueue:

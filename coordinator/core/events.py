@@ -13,7 +13,7 @@ from coordinator.core.classic.events import ClassicEvent, Parked
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.partition_spans import Spans
 from coordinator.core.records import Audited, MemberMetadata, Record, TargetMember
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import ErrorCode, GroupError
 
 TimerKey: TypeAlias = tuple[str, str, str]
@@ -225,53 +225,54 @@ class RegexesResolved:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTarget:
-    """A whole target that is in the table of targets, read from there."""
+class ComputedTarget:
+    """A target that was computed outside a step: by an engine, or by a job of its own.
 
-    run_id: str
-    version: int
-    digest: int
-    members: int
-    """How many members it was computed for; those without a range have no row."""
-    whole: WholeTarget
+    It is either changes, of a target that this process has, or a whole one that a job wrote to the
+    table of targets; its rows are then read from there, once, and checked before it is submitted.
 
-
-@dataclass(frozen=True, slots=True)
-class TargetComputed:
-    """The outcome of a ComputeTarget task, checked against its input.
-
-    Either records of what is another target, or a whole target that was written to the table.
+    Attributes
+    ----------
+    computation_id
+        Of the computation that was prepared; of a job of its own, its run id.
+    group_epoch, position
+        What it was computed for: the group as the log has it up to this position.
+    moved, partial
+        Owned partitions that change hands; whether `max_moves` cut it short.
+    changes
+        The members that get another target.
+    stored, whole
+        Which rows of the table are the target, and these rows; None until they are read.
     """
 
     group_id: str
     computation_id: str
     group_epoch: int
-    records: Sequence[TargetMember]
+    position: int
     assignor: str
     moved: int = 0
     partial: bool = False
-    written: WrittenTarget | None = None
+    changes: Sequence[TargetMember] = ()
+    stored: StoredTarget | None = None
+    whole: WholeTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProposeTarget:
-    """A target that an external job wrote to the table, read from there and checked.
+    """A target that a job of its own wrote to the table, checked; or why it is refused.
 
     Attributes
     ----------
     members
         Those that it was computed for.
     refusal
-        What was found wrong with it; nothing else counts then.
+        What was found wrong with it; there is no target then.
     """
 
     group_id: str
     group_epoch: int
     run_id: str
-    assignor: str = ""
-    moved: int = 0
-    partial: bool = False
-    written: WrittenTarget | None = None
+    target: ComputedTarget | None = None
     members: Mapping[str, MemberMetadata] = field(default_factory=dict)
     refusal: GroupError | None = None
 
@@ -339,7 +340,7 @@ Event: TypeAlias = (
     | ProposeTarget
     | TopicsReported
     | RegexesResolved
-    | TargetComputed
+    | ComputedTarget
     | TargetFailed
     | TargetLost
     | TimerFired
@@ -392,12 +393,20 @@ class ResolveRegexes:
 
 @dataclass(frozen=True, slots=True)
 class ComputeTarget:
-    """Compute a target off the heartbeat path; becomes TargetComputed."""
+    """Compute a target off the heartbeat path; becomes ComputedTarget.
+
+    Attributes
+    ----------
+    position
+        At which the log has the computation, and up to which it has the group that the target is
+        for; 0 until the step's records are durable.
+    """
 
     group_id: str
     computation_id: str
     group_epoch: int
     assignor: str
+    position: int = 0
 
 
 Task: TypeAlias = ResolveRegexes | ComputeTarget

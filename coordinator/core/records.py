@@ -33,7 +33,7 @@ from coordinator.core.record_fields import (
     Own,
     Tagged,
 )
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.target_assignment import StoredTarget, WholeTarget
 
 
 class MemberState(IntEnum):
@@ -116,6 +116,21 @@ class TargetMetadata(Record, frozen=True, gc=False):
     ranges: Annotated[Own[Long] | None, "rows of the target"] = None
     whole: InMemory[WholeTarget | None] = None
     """The rows themselves; None as the record comes from the log."""
+
+    @property
+    def stored(self) -> StoredTarget | None:
+        """Which rows of the table are the target; None where the log has it."""
+        if self.computation_id is None or self.targets_version is None:
+            return None
+        return StoredTarget(
+            self.group_id,
+            self.assignment_epoch,
+            self.computation_id,
+            self.targets_version,
+            self.digest or 0,
+            self.members or 0,
+            self.ranges or 0,
+        )
 
 
 class TargetMember(Record, frozen=True, gc=False):

@@ -21,6 +21,7 @@ from coordinator.core.events import (
     JOIN_PHASE,
     SYNC_PHASE,
     AlterConfig,
+    ComputedTarget,
     ConfigureGroup,
     DeleteGroup,
     DescribeConfig,
@@ -42,7 +43,6 @@ from coordinator.core.events import (
     RecordAudit,
     RegexesResolved,
     Result,
-    TargetComputed,
     TargetFailed,
     TargetLost,
     TimerFired,
@@ -116,7 +116,7 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return target_install.install_assignment(state, event, now_ms)
         case ProposeTarget():
             return target_install.answer_proposal(state, event, now_ms)
-        case TargetComputed():
+        case ComputedTarget():
             return target_install.install_computed(state, event, now_ms)
         case TargetFailed():
             return target_install.give_up_computation(state, event)

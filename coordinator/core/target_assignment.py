@@ -32,6 +32,30 @@ class Ranges(NamedTuple):
     end: Longs
 
 
+class StoredTarget(NamedTuple):
+    """Which rows of the table of targets are a whole target.
+
+    Attributes
+    ----------
+    run_id
+        Marks its rows: the computation's id, or that of a job's run.
+    version
+        Of the table; it has these rows.
+    digest, ranges
+        Of these rows (storage/target_digest.py), and their number.
+    members
+        For how many it was computed; those without a range have no row.
+    """
+
+    group_id: str
+    assignment_epoch: int
+    run_id: str
+    version: int
+    digest: int
+    members: int
+    ranges: int
+
+
 class WholeTarget:
     """The target of a whole group as a job computed it; never changed.
 

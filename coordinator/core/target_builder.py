@@ -6,7 +6,7 @@ changed get a record, members gone since are dropped, members new since have an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -124,7 +124,7 @@ def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
     return meta if listed is None else listed.share_with(meta)
 
 
-def run_assignor(spec: GroupSpec, assignor: str, settings: dict[str, str]) -> PartitionRanges:
+def run_assignor(spec: GroupSpec, assignor: str, settings: Mapping[str, str]) -> PartitionRanges:
     """Run an assignor with the group's settings.
 
     Raises

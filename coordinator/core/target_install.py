@@ -1,27 +1,25 @@
 """Install a target assignment computed outside a step (K-38…K-50, S-30…S-32).
 
-By an external computer, which asks with PrepareAssignment and answers with InstallAssignment, or by
-the coordinator's own engine, whose outcome is TargetComputed. The computation id of the former
-stands in place of Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
+By an external computer, which asks with PrepareAssignment and answers with InstallAssignment; by
+the coordinator's own engine; or by a job of its own, which proposes it. Each comes to a
+ComputedTarget, and `_install_target` makes it the group's. A computation id stands in place of
+Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import (
+    ComputedTarget,
     InstallAssignment,
     PrepareAssignment,
     ProposeTarget,
     Result,
-    TargetComputed,
     TargetFailed,
     TargetLost,
-    WrittenTarget,
 )
 from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.records import (
@@ -81,13 +79,21 @@ def install_assignment(state: State, event: InstallAssignment, now_ms: int) -> R
     group = _get_group(state, event.group_id)
     found = _find_computation(group, event.computation_id, event.group_epoch)
     ranges = target_builder.validate_ranges(found, event.ranges)
-    records, moved = target_builder.diff_computed(group, found, ranges)
-    return _install_targets(
-        group, found, records, event.assignor, moved, now_ms, partial=event.partial
+    changes, moved = target_builder.diff_computed(group, found, ranges)
+    target = ComputedTarget(
+        event.group_id,
+        event.computation_id,
+        event.group_epoch,
+        0,
+        event.assignor,
+        moved,
+        event.partial,
+        changes,
     )
+    return _install_target(group, found, target, now_ms)
 
 
-def install_computed(state: State, event: TargetComputed, now_ms: int) -> Result:
+def install_computed(state: State, event: ComputedTarget, now_ms: int) -> Result:
     """Install what the coordinator's own engine computed and checked.
 
     Raises
@@ -97,14 +103,7 @@ def install_computed(state: State, event: TargetComputed, now_ms: int) -> Result
     """
     group = _get_group(state, event.group_id)
     found = _find_computation(group, event.computation_id, event.group_epoch)
-    if event.written is None:
-        return _install_targets(
-            group, found, event.records, event.assignor, event.moved, now_ms, partial=event.partial
-        )
-    done = _target_metadata(
-        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
-    )
-    return _install_whole_target(group, found, event.written, done)
+    return _install_target(group, found, event, now_ms)
 
 
 def answer_proposal(state: State, event: ProposeTarget, now_ms: int) -> Result:
@@ -130,13 +129,10 @@ def _install_proposed(state: State, event: ProposeTarget, now_ms: int) -> list[R
         return []  # we crashed after the installation, before its file was taken away
     if event.group_epoch <= group.assignment_epoch:
         raise _stale(group, event.group_epoch)
-    assert event.written is not None
+    assert event.target is not None
     run = ComputationPrepared(event.group_id, event.run_id, event.group_epoch, now_ms)
     found = Computation(run, dict(event.members), [], {})
-    done = _target_metadata(
-        group, event.group_epoch, event.assignor, event.moved, now_ms, partial=event.partial
-    )
-    return list(_install_whole_target(group, found, event.written, done).records)
+    return _install_target(group, found, event.target, now_ms).records
 
 
 def _stale(group: Group, group_epoch: int) -> GroupError:
@@ -167,53 +163,45 @@ def _find_computation(group: Group, computation_id: str, group_epoch: int) -> Co
     return found
 
 
-def _install_targets(
-    group: Group,
-    found: Computation,
-    targets: Sequence[TargetMember],
-    assignor: str,
-    moved: int,
-    now_ms: int,
-    *,
-    partial: bool,
+def _install_target(
+    group: Group, found: Computation, target: ComputedTarget, now_ms: int
 ) -> Result:
-    epoch = found.record.group_epoch
-    records = target_builder.rebase_targets(group, found, targets)
-    done = _target_metadata(group, epoch, assignor, moved, now_ms, partial=partial)
-    response = {
-        "group_epoch": group.epoch,
-        "assignment_epoch": epoch,
-        "moved": moved,
-        "members_changed": len(records),
-    }
-    return Result([*records, done], response)
-
-
-def _install_whole_target(
-    group: Group, found: Computation, written: WrittenTarget, done: TargetMetadata
-) -> Result:
-    """Install a target that is in the table: one small record, and who came and went since."""
-    record = msgspec.structs.replace(
-        done,
-        computation_id=written.run_id,
-        targets_version=written.version,
-        digest=written.digest,
-        members=written.members,
-        ranges=len(written.whole),
-        whole=written.whole,
-    )
-    return Result([record, *target_builder.rebase_whole_target(group, found, written.whole)])
-
-
-def _target_metadata(
-    group: Group, epoch: int, assignor: str, moved: int, now_ms: int, *, partial: bool
-) -> TargetMetadata:
-    """Return the record that ends an installation.
+    """Make a target the group's, and see to who came and went since (K-48, K-49).
 
     When the group has moved on meanwhile, the next target is computed at once (K-49).
     """
-    at_once = 0 if group.epoch > epoch else now_ms
-    return TargetMetadata(group.group_id, epoch, at_once, assignor, moved, partial)
+    at_once = 0 if group.epoch > target.group_epoch else now_ms
+    done = TargetMetadata(
+        group.group_id, target.group_epoch, at_once, target.assignor, target.moved, target.partial
+    )
+    if target.whole is not None:
+        return Result(_name_stored(group, found, target, done))
+    changes = target_builder.rebase_targets(group, found, target.changes)
+    response = {
+        "group_epoch": group.epoch,
+        "assignment_epoch": target.group_epoch,
+        "moved": target.moved,
+        "members_changed": len(changes),
+    }
+    return Result([*changes, done], response)
+
+
+def _name_stored(
+    group: Group, found: Computation, target: ComputedTarget, done: TargetMetadata
+) -> list[Record]:
+    """Return the small record that installs rows of the table, and those of who came and went."""
+    assert target.stored is not None
+    assert target.whole is not None
+    record = msgspec.structs.replace(
+        done,
+        computation_id=target.stored.run_id,
+        targets_version=target.stored.version,
+        digest=target.stored.digest,
+        members=target.stored.members,
+        ranges=target.stored.ranges,
+        whole=target.whole,
+    )
+    return [record, *target_builder.rebase_whole_target(group, found, target.whole)]
 
 
 def give_up_computation(state: State, event: TargetFailed) -> Result:

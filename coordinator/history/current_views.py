@@ -26,6 +26,7 @@ from coordinator.core.records import (
     TopicChanged,
 )
 from coordinator.core.state import GroupState
+from coordinator.core.target_assignment import StoredTarget
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
@@ -211,7 +212,7 @@ def read_target_assignments(log: LogRows) -> pa.Table:
     pieces = [alone]
     if whole_targets:
         there = read_member_rows(log).ids
-        pieces += [_read_whole_target(log, record, there, gone) for record in whole_targets]
+        pieces += [_read_whole_target(log, stored, there, gone) for stored in whole_targets]
     found = pa.concat_tables(pieces)
     known = read_groups(log).select(["group_id", "assignment_epoch"])
     place = pc.index_in(found["group_id"], value_set=combine_chunks(known["group_id"]))
@@ -222,7 +223,7 @@ def read_target_assignments(log: LogRows) -> pa.Table:
     return found.select(["group_id", "assignment_epoch", "member_id", *RANGE])
 
 
-def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMetadata]]:
+def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[StoredTarget]]:
     """Return targets that are records of the log, whose members they are, and the whole ones.
 
     Records of members before a whole target mean nothing any more; those after it win over it.
@@ -245,23 +246,23 @@ def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[TargetMe
     small = ids.take(pa.array(at))
     for name in RANGE:
         small = small.append_column(name, ranges.field(name))
-    records = rows.take(pa.array(install[install >= 0])).select(["group_id", *named]).to_pylist()
-    return small, ids, [TargetMetadata(**record) for record in records]
+    stored = rows.take(pa.array(install[install >= 0])).select(["group_id", *named]).to_pylist()
+    return small, ids, [StoredTarget(*row.values()) for row in stored]
 
 
 def _read_whole_target(
-    log: LogRows, record: TargetMetadata, there: pa.Table, gone: pa.Table
+    log: LogRows, stored: StoredTarget, there: pa.Table, gone: pa.Table
 ) -> pa.Table:
     """Return a whole target, but for members that left or have a target of their own since."""
-    rows = read_checked_rows(log.store, record)
+    rows = read_checked_rows(log.store, stored)
     ours, others = (
-        combine_chunks(table.filter(pc.equal(table["group_id"], record.group_id))["member_id"])
+        combine_chunks(table.filter(pc.equal(table["group_id"], stored.group_id))["member_id"])
         for table in (there, gone)
     )
     stays = pc.is_in(rows["member_id"], value_set=ours)
     alone = pc.is_in(rows["member_id"], value_set=others)
     rows = rows.filter(pc.and_(stays, pc.invert(alone)))
-    group = pa.array([record.group_id], pa.string()).take(pa.array(np.zeros(len(rows), np.int64)))
+    group = pa.array([stored.group_id], pa.string()).take(pa.array(np.zeros(len(rows), np.int64)))
     return rows.append_column("group_id", group).select(["group_id", "member_id", *RANGE])
 
 

@@ -152,8 +152,9 @@ class LogReader:
         LostTarget
             Its rows are not in the table of targets any more.
         """
-        if group.targets.whole is NOT_READ and group.installed is not None:
-            set_whole_target(group, load_target(self.store, group.installed))
+        stored = group.installed.stored if group.installed else None
+        if group.targets.whole is NOT_READ and stored is not None:
+            set_whole_target(group, load_target(self.store, stored))
 
     def unknown(self, group_id: str) -> SpecError:
         """Return the error for a group that was not found."""

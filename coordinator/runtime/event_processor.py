@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from coordinator.clock import Clock, SteadyClock
@@ -19,6 +19,7 @@ from coordinator.config import Config
 from coordinator.core.classic.events import GroupsLoaded
 from coordinator.core.events import (
     Answer,
+    ComputeTarget,
     Event,
     Heartbeat,
     Result,
@@ -29,7 +30,7 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.heartbeat import ENGINE_PREFIX
-from coordinator.core.records import Record
+from coordinator.core.records import ComputationPrepared, Record
 from coordinator.core.state import State, TopicView
 from coordinator.errors import GroupError
 from coordinator.runtime.event_decider import EventDecider
@@ -40,7 +41,7 @@ from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, report_changes
 from coordinator.status import Status, refusal
-from coordinator.storage.record_log import Fenced, LogError, RecordLog
+from coordinator.storage.record_log import Fenced, LogError, RecordLog, find_position
 from coordinator.storage.state_loader import load_state, read_targets
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ class EventProcessor:
             return [refusal(self.status)] * len(events)
         for event, answer in zip(events, answers, strict=True):
             if isinstance(answer, Result):
-                self._start(event, answer)
+                self._start(event, answer, records)
         return answers
 
     def _run_steady(
@@ -224,11 +225,17 @@ class EventProcessor:
             self._show_topics()
         return True
 
-    def _start(self, event: Event, result: Result) -> None:
-        """Start what a step asked for, which is durable."""
+    def _start(self, event: Event, result: Result, written: Sequence[Record]) -> None:
+        """Start what a step asked for; its records are among those that were just written."""
         self.timers.apply(result.timers)
         self.parked.settle(event, result)
-        self._tasks += result.tasks
+        for task in result.tasks:
+            if isinstance(task, ComputeTarget):
+                prepared = next(r for r in result.records if isinstance(r, ComputationPrepared))
+                at = find_position(written, self.position, prepared)
+                self._tasks.append(replace(task, position=at))
+            else:
+                self._tasks.append(task)
 
     # The log -------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
 from coordinator.compute.engine import Engine, LocalEngine, ReportsProgress, TargetRequest
 from coordinator.core.events import (
     Answer,
+    ComputedTarget,
     ComputeTarget,
     Event,
-    TargetComputed,
     TargetFailed,
     TargetLost,
 )
@@ -76,17 +76,17 @@ class TargetJobs:
         Called in the loop's thread.
         """
         self._cancel(task.group_id)
-        job = restore_request(self._processor, task)
-        if job is None:
+        request = restore_request(self._processor, task)
+        if request is None:
             return
         timeout_s = self._processor.config.engine.timeout_ms / 1000
         deadline = self._later(timeout_s, lambda: self._time_out(running, timeout_s))
         try:
-            engine = self._engine_for(job)
+            engine = self._engine_for(request)
             running = RunningComputation(task, engine, time.monotonic(), deadline)
             with self._lock:
                 self._running[task.group_id] = running
-            future = engine.submit(job)
+            future = engine.submit(request)
         except Exception as error:
             self._stop_timer(deadline)
             logger.exception("engine failed to start for group %s", task.group_id)
@@ -149,7 +149,7 @@ class TargetJobs:
             running.engine.cancel(running.task.group_id)
             self._retry_later(running.task, f"timed out after {timeout_s:g} s")
 
-    def _install_result(self, running: RunningComputation, found: Future[TargetComputed]) -> None:
+    def _install_result(self, running: RunningComputation, found: Future[ComputedTarget]) -> None:
         """Install what was computed; in a thread of the engine's."""
         if not self._finish(running):
             return
@@ -205,13 +205,14 @@ class TargetJobs:
         timer.cancel()
         self._timers.discard(timer)
 
-    def _engine_for(self, job: TargetRequest) -> Engine:
+    def _engine_for(self, request: TargetRequest) -> Engine:
         """Choose by the group's setting, else by cost; after many failures the local one."""
         config = self._processor.config
-        size = GroupSize(len(job.roster.metas), job.classes, job.roster.targets.rows())
-        wanted = job.settings.get("consumer.assignor.engine", config.engine.engine)
+        assert request.input is not None
+        size = GroupSize(len(request.input.metas), request.classes, request.input.targets.rows())
+        wanted = request.settings.get("consumer.assignor.engine", config.engine.engine)
         wanted = choose_engine(config, wanted, size)
-        failures = self._failures.get(job.task.group_id, 0)
+        failures = self._failures.get(request.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             wanted = "local"
         if wanted == "spark" and self._given is not None:
@@ -227,10 +228,16 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
     found = group.computation if group else None
     if group is None or found is None or found.record.computation_id != task.computation_id:
         return None
-    settings = dict(processor.state.settings.get(task.group_id, {}))
-    input_ = restore_input(group, found)
     return TargetRequest(
-        task, input_, task.assignor, settings, len(group.lists), processor.log.store
+        task.group_id,
+        task.computation_id,
+        task.group_epoch,
+        task.position,
+        task.assignor,
+        dict(processor.state.settings.get(task.group_id, {})),
+        processor.log.store,
+        restore_input(group, found),
+        len(group.lists),
     )
 
 

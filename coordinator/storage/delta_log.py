@@ -222,7 +222,8 @@ class DeltaLog:
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names."""
-        return target_table.load_target(self.store, record)
+        assert record.stored is not None, "only a whole target is in the table"
+        return target_table.load_target(self.store, record.stored)
 
     def snapshot(
         self, records: Iterable[Record], position: int, at_ms: int, *, part_rows: int = PART_ROWS

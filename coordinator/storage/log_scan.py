@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordinator.core.records import ComputationPrepared, TopicChanged
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.core.records import TopicChanged
 from coordinator.storage.data_files import AS_TEXT_ONCE, Part, list_parts
 from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import CorruptLog, LogError
@@ -84,28 +83,6 @@ def list_data_files(store: str | os.PathLike[str]) -> list[str]:
     """Return the data files of the whole log, in order."""
     root = os.path.abspath(store)
     return _list_paths(os.path.join(root, "log"), list_parts(open_log_table(root)))
-
-
-def find_position(store: str | os.PathLike[str], group_id: str, computation_id: str) -> int:
-    """Return the position at which a computation was prepared: it was promised the group there.
-
-    Raises
-    ------
-    GroupError
-        UNKNOWN_MEMBER_ID: the log has no such computation (K-46).
-    """
-    root = os.path.abspath(store)
-    columns = ["position", "kind", "tombstone", "group_id", "computation_id"]
-    for part in reversed(list_parts(open_log_table(root))):
-        (path,) = _list_paths(os.path.join(root, "log"), [part])
-        rows = _read(path, group_id, [ComputationPrepared.kind], columns)
-        found = rows.filter(pc.equal(rows["computation_id"], computation_id))
-        if len(found):
-            return int(found["position"][0].as_py())
-    raise GroupError(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"The log of {root} has no computation {computation_id}: prepare again.",
-    )
 
 
 def _find_snapshot(folder: str, position: int) -> tuple[int, list[str]]:

@@ -152,6 +152,12 @@ def merge_advances(records: Iterable[Record]) -> list[Record]:
     return out
 
 
+def find_position(records: Sequence[Record], last: int, record: Record) -> int:
+    """Return where a record is in the log, of records that one append wrote up to a position."""
+    behind = records[next(at for at, one in enumerate(records) if one is record) + 1 :]
+    return last - len(merge_advances(behind))
+
+
 def _find_advance(record: Record) -> tuple[str, int] | None:
     if isinstance(record, MembersAdvanced):
         return record.group_id, record.member_epoch

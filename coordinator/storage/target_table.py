@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from coordinator.core.records import TargetMetadata
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
@@ -62,13 +61,13 @@ def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[N
         yield
 
 
-def load_target(store: str | os.PathLike[str], record: TargetMetadata) -> WholeTarget:
-    """Return the whole target that a record names; raises as `read_checked_rows` does."""
-    return WholeTarget.of(read_checked_rows(store, record))
+def load_target(store: str | os.PathLike[str], stored: StoredTarget) -> WholeTarget:
+    """Return a whole target; raises as `read_checked_rows` does."""
+    return WholeTarget.of(read_checked_rows(store, stored))
 
 
-def read_checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> pa.Table:
-    """Return the rows of the whole target that a record names, once they are seen to be the ones.
+def read_checked_rows(store: str | os.PathLike[str], stored: StoredTarget) -> pa.Table:
+    """Return the rows of a whole target, once they are seen to be the ones.
 
     Raises
     ------
@@ -77,23 +76,21 @@ def read_checked_rows(store: str | os.PathLike[str], record: TargetMetadata) -> 
     OSError
         The disk cannot be read now.
     """
-    assert record.targets_version is not None
-    assert record.computation_id is not None
     path = targets_path(store)
     try:
-        files = list_files(path, record.group_id, record.assignment_epoch, record.targets_version)
-        rows = read_rows(files, record.computation_id)
+        files = list_files(path, stored.group_id, stored.assignment_epoch, stored.version)
+        rows = read_rows(files, stored.run_id)
     except OSError as error:
         if error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
-        raise _lost_target(record, path, one_line(error)) from None
+        raise _lost_target(stored, path, one_line(error)) from None
     except (DeltaError, pa.ArrowException) as error:
-        raise _lost_target(record, path, one_line(error)) from None
-    if len(rows) != record.ranges:
-        raise _lost_target(record, path, f"it has {len(rows)} rows of {record.ranges}")
+        raise _lost_target(stored, path, one_line(error)) from None
+    if len(rows) != stored.ranges:
+        raise _lost_target(stored, path, f"it has {len(rows)} rows of {stored.ranges}")
     found = digest_rows(rows)
-    if found != record.digest:
-        raise _lost_target(record, path, f"the digest of its rows is {found}, not {record.digest}")
+    if found != stored.digest:
+        raise _lost_target(stored, path, f"the digest of its rows is {found}, not {stored.digest}")
     return rows
 
 
@@ -145,8 +142,8 @@ def read_rows(files: list[str], run_id: str) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(piece.cast(schema) for piece in pieces)])
 
 
-def _lost_target(record: TargetMetadata, path: str, why: str) -> LostTarget:
+def _lost_target(stored: StoredTarget, path: str, why: str) -> LostTarget:
     return LostTarget(
-        f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch} "
-        f"is not in {path} at version {record.targets_version}: {why}"
+        f"the target of group {stored.group_id!r} for assignment epoch {stored.assignment_epoch} "
+        f"is not in {path} at version {stored.version}: {why}"
     )

@@ -97,7 +97,8 @@ def _check_target(
 def _check_loadable(store: str, record: TargetMetadata) -> None:
     """Check that a coordinator can load a target at the version its record names."""
     try:
-        target_table.load_target(store, record)
+        assert record.stored is not None, "only whole targets are looked at"
+        target_table.load_target(store, record.stored)
     except (LostTarget, OSError) as error:
         raise CorruptLog(f"{error}: {REMEDY}") from None
 

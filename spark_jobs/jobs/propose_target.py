@@ -22,6 +22,7 @@ from coordinator import Coordinator, progress
 from coordinator.assign.options import AssignorOptions
 from coordinator.clock import wall_ms
 from coordinator.compute import proposal_inbox
+from coordinator.compute.engine import TargetRequest
 from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
 from coordinator.core.records import ACCEPTED, ProposalJudged
@@ -82,11 +83,20 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
         return facts | {"verdict": "nothing to compute", "position": snapshot.source.position}
     run_id = wanted.run_id or str(uuid.uuid4())
     options = _choose_options(wanted, snapshot, config)
-    work = TargetWork(store, snapshot, run_id, options, config, config.engine.timeout_ms / 1000)
+    request = TargetRequest(
+        wanted.group_id,
+        run_id,
+        snapshot.group_epoch,
+        snapshot.source.position,
+        options.assignor,
+        snapshot.settings,
+        store,
+    )
+    work = TargetWork(request, snapshot, options, config)
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
-        proposal = compute_on_spark(spark, work, _say)
+        proposal = Proposal.of(compute_on_spark(spark, work, _say))
     proposal_inbox.put_proposal(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
         verdict = _await_verdict(store, proposal, config)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from coordinator.assign.options import AssignorOptions
 from coordinator.compute.engine import TargetRequest
-from coordinator.compute.proposal import Proposal, read_written_target
+from coordinator.compute.proposal import read_stored_target
 from coordinator.config import Config
-from coordinator.core.events import TargetComputed
+from coordinator.core.events import ComputedTarget
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
-from coordinator.storage.log_scan import LogScan, find_position
+from coordinator.storage.log_scan import LogScan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,12 +92,12 @@ class SparkEngine:
         self._lock = threading.Lock()
         self._runs: list[_Computation] = []
 
-    def submit(self, job: TargetRequest) -> Future[TargetComputed]:
+    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Begin a computation."""
-        run = _Computation(job.task.group_id, job.task.computation_id, time.monotonic())
+        run = _Computation(request.group_id, request.computation_id, time.monotonic())
         with self._lock:
             self._runs.append(run)
-        return self._threads.submit(self._compute_and_load, job, run)
+        return self._threads.submit(self._compute_and_load, request, run)
 
     def cancel(self, group_id: str) -> None:
         """Give up what runs for a group: its Spark jobs end, and nothing more of it begins."""
@@ -129,42 +129,29 @@ class SparkEngine:
             self._spark = spark_session()
         return self._spark
 
-    def _compute_and_load(self, job: TargetRequest, run: _Computation) -> TargetComputed:
+    def _compute_and_load(self, request: TargetRequest, run: _Computation) -> ComputedTarget:
         """Compute, read back, and check; in a thread of ours."""
+        from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
+
         try:
             with _job_group(self._session(), run), _failures_in_one_line():
-                proposal = self._proposal(job, run)
-            self._say(run)("loading", proposal.ranges)
-            task, roster = job.task, job.roster
-            found = read_written_target(_store(job), proposal, roster.spec(), roster.topics)
+                store = _store_of(request)
+                snapshot = GroupSnapshot(LogScan.of(store, request.position), request.group_id)
+                options = AssignorOptions.of_group(request.assignor, request.settings)
+                work = TargetWork(request, snapshot, options, self._config)
+                target = compute_on_spark(self._session(), work, self._say(run))
+            stored = target.stored
+            assert stored is not None
+            self._say(run)("loading", stored.ranges)
+            target = read_stored_target(store, target, snapshot)
         finally:
             with self._lock:
                 self._runs.remove(run)
         logger.info(
-            "%s: %d ranges of %d members in %.1f s",
-            task.group_id, proposal.ranges, proposal.members, time.monotonic() - run.began,
+            "%s: %d ranges of %d members in %.1f s", run.group_id, stored.ranges,
+            stored.members, time.monotonic() - run.began,
         )  # fmt: skip
-        return TargetComputed(
-            task.group_id,
-            task.computation_id,
-            task.group_epoch,
-            (),
-            job.assignor,
-            proposal.moved,
-            proposal.partial,
-            found,
-        )
-
-    def _proposal(self, job: TargetRequest, run: _Computation) -> Proposal:
-        from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
-
-        store, task = _store(job), job.task
-        position = find_position(store, task.group_id, task.computation_id)
-        snapshot = GroupSnapshot(LogScan.of(store, position), task.group_id)
-        patience_s = self._config.engine.timeout_ms / 1000
-        options = AssignorOptions.of_group(job.assignor, job.settings)
-        work = TargetWork(store, snapshot, task.computation_id, options, self._config, patience_s)
-        return compute_on_spark(self._session(), work, self._say(run))
+        return target
 
     def _say(self, run: _Computation) -> Callable[[str, int], None]:
         def say(stage: str, rows: int) -> None:
@@ -189,13 +176,13 @@ class SparkEngine:
         return SparkProgress(run.group_id, run.stage, run.rows, done, tasks, seconds)
 
 
-def _store(job: TargetRequest) -> str:
-    if job.store is None:
+def _store_of(request: TargetRequest) -> str:
+    if request.store is None:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "Spark reads a group from its store and this coordinator has none: open it with one.",
         )
-    return job.store
+    return request.store
 
 
 @contextmanager

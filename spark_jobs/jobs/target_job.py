@@ -22,9 +22,11 @@ from pyspark.sql import functions as F
 
 from assignors import SpecError
 from coordinator.assign.options import AssignorOptions
-from coordinator.compute.proposal import Proposal
+from coordinator.compute.engine import TargetRequest
 from coordinator.config import Config
+from coordinator.core.events import ComputedTarget
 from coordinator.core.records import MemberMetadata, TargetMember
+from coordinator.core.target_assignment import StoredTarget
 from coordinator.error_text import one_line
 from coordinator.history.group_snapshot import NAMES, REGEX, GroupSnapshot
 from coordinator.storage.log_scan import BEFORE_THE_LOG
@@ -53,34 +55,39 @@ Say = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class TargetWork:
-    """What to compute.
+    """What to compute, and from what.
 
     Attributes
     ----------
-    store
-        Root path of the tables.
+    request
+        For a store; repeated with the same computation id, or run id, it writes nothing twice.
     snapshot
         The group that it is for.
-    run_id
-        Of this run; repeated with the same one it writes nothing twice.
     options
         The assignor and what it takes.
-    patience_s
-        How long to wait for others that write targets.
     """
 
-    store: str
+    request: TargetRequest
     snapshot: GroupSnapshot
-    run_id: str
     options: AssignorOptions
     config: Config
-    patience_s: float
+
+    @property
+    def store(self) -> str:
+        """Root path of the tables."""
+        assert self.request.store is not None
+        return self.request.store
+
+    @property
+    def run_id(self) -> str:
+        """What marks the rows that are written."""
+        return self.request.computation_id
 
 
 def compute_on_spark(
     spark: SparkSession, work: TargetWork, say: Say = lambda _stage, _rows: None
-) -> Proposal:
-    """Compute a target, write it, and return what is to be said of it.
+) -> ComputedTarget:
+    """Compute a target, write it, and return it; nobody has read its rows back yet.
 
     Parameters
     ----------
@@ -108,7 +115,7 @@ def compute_on_spark(
         work_session.release()
 
 
-def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) -> Proposal:
+def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) -> ComputedTarget:
     snapshot, session = work.snapshot, work_session.spark
     say("reading", 0)
     log = _read_log(session, snapshot)
@@ -132,19 +139,25 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
     count, digest = count_and_digest(rows)
     say("writing", count)
-    version = _write(session, work, rows, count, digest)
-    return Proposal(
+    version = _write(work, rows)
+    stored = StoredTarget(
         snapshot.group_id,
         snapshot.group_epoch,
-        snapshot.source.position,
         work.run_id,
-        work.options.assignor,
         version,
         digest,
         assigned.members,
         count,
+    )
+    return ComputedTarget(
+        snapshot.group_id,
+        work.run_id,
+        snapshot.group_epoch,
+        snapshot.source.position,
+        work.options.assignor,
         assigned.moved,
         assigned.verdict.partial,
+        stored=stored,
     )
 
 
@@ -206,24 +219,23 @@ def _read_previous(spark: SparkSession, log: DataFrame, work: TargetWork) -> Dat
 
 def _read_whole(spark: SparkSession, work: TargetWork) -> DataFrame:
     """Return the last whole target, once it is seen to be the one that its record names."""
-    record, path = work.snapshot.installed, targets_path(work.store)
-    assert record is not None
-    assert record.targets_version is not None
-    assert record.computation_id is not None
-    where = f"the target of group {record.group_id!r} for epoch {record.assignment_epoch}"
+    assert work.snapshot.installed is not None
+    stored, path = work.snapshot.installed.stored, targets_path(work.store)
+    assert stored is not None
+    where = f"the target of group {stored.group_id!r} for epoch {stored.assignment_epoch}"
     try:
-        files = list_files(path, record.group_id, record.assignment_epoch, record.targets_version)
+        files = list_files(path, stored.group_id, stored.assignment_epoch, stored.version)
         for file in files:
             pq.read_metadata(file)
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise LostTarget(f"{where} is not in {path}: {one_line(error)}") from error
     rows = _read_files(spark, files, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
-    rows = rows.where(F.col("run_id") == record.computation_id)
+    rows = rows.where(F.col("run_id") == stored.run_id)
     found = count_and_digest(rows)
-    if found != (record.ranges, record.digest):
+    if found != (stored.ranges, stored.digest):
         raise LostTarget(
             f"{where} has {found[0]} rows with digest {found[1]} in {path}, its record says "
-            f"{record.ranges} and {record.digest}"
+            f"{stored.ranges} and {stored.digest}"
         )
     return rows
 
@@ -259,10 +271,10 @@ def count_and_digest(rows: DataFrame) -> tuple[int, int]:
     return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
-def _write(spark: SparkSession, work: TargetWork, rows: DataFrame, count: int, digest: int) -> int:
-    """Commit the rows, and return the version that has them, once they are read from there."""
+def _write(work: TargetWork, rows: DataFrame) -> int:
+    """Commit the rows, and return the version that has them."""
     path, snapshot = targets_path(work.store), work.snapshot
-    with lock_targets(work.store, work.patience_s):
+    with lock_targets(work.store, work.config.engine.timeout_ms / 1000):
         _make_table(work)
         before = DeltaTable(path).version()
         named = rows.select(
@@ -276,12 +288,6 @@ def _write(spark: SparkSession, work: TargetWork, rows: DataFrame, count: int, d
         writer.save(path)
         version = int(DeltaTable(path).version())
         _permit(work, before, version)
-        found = _read_written(spark, work, version)
-    if found != (count, digest):
-        raise RuntimeError(
-            f"version {version} of {path} has {found[0]} rows of run {work.run_id} with digest "
-            f"{found[1]}, {count} with {digest} were written: does another program write there?"
-        )
     return version
 
 
@@ -317,12 +323,3 @@ def _permit(work: TargetWork, before: int, version: int) -> None:
     for name in disk.names(log_folder(path)):
         if any(text in name for text in new):
             disk.permit(os.path.join(log_folder(path), name))
-
-
-def _read_written(spark: SparkSession, work: TargetWork, version: int) -> tuple[int, int]:
-    """Read a version back: the count and the digest of what the run wrote."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(targets_path(work.store))
-    here = (F.col("group_id") == work.snapshot.group_id) & (
-        F.col("assignment_epoch") == work.snapshot.group_epoch
-    )
-    return count_and_digest(table.where(here & (F.col("run_id") == work.run_id)))

@@ -93,6 +93,23 @@ def test_members_that_join_and_leave_during_a_computation(tmp_path, engine):
         assert members.settle() == owned
 
 
+@pytest.mark.parametrize("wrong", ["digest", "members"])
+def test_a_new_target_that_is_not_what_its_job_says_takes_nothing(tmp_path, engine, wrong, caplog):
+    """It is computed again; the last target, whose rows are all there, stays the group's."""
+    with opened(tmp_path, engine) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        owned = members.settle()
+        engine.named[wrong] = 7
+        members.join("m3")
+        wait_for(lambda: "is refused" in caplog.text)
+        members.beat()
+        assert {m: members.owned[m]["a"] for m in owned} == owned
+        assert "its members keep what they have" not in caplog.text
+        engine.named.clear()
+        assert sorted(map(len, members.settle().values())) == [2, 2, 2]
+
+
 @pytest.mark.parametrize("how", ["table gone", "file gone", "file cut", "rows swapped"])
 def test_a_target_lost_behind_its_record(tmp_path, engine, how, caplog):
     """Members keep what they have, the coordinator says so, and another one is computed."""
@@ -233,6 +250,6 @@ def test_a_late_result_of_a_fenced_coordinator_is_refused(tmp_path, engine):
         owned = members.settle()
         assert sorted(map(len, owned.values())) == [3, 3]
         named = {r.computation_id for r in records(tmp_path, TargetMetadata)}
-        assert engine.jobs[-1].task.computation_id not in named
+        assert engine.jobs[-1].computation_id not in named
     first.close()
     second_engine.close()

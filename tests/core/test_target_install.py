@@ -10,22 +10,27 @@ from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig
 from coordinator.core import state_records
 from coordinator.core.events import (
+    ComputedTarget,
     ComputeTarget,
     ConfigureGroup,
     Heartbeat,
     InstallAssignment,
     PrepareAssignment,
-    TargetComputed,
     TargetFailed,
 )
-from coordinator.core.records import ComputationPrepared, GroupMetadata, Tombstone
+from coordinator.core.records import (
+    ComputationPrepared,
+    GroupMetadata,
+    MembersAdvanced,
+    Tombstone,
+)
 from coordinator.core.replay import replay
 from coordinator.core.state import GroupState, State
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog
+from coordinator.storage.record_log import MemoryLog, find_position
 from tests.support.coordinator_core import STABLE, Code, lists
 
 RANGES = ("member_id", "topic", "first_partition", "partition_count")
@@ -295,6 +300,27 @@ def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
     assert engine.target("m1") == {"a": [0, 1, 2, 3, 4, 5]}
 
 
+def test_a_task_has_the_position_of_its_computation(engine):
+    """Whatever is before and after it in its batch, and however few rows that is."""
+    with_advances = [
+        MembersAdvanced("g", 2, ("m1",)),
+        MembersAdvanced("g", 2, ("m2",)),
+        ComputationPrepared("g", "c", 3, 9),
+        MembersAdvanced("g", 3, ("m1",)),
+        MembersAdvanced("g", 3, ("m2",)),
+    ]
+    assert find_position(with_advances, 10, with_advances[2]) == 9
+    engine.join("m1", "m2", "m3")
+    (task,) = engine.processor.take_tasks()
+    rows = {}
+    for batch in engine.log.replay():
+        first = batch.position - len(batch.records) + 1
+        rows |= dict(enumerate(batch.records, start=first))
+    assert rows[task.position].computation_id == task.computation_id
+    assert task.position < engine.processor.position  # m2 and m3 came after it
+    assert restore_request(engine.processor, task).position == task.position
+
+
 @pytest.mark.behaviour("G-159", "K-49", "S-30")
 def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
     """The input is what it was when the computation was prepared, however late the job begins."""
@@ -402,6 +428,6 @@ def test_facts_of_a_computation_are_in_its_records(engine):
     (failed,) = engine.processor.run([TargetFailed("g", task.computation_id, "no")])
     assert failed.records == [Tombstone(ComputationPrepared.kind, "g", name=task.computation_id)]
     assert (
-        engine.processor.run([TargetComputed("g", "x", 99, [], "uniform")])[0].code
+        engine.processor.run([ComputedTarget("g", "x", 99, 0, "uniform")])[0].code
         is Code.UNKNOWN_MEMBER_ID
     )

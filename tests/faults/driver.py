@@ -58,5 +58,5 @@ def stop_before_record(pipe: Connection, store: str, config: Config, takeover: s
         logging.getLogger("muster.spark").warning("committed, not installed")
         threading.Event().wait(NEVER_S)
 
-    spark_engine.read_written_target = stand_still  # type: ignore[assignment]
+    spark_engine.read_stored_target = stand_still  # type: ignore[assignment]
     serve(pipe, store, config, takeover)

@@ -332,13 +332,13 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 
 def _compute(store: Path, run_id: str) -> str:
     from coordinator.assign.options import AssignorOptions
+    from coordinator.compute.engine import TargetRequest
     from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
     snapshot = GroupSnapshot(LogScan.of(store), "g")
-    compute_on_spark(
-        spark(),
-        TargetWork(str(store), snapshot, run_id, AssignorOptions("uniform"), ON_SPARK, PATIENCE_S),
-    )
+    position, epoch = snapshot.source.position, snapshot.group_epoch
+    request = TargetRequest("g", run_id, epoch, position, "uniform", {}, str(store))
+    compute_on_spark(spark(), TargetWork(request, snapshot, AssignorOptions("uniform"), ON_SPARK))
     return run_id
 
 

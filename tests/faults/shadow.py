@@ -45,4 +45,4 @@ class Shadow:
         for group in self.state.groups.values():
             if group.targets.whole is NOT_READ:
                 assert group.installed is not None
-                load(group, target_table.load_target(self._store, group.installed))
+                load(group, target_table.load_target(self._store, group.installed.stored))

@@ -14,7 +14,7 @@ from coordinator.core.state_records import records_of
 from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.delta_log import DeltaLog, read_log
-from coordinator.storage.log_scan import LogScan, find_position
+from coordinator.storage.log_scan import LogScan
 from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
 
@@ -89,9 +89,7 @@ def test_a_snapshot_after_the_position_is_not_read(tmp_path):
     assert LogScan.of(tmp_path).after == last
 
 
-def test_an_unknown_group_or_computation(tmp_path):
+def test_an_unknown_group(tmp_path):
     play(tmp_path, "walk-02", 10)
     with pytest.raises(GroupError, match="nobody not found"):
         GroupSnapshot(LogScan.of(tmp_path), "nobody")
-    with pytest.raises(GroupError, match="no computation c7"):
-        find_position(tmp_path, "g", "c7")

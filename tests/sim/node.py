@@ -10,10 +10,10 @@ from coordinator.compute.engine import compute_target
 from coordinator.core.events import (
     Answer,
     CatalogTopic,
+    ComputedTarget,
     ComputeTarget,
     Event,
     ResolveRegexes,
-    TargetComputed,
     TargetFailed,
 )
 from coordinator.core.state import State
@@ -354,7 +354,7 @@ class Node:
             again = wait + chance.between(1, 3_000, "again", *name)
             self.world.schedule.after(again, self._computed, task, outcome, self.life)
 
-    def _computed(self, task: ComputeTarget, outcome: TargetComputed, life: int) -> None:
+    def _computed(self, task: ComputeTarget, outcome: ComputedTarget, life: int) -> None:
         if life != self.life:
             return
 

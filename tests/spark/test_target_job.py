@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coordinator import Coordinator
-from coordinator.compute.engine import LocalEngine
+from coordinator.compute.engine import LocalEngine, TargetRequest
 from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
 from coordinator.core.records import TargetMetadata
@@ -51,9 +51,9 @@ class Compared(SparkEngine):
         self.pairs = []
 
     def _compute_and_load(self, job, run):
-        ranges = target_builder.run_assignor(job.roster.spec(), job.assignor, job.settings)
+        ranges = target_builder.run_assignor(job.input.spec(), job.assignor, job.settings)
         found = super()._compute_and_load(job, run)
-        whole = found.written.whole
+        whole = found.whole
         members = ranges.member_ids.to_pylist()
         ours = {m: {} for m in members} | {
             m: by_topic(whole.spans(m)) for m in members if whole.spans(m)
@@ -127,11 +127,13 @@ def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
         members.join("m1", "m2")
         members.settle()
     snapshot = GroupSnapshot(LogScan.of(tmp_path), "g")
-    work = TargetWork(str(tmp_path), snapshot, "my-run", AssignorOptions("uniform"), SPARK, 10.0)
+    position, epoch = snapshot.source.position, snapshot.group_epoch
+    request = TargetRequest("g", "my-run", epoch, position, "uniform", {}, str(tmp_path))
+    work = TargetWork(request, snapshot, AssignorOptions("uniform"), SPARK)
     first = compute_on_spark(spark, work)
     version = DeltaTable(targets_path(tmp_path)).version()
     assert compute_on_spark(spark, work) == first
-    assert DeltaTable(targets_path(tmp_path)).version() == version == first.targets_version
+    assert DeltaTable(targets_path(tmp_path)).version() == version == first.stored.version
 
 
 def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):

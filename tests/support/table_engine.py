@@ -8,13 +8,15 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from coordinator.compute.proposal import Proposal, read_written_target
+from coordinator.compute.proposal import Proposal, read_stored_target
 from coordinator.core import target_builder
-from coordinator.core.events import TargetComputed
+from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import targets_path
 
@@ -45,7 +47,10 @@ def rows_of(ranges, topics):
 
 
 class TableEngine:
-    """Computes once it is let; `spoil` changes rows before they are written."""
+    """Computes once it is let; `spoil` changes rows before they are written.
+
+    `named` are facts that it gets wrong of what it wrote.
+    """
 
     def __init__(self, spoil=None):
         self.let = threading.Event()
@@ -54,6 +59,7 @@ class TableEngine:
         self.deliver = threading.Event()
         self.deliver.set()
         self.spoil = spoil or (lambda rows: rows)
+        self.named = {}
         self.cancelled = []
         self.jobs = []
         self._pool = ThreadPoolExecutor(4)
@@ -64,22 +70,19 @@ class TableEngine:
 
     def _work(self, job):
         self.let.wait()
-        roster, task = job.roster, job.task
-        spec = roster.spec()
+        spec, run_id = job.input.spec(), job.computation_id
         ranges = target_builder.run_assignor(spec, job.assignor, job.settings)
-        rows = self.spoil(rows_of(ranges, roster.topics))
-        run_id = task.computation_id
-        version = write_rows(job.store, task.group_id, task.group_epoch, run_id, rows)
+        rows = self.spoil(rows_of(ranges, job.input.topics))
+        version = write_rows(job.store, job.group_id, job.group_epoch, run_id, rows)
         self.wrote.set()
         self.deliver.wait()
         proposal = Proposal(
-            task.group_id, task.group_epoch, 0, run_id, job.assignor, version, digest_rows(rows),
-            spec.member_count, len(rows),
+            job.group_id, job.group_epoch, job.position, run_id, job.assignor, version,
+            digest_rows(rows), spec.member_count, len(rows),
         )  # fmt: skip
-        found = read_written_target(job.store, proposal, spec, roster.topics)
-        return TargetComputed(
-            task.group_id, run_id, task.group_epoch, (), job.assignor, 0, written=found
-        )
+        proposal = msgspec.structs.replace(proposal, **self.named)
+        snapshot = GroupSnapshot(LogScan.of(job.store, job.position), job.group_id)
+        return read_stored_target(job.store, proposal.target(), snapshot)
 
     def cancel(self, group_id):
         self.cancelled.append(group_id)

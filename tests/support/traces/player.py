@@ -18,6 +18,7 @@ from coordinator.core.events import (
     LEAVE,
     LEAVE_FOR_A_WHILE,
     Answer,
+    ComputedTarget,
     ConfigureGroup,
     DeleteGroup,
     DescribeGroup,
@@ -36,12 +37,11 @@ from coordinator.core.events import (
     TargetLost,
     TimerFired,
     TopicsReported,
-    WrittenTarget,
 )
 from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.regex_jobs import prepare_resolution
@@ -366,10 +366,9 @@ class Player:
         topics = self.state.topics
         ids = pa.array([topics[name].key.topic_id for name in rows["topic"].to_pylist()])
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
-        written = WrittenTarget(run, 1, 0, len(found.members), whole)
-        event = ProposeTarget(
-            group, epoch, run, "external", 0, written=written, members=dict(found.metas)
-        )
+        stored = StoredTarget(group, epoch, run, 1, 0, len(found.members), len(whole))
+        target = ComputedTarget(group, run, epoch, 0, "external", stored=stored, whole=whole)
+        event = ProposeTarget(group, epoch, run, target, dict(found.metas))
         self._processor.run([event])
 
     def _do_lose_target(self, words: list[str]) -> None:
