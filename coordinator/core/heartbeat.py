@@ -246,13 +246,12 @@ def _count_wishes(update: MemberUpdate) -> Counter[str]:
     return wishes
 
 
-def _preferred_assignor(config: Config, update: MemberUpdate) -> str:
-    """Return the group's assignor after this heartbeat.
+def _wanted_assignor(config: Config, wishes: Mapping[str, int], own: str | None) -> str:
+    """Return the group's assignor after the heartbeat of a member with a wish of its own.
 
-    Where each assignor has one member asking for it at most, the heartbeating member's own wish
-    goes first, as in Kafka 4.4.0.
+    Where each assignor has one member asking for it at most, that member's own wish goes first, as
+    in Kafka 4.4.0.
     """
-    wishes, own = _count_wishes(update), update.meta.server_assignor
     if own in config.kafka.assignors and max(wishes.values()) == 1:
         return str(own)
     return preferred_assignor(config, wishes)
@@ -266,7 +265,7 @@ def _choose_assignor(config: Config, update: MemberUpdate) -> str:
     begun = update.group.assignor
     if update.finishing and begun in config.kafka.assignors:
         return begun
-    return _preferred_assignor(config, update)
+    return _wanted_assignor(config, _count_wishes(update), update.meta.server_assignor)
 
 
 def _is_assignor_changed(
@@ -274,26 +273,38 @@ def _is_assignor_changed(
 ) -> bool:
     """Whether the group's assignor is another one than before (G-34).
 
-    Members with different wishes would take turns for ever, a new epoch at each heartbeat: where
-    no wish has more than one member, the one that made the present target stays. Only the usual
-    choice gives way, once, to a wish that makes another target at once.
+    The first line that holds decides:
+
+    ==========================================================  =======
+    an external computer makes the group's targets              no
+    the member wishes what it did, and all members agree        no
+    the assignor wanted now is the one preferred before         no
+    it is the one preferred now: of most members                yes
+    the present target's is wished for, and is not preferred    no
+    a new target can be made at once                            yes
+    another one can be made only later                          no
+    ==========================================================  =======
+
+    From the fifth on wishes are even, and the assignor wanted is just this member's. Members would
+    take turns for ever, a new epoch at each heartbeat: so the one that made the present target
+    stays, and only the preferred one gives way, once.
     """
-    group = update.group
-    wish = update.old.server_assignor if update.old else None
-    same = wish == update.meta.server_assignor and len(group.wishes) <= 1
-    if same or settings.get("consumer.assignor.engine") == "external":
+    group, own = update.group, update.meta.server_assignor
+    if settings.get("consumer.assignor.engine") == "external":
         return False
-    new = _preferred_assignor(config, update)
-    if new == preferred_assignor(config, group.wishes):
+    before = update.old.server_assignor if update.old else None
+    if own == before and len(group.wishes) <= 1:
         return False
     wishes = _count_wishes(update)
-    usual = preferred_assignor(config, wishes)
-    if new == usual:
+    preferred, wanted = preferred_assignor(config, wishes), _wanted_assignor(config, wishes, own)
+    if wanted == preferred_assignor(config, group.wishes):
+        return False
+    if wanted == preferred:
         return True
-    if wishes[group.assignor] > 0 and group.assignor != usual:
+    if wishes[group.assignor] > 0 and group.assignor != preferred:
         return False
     reached = group.epoch == group.assignment_epoch
-    return new != group.assignor and reached and _is_target_due(config, settings, group, now_ms)
+    return reached and _is_target_due(config, settings, group, now_ms)
 
 
 def _has_moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
