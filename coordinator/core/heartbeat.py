@@ -11,7 +11,8 @@ Nothing here writes: the outcome is records, which `replay` applies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import re2
 
@@ -30,6 +31,7 @@ from coordinator.core.events import (
     ResolveRegexes,
     Result,
     SetTimer,
+    Task,
 )
 from coordinator.core.member_removal import (
     end_timers,
@@ -46,7 +48,7 @@ from coordinator.core.member_update import (
     resolve_owned,
     start_update,
 )
-from coordinator.core.partition_spans import drop_epochs
+from coordinator.core.partition_spans import Spans, drop_epochs
 from coordinator.core.reconcile import ReconcileGoal, reconcile
 from coordinator.core.records import (
     ClassicGroupWritten,
@@ -96,13 +98,14 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     refuse_full_group(config, group, event)
     update = start_update(state, group, event)
     before = update.current
-    _bump_epoch(state, config, settings, update, now_ms)
-    assignment_epoch = _update_target(state, config, settings, update, now_ms)
-    owned = resolve_owned(state, update.current, event)
+    epoch = _bump_epoch(state, config, settings, update, now_ms)
+    target = _update_target(state, config, settings, update, epoch, now_ms)
+    owned = resolve_owned(state, before, event)
     goal = ReconcileGoal(
-        assignment_epoch, update.target, owned, update.names_changed or update.regex_changed
+        target.epoch, target.spans, owned, update.names_changed or update.regex_changed
     )
-    after = reconcile(state, group, update.meta, update.current, update.serial, goal)
+    after = reconcile(state, group, update.meta, before, update.serial, goal)
+    records = [*replaced, *update.records, *epoch.records, *target.records]
     timers = [] if update.replaces is None else end_timers(event.group_id, update.replaces)
     timers.append(
         SetTimer(
@@ -113,10 +116,10 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         )
     )
     if after is not None:
-        update.records.append(_current_record(update, before, after))
+        records.append(_current_record(before, after))
         timers.append(_rebalance_timer(update.meta, after))
     else:
-        after = update.current
+        after = before
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
     asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
     shown = asked or _is_different(before, after)
@@ -126,19 +129,34 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         interval,
         drop_epochs(after.assigned) if shown else None,
     )
-    return Result(replaced + update.records, response, timers, update.tasks)
+    return Result(records, response, timers, [*epoch.tasks, *target.tasks])
 
 
 # 1. The member and the group epoch ---------------------------------------------------------------
 
 
+class _GroupEpoch(NamedTuple):
+    """The group epoch after a heartbeat, and what comes with it.
+
+    `finishing` says whether it is there to finish the moves of a target that was cut short.
+    """
+
+    number: int
+    finishing: bool
+    records: list[Record]
+    tasks: list[Task]
+
+
 def _bump_epoch(
     state: State, config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
-) -> None:
+) -> _GroupEpoch:
     """Move the group epoch where this needs a new assignment (G-34, G-35, G-37)."""
     group = update.group
-    reason = _subscription_reason(update)
-    unused = _update_regexes(state, config, update, now_ms)
+    reason, finishing = _subscription_reason(update), False
+    unused, tasks = _update_regexes(state, config, update, now_ms)
+    records: list[Record] = [
+        Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused
+    ]
     if reason is None and _regex_reason(update):
         reason = "subscription changed"
     if reason is None and _is_assignor_changed(config, settings, update, now_ms):
@@ -150,15 +168,14 @@ def _bump_epoch(
     if reason is None and stale and metadata_hash != group.metadata_hash:
         reason = "topics changed"
     if reason is None and _has_moves_left(config, settings, group, now_ms):
-        reason, update.finishing = "finishing moves", True
-    update.epoch = group.epoch
-    if reason is not None:
-        update.epoch += 1
-        update.records.append(
-            GroupMetadata(
-                group.group_id, update.epoch, metadata_hash, reason, update.meta.member_id
-            )
-        )
+        reason, finishing = "finishing moves", True
+    if reason is None:
+        return _GroupEpoch(group.epoch, finishing, records, tasks)
+    epoch = group.epoch + 1
+    records.append(
+        GroupMetadata(group.group_id, epoch, metadata_hash, reason, update.meta.member_id)
+    )
+    return _GroupEpoch(epoch, finishing, records, tasks)
 
 
 def _subscription_reason(update: MemberUpdate) -> str | None:
@@ -178,12 +195,14 @@ def _regex_reason(update: MemberUpdate) -> bool:
     return not regex or regex in update.group.regexes
 
 
-def _update_regexes(state: State, config: Config, update: MemberUpdate, now_ms: int) -> list[str]:
-    """Check a new regex, end those nobody uses, ask for resolution when due (G-81…G-85)."""
+def _update_regexes(
+    state: State, config: Config, update: MemberUpdate, now_ms: int
+) -> tuple[list[str], list[Task]]:
+    """Check a new regex, find those nobody uses now, ask for resolution when due (G-81…G-85)."""
     group, regex = update.group, update.meta.subscribed_topic_regex
     before = update.old.subscribed_topic_regex if update.old else ""
     if not regex and not before and not group.regex_members:
-        return []
+        return [], []
     unused: list[str] = []
     users = Counter(group.regex_members)
     if update.regex_changed:
@@ -194,11 +213,9 @@ def _update_regexes(state: State, config: Config, update: MemberUpdate, now_ms: 
             if group.regex_members[regex] == 0:
                 _check_regex(regex)
             users[regex] += 1
-    update.records += [Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused]
     used = tuple(sorted(+users))
-    if used and _is_refresh_due(state, config, group, used, now_ms):
-        update.tasks.append(ResolveRegexes(group.group_id, used))
-    return unused
+    due = bool(used) and _is_refresh_due(state, config, group, used, now_ms)
+    return unused, [ResolveRegexes(group.group_id, used)] if due else []
 
 
 def _check_regex(regex: str) -> None:
@@ -257,13 +274,13 @@ def _wanted_assignor(config: Config, wishes: Mapping[str, int], own: str | None)
     return preferred_assignor(config, wishes)
 
 
-def _choose_assignor(config: Config, update: MemberUpdate) -> str:
+def _choose_assignor(config: Config, update: MemberUpdate, *, finishing: bool) -> str:
     """Return the assignor of the next target: what one began, the same one finishes.
 
     Where wishes are even, that of whoever sends a heartbeat then would undo it, and so on for ever.
     """
     begun = update.group.assignor
-    if update.finishing and begun in config.kafka.assignors:
+    if finishing and begun in config.kafka.assignors:
         return begun
     return _wanted_assignor(config, _count_wishes(update), update.meta.server_assignor)
 
@@ -323,41 +340,53 @@ def _has_moves_left(config: Config, settings: Mapping[str, str], group: Group, n
 # 2. The target assignment ------------------------------------------------------------------------
 
 
+class _MemberTarget(NamedTuple):
+    """What the member is to reconcile to, and what comes with it."""
+
+    epoch: int
+    spans: Spans
+    records: Sequence[Record] = ()
+    tasks: Sequence[Task] = ()
+
+
 def _update_target(
-    state: State, config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
-) -> int:
-    """Return the assignment epoch to reconcile to; computes a new target when due (G-38)."""
+    state: State,
+    config: Config,
+    settings: Mapping[str, str],
+    update: MemberUpdate,
+    epoch: _GroupEpoch,
+    now_ms: int,
+) -> _MemberTarget:
+    """Return the target to reconcile to; computes the group's anew when due (G-38)."""
     group = update.group
-    if update.epoch <= group.assignment_epoch:
-        return group.assignment_epoch
-    due = _is_target_due(config, settings, group, now_ms)
-    if not due or _is_delegated(config, settings, update):
-        if due:
-            _delegate_target(config, update, now_ms)
-        return group.assignment_epoch
+    target = _MemberTarget(group.assignment_epoch, update.target or ())
+    if epoch.number <= group.assignment_epoch or not _is_target_due(
+        config, settings, group, now_ms
+    ):
+        return target
+    assignor = _choose_assignor(config, update, finishing=epoch.finishing)
+    if _is_delegated(config, settings, update):
+        return _delegate_target(config, group, target, epoch.number, assignor, now_ms)
     change = target_builder.MemberChange(
         update.meta,
-        update.target if update.had_target else None,
+        update.target,
         frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    assignor = _choose_assignor(config, update)
     roster = target_builder.build_input(state, group, change)
     try:
         ranges = target_builder.run_assignor(roster.spec(), assignor, dict(settings))
     except (SpecError, ValueError, MemoryError) as error:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"Failed to compute a new target assignment for epoch {update.epoch}: {error}",
+            f"Failed to compute a new target assignment for epoch {epoch.number}: {error}",
         ) from error
-    records, moved = target_builder.diff_targets(group.group_id, roster, ranges)
-    for record in records:
+    members, moved = target_builder.diff_targets(group.group_id, roster, ranges)
+    spans = target.spans
+    for record in members:
         if record.member_id == update.meta.member_id:
-            update.target = record.spans
-    update.records += records
-    update.records.append(
-        TargetMetadata(group.group_id, update.epoch, now_ms, assignor, moved, ranges.partial)
-    )
-    return update.epoch
+            spans = record.spans
+    metadata = TargetMetadata(group.group_id, epoch.number, now_ms, assignor, moved, ranges.partial)
+    return _MemberTarget(epoch.number, spans, [*members, metadata])
 
 
 def _is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
@@ -400,19 +429,23 @@ def _is_delegated(config: Config, settings: Mapping[str, str], update: MemberUpd
     return rows > config.engine.step_rows_max
 
 
-def _delegate_target(config: Config, update: MemberUpdate, now_ms: int) -> None:
-    group_id = update.group.group_id
-    computation_id = f"{ENGINE_PREFIX}{group_id}-{update.epoch}-{now_ms}"
+def _delegate_target(
+    config: Config, group: Group, target: _MemberTarget, epoch: int, assignor: str, now_ms: int
+) -> _MemberTarget:
+    """Have a target computed off the heartbeat path; until it is there the present one stays."""
+    group_id = group.group_id
+    computation_id = f"{ENGINE_PREFIX}{group_id}-{epoch}-{now_ms}"
     deadline = now_ms + config.engine.timeout_ms
-    update.records.append(ComputationPrepared(group_id, computation_id, update.epoch, deadline))
-    assignor = _choose_assignor(config, update)
-    update.tasks.append(ComputeTarget(group_id, computation_id, update.epoch, assignor))
+    return target._replace(
+        records=[ComputationPrepared(group_id, computation_id, epoch, deadline)],
+        tasks=[ComputeTarget(group_id, computation_id, epoch, assignor)],
+    )
 
 
 # 3. Reconciliation -------------------------------------------------------------------------------
 
 
-def _current_record(update: MemberUpdate, before: CurrentMember, after: CurrentMember) -> Record:
+def _current_record(before: CurrentMember, after: CurrentMember) -> Record:
     """Return the record of a reconciled member: the small one where only its epoch moves."""
     only_epoch = (
         before.state is MemberState.STABLE
@@ -422,8 +455,7 @@ def _current_record(update: MemberUpdate, before: CurrentMember, after: CurrentM
         and after.previous_member_epoch == before.member_epoch
     )
     if only_epoch:
-        group_id, member_id = update.group.group_id, update.meta.member_id
-        return MembersAdvanced(group_id, after.member_epoch, (member_id,))
+        return MembersAdvanced(after.group_id, after.member_epoch, (after.member_id,))
     return after
 
 

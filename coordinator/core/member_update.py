@@ -1,17 +1,18 @@
 """Validate a heartbeat and find its member (docs/design/behaviours.md#heartbeat-validation).
 
-Ends in a `MemberUpdate`: the member as this heartbeat makes it, with the records for that.
+Ends in a `MemberUpdate`: the member as this heartbeat makes it, with the records for that. What it
+means for the group, heartbeat.py decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from coordinator.config import Config
-from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat, Task
+from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat
 from coordinator.core.member_removal import end_of_member, static_member, unknown_member
 from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of
 from coordinator.core.records import CurrentMember, MemberMetadata, Record, TargetMember
@@ -19,24 +20,34 @@ from coordinator.core.state import LEFT_FOR_A_WHILE, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MemberUpdate:
-    """The member as this heartbeat makes it, and what was decided so far."""
+    """The member as this heartbeat makes it, before its group epoch and target are looked at.
+
+    Attributes
+    ----------
+    group
+        As it is before the heartbeat; a new one has no members.
+    old
+        The member's metadata before; of the member it replaces, for a returning static member.
+    meta, current, serial
+        The member now.
+    target
+        Its target as it is now; None: it has none yet.
+    replaces
+        The member id whose place it takes, for a returning static member.
+    records
+        Of the member's metadata, and of its taking another one's place.
+    """
 
     group: Group
     old: MemberMetadata | None
-    """Its metadata before; of the member it replaces, for a returning static member."""
     meta: MemberMetadata
     current: CurrentMember
     serial: int
-    target: Spans
-    had_target: bool
+    target: Spans | None
     replaces: str | None = None
-    records: list[Record] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    epoch: int = 0
-    finishing: bool = False
-    """Whether the epoch is there to finish moves of a target that was cut short."""
+    records: Sequence[Record] = ()
 
     @property
     def names_changed(self) -> bool:
@@ -130,24 +141,21 @@ def start_update(state: State, group: Group, event: Heartbeat) -> MemberUpdate:
     if existing is None:
         meta = _update_metadata(MemberMetadata(group.group_id, event.member_id), event)
         current = CurrentMember(group.group_id, event.member_id)
-        update = MemberUpdate(group, None, meta, current, group.serials + 1, (), had_target=False)
-        update.records.append(meta)
-        return update
+        return MemberUpdate(
+            group, None, meta, current, group.serials + 1, target=None, records=(meta,)
+        )
     if existing.epoch == LEFT_FOR_A_WHILE and event.member_epoch == JOIN and event.instance_id:
         return _replace_static(group, existing, event)
     meta = _update_metadata(existing.meta, event)
-    update = MemberUpdate(
+    return MemberUpdate(
         group,
         existing.meta,
         meta,
         existing.current,
         existing.serial,
-        group.targets.get(existing.member_id, ()),
-        existing.member_id in group.targets,
+        group.targets.get(existing.member_id),
+        records=() if meta == existing.meta else (meta,),
     )
-    if meta != existing.meta:
-        update.records.append(meta)
-    return update
 
 
 def _find_member(state: State, group: Group, event: Heartbeat) -> Member | None:
@@ -234,7 +242,6 @@ def _replace_static(group: Group, gone: Member, event: Heartbeat) -> MemberUpdat
         current,
         gone.serial,
         spans,
-        had_target=True,
         replaces=gone.member_id,
         records=records,
     )
