@@ -20,6 +20,8 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From bytes and where to read to the value and where it ends."""
 
 VARINT_BYTES_MAX = 5
+TEXT_BYTES_MAX = 32_767
+"""No text is longer, in no encoding: a compact one could not be told to others in another."""
 UUID_BYTES = 16
 NO_ID = bytes(UUID_BYTES)
 
@@ -95,7 +97,11 @@ def _bytes(length_of: Reader, less: int) -> Reader:
 def _text(read_bytes: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[str | None, int]:
         found, at = read_bytes(data, at)
-        return None if found is None else found.decode(), at
+        if found is None:
+            return None, at
+        if len(found) > TEXT_BYTES_MAX:
+            raise WireError(f"a text of {len(found)} bytes is longer than {TEXT_BYTES_MAX}")
+        return found.decode(), at
 
     return read
 

@@ -22,7 +22,15 @@ from kio.serial import entity_reader, entity_writer
 
 from coordinator.core.events import HeartbeatResponse
 from coordinator.wire.apis.heartbeat_api import _response_fields
-from coordinator.wire.codec import VERSIONS, Api, Request, decode, encode, encode_steady_heartbeat
+from coordinator.wire.codec import (
+    VERSIONS,
+    Api,
+    Request,
+    decode,
+    decode_body,
+    encode,
+    encode_steady_heartbeat,
+)
 from coordinator.wire.decoder import WireError
 from tests.support.wire_client import read_response, request_frame
 
@@ -170,6 +178,12 @@ def test_garbage_is_a_request_or_refused_and_takes_no_time():
             decode(bytes(frame))
 
 
+TOO_LONG = (
+    struct.pack(">hhih", 3, 12, 1, -1) + b"\0\2" + bytes(16) + b"\x81\x80\x02" + b"t" * 32_768
+)
+"""A topic's name that a compact text can hold, and an older version of an API could not tell."""
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
@@ -183,11 +197,12 @@ def test_garbage_is_a_request_or_refused_and_takes_no_time():
         (struct.pack(">hhihi", 3, 0, 1, -1, -1), "topics is null"),
         (struct.pack(">hhih", 3, 12, 1, -1) + b"\0" + b"\xff" * 6, "longer than five bytes"),
         (struct.pack(">hhihi", 3, 0, 1, -1, 1) + b"\0\1\xff", "no valid value"),
+        (TOO_LONG, "a text of 32768 bytes is longer than 32767"),
     ],
 )
 def test_errors_name_what_is_wrong(frame, message):
     with pytest.raises(WireError) as error:
-        decode(frame)
+        decode_body(decode(frame))
     assert message in str(error.value)
 
 
