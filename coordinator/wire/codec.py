@@ -8,7 +8,7 @@ class per version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cache
@@ -24,6 +24,7 @@ from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Val
 from coordinator.wire.session import Session
 
 __all__ = [
+    "CLASSIC_VERSIONS",
     "VERSIONS",
     "Api",
     "EncodedList",
@@ -51,7 +52,7 @@ DECODED_AT_ONCE_BYTES = 1 << 14
 
 
 class Api(IntEnum):
-    """The APIs that we serve, with Kafka's keys."""
+    """The APIs that we know, with Kafka's keys."""
 
     PRODUCE = 0
     FETCH = 1
@@ -60,6 +61,10 @@ class Api(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
@@ -115,7 +120,14 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
     Api.LIST_CONFIG_RESOURCES: (0, 1),
 }
-"""The lowest and highest version of each API."""
+"""The lowest and highest version of each API that is served."""
+CLASSIC_VERSIONS: dict[Api, tuple[int, int]] = {
+    Api.JOIN_GROUP: (0, 9),
+    Api.HEARTBEAT: (0, 4),
+    Api.LEAVE_GROUP: (0, 5),
+    Api.SYNC_GROUP: (0, 5),
+}
+"""Those of members of classic groups, which are read and written, and served to nobody yet."""
 
 
 @dataclass(slots=True)
@@ -168,7 +180,11 @@ class Request:
         return replace(self, body=replace(self.body, **{name: tuple(items)}))
 
 
-def decode(frame: bytes, elements_max: int | None = None) -> Request:
+def decode(
+    frame: bytes,
+    elements_max: int | None = None,
+    versions: Mapping[Api, tuple[int, int]] = VERSIONS,
+) -> Request:
     """Read a request, of a long one only who asks what.
 
     An ApiVersions of a version that is not ours has no body.
@@ -177,6 +193,8 @@ def decode(frame: bytes, elements_max: int | None = None) -> Request:
     ----------
     elements_max
         How many elements all its arrays may have, but for those of partitions' numbers.
+    versions
+        What is served: the lowest and highest version of each API.
 
     Raises
     ------
@@ -186,11 +204,11 @@ def decode(frame: bytes, elements_max: int | None = None) -> Request:
     if len(frame) < HEAD.size:
         raise WireError(f"a request of {len(frame)} bytes is cut short")
     key, version, correlation_id = HEAD.unpack_from(frame)
-    if key not in VERSIONS:
+    if key not in versions:
         name = api_key_map.get(key, "unknown").upper()
         raise WireError(f"API {key} is not served here ({name})")
     api = Api(key)
-    least, most = VERSIONS[api]
+    least, most = versions[api]
     if not least <= version <= most:
         if api is Api.API_VERSIONS:
             return Request(api, version, correlation_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -27,6 +28,8 @@ NO_INTERVAL = {"group.consumer.assignment.interval.ms": 0}
 class Side:
     """A client that speaks with a coordinator in memory: the server without its sockets."""
 
+    settings: ClassVar = NO_INTERVAL
+
     def __init__(self, **topics):
         self.now_ms = 1_000_000
         self.acls = None
@@ -34,7 +37,7 @@ class Side:
         self.storage = MemoryRecords()
         log = MemoryLog(self.storage)
         log.claim("test", "", self.now_ms)
-        config = Config(kafka=kafka_config(NO_INTERVAL))
+        config = Config(kafka=kafka_config(self.settings))
         self.processor = EventProcessor(log, config, lambda: self.now_ms, self.catalog)
         self.processor.load()
         self.cluster = Cluster(

@@ -16,7 +16,6 @@ from coordinator.core.events import (
     Answer,
     DeleteGroup,
     DescribeGroup,
-    DescribeSimpleGroup,
     HeartbeatResponse,
     ListGroups,
     OffsetCommit,
@@ -26,14 +25,12 @@ from coordinator.core.events import (
 )
 from coordinator.core.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.wire.apis import admin_apis, config_apis
+from coordinator.wire.apis import admin_apis, classic_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
 from coordinator.wire.apis.heartbeat_api import heartbeat
 from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
 from coordinator.wire.codec import Api, Request, Values, encode, encode_steady_heartbeat
 
-GROUP_NOT_FOUND_SINCE = 6
-"""Of DescribeGroups; before, an unknown group was a dead one."""
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
@@ -89,34 +86,6 @@ def _add_uuids(topics: Iterable[dict[str, Any]]) -> Values:
     return {
         "topic_partitions": [topic | {"topic_id": to_uuid(topic["topic_id"])} for topic in topics]
     }
-
-
-def describe_groups(request: Request, _cluster: Cluster) -> Call:
-    """DescribeGroups, of classic groups: clients ask for one where they found no consumer group."""
-    group_ids = request.body.groups
-    since = request.version >= GROUP_NOT_FOUND_SINCE
-
-    def described(group_id: str, answer: Answer) -> Values:
-        state, code, message = "Dead", ErrorCode.NONE, None
-        if isinstance(answer, Result):
-            group: Any = answer.response
-            state = group["group_state"]
-        elif since or answer.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            code, message = answer.code, answer.message
-        return {
-            "error_code": code,
-            "error_message": message,
-            "group_id": group_id,
-            "group_state": state,
-            "protocol_type": "",
-            "protocol_data": "",
-            "members": (),
-        }
-
-    def respond(answers: Sequence[Answer]) -> Values:
-        return {"groups": [described(*pair) for pair in zip(group_ids, answers, strict=True)]}
-
-    return Call(respond, [DescribeSimpleGroup(group_id) for group_id in group_ids])
 
 
 def list_groups(request: Request, _cluster: Cluster) -> Call:
@@ -320,10 +289,10 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
     node.HANDLERS
     | admin_apis.HANDLERS
     | config_apis.HANDLERS
+    | classic_apis.HANDLERS
     | {
         Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
         Api.CONSUMER_GROUP_DESCRIBE: describe,
-        Api.DESCRIBE_GROUPS: describe_groups,
         Api.LIST_GROUPS: list_groups,
         Api.DELETE_GROUPS: delete_groups,
         Api.OFFSET_COMMIT: offset_commit,
