@@ -109,13 +109,6 @@ class DescribeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeSimpleGroup:
-    """DescribeGroups of one group, as far as there are such: of offsets without members."""
-
-    group_id: Text
-
-
-@dataclass(frozen=True, slots=True)
 class ListGroups:
     """ListGroups; an empty filter takes all, names in any case (G-129).
 
@@ -327,7 +320,6 @@ Event: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | DescribeGroup
-    | DescribeSimpleGroup
     | ListGroups
     | ListGroupIds
     | DeleteGroup

@@ -14,7 +14,6 @@ from coordinator.core.events import (
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
-    DescribeSimpleGroup,
     ListGroups,
     Result,
 )
@@ -97,22 +96,6 @@ def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
         {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
         for key, partitions in found.items()
     ]
-
-
-def describe_simple_group(state: State, event: DescribeSimpleGroup) -> Result:
-    """Return the one state of a group that is but offsets: a classic one without members (G-123).
-
-    Raises
-    ------
-    GroupError
-        GROUP_ID_NOT_FOUND: a consumer group, or none.
-    """
-    if event.group_id in state.groups:
-        message = f"Group {event.group_id} is not a classic group."
-        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-    if event.group_id not in state.offsets and event.group_id not in state.classic:
-        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
-    return Result(response=_row(state, event.group_id))
 
 
 def list_groups(state: State, event: ListGroups) -> Result:

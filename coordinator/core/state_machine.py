@@ -26,7 +26,6 @@ from coordinator.core.events import (
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
-    DescribeSimpleGroup,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -94,8 +93,6 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return offsets.delete_offsets(state, event)
         case DescribeGroup():
             return group_admin.describe_group(state, config, event)
-        case DescribeSimpleGroup():
-            return group_admin.describe_simple_group(state, event)
         case ListGroups():
             return group_admin.list_groups(state, event)
         case ListGroupIds():
