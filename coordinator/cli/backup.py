@@ -11,11 +11,13 @@ import typer
 
 from coordinator import progress
 
-Check = Annotated[bool, typer.Option(help="Read the copy again and check it, as muster verify.")]
+Check = Annotated[
+    bool, typer.Option(help="Read the copy again and check it, as muster verify does.")
+]
 
 
 def backup(
-    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+    store: Annotated[Path, typer.Option(help="The folder of the store.")],
     into: Annotated[Path, typer.Option(help="A folder that is new or empty.")],
     verify: Check = True,
 ) -> None:

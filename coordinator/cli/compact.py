@@ -14,8 +14,8 @@ from coordinator.cli.main import load_config
 
 
 def compact(
-    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
+    store: Annotated[Path, typer.Option(help="The folder of the store.")],
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.
 

@@ -25,7 +25,7 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
-Store = Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")]
+Store = Annotated[Path, typer.Option(help="The folder of the store.")]
 AsOf = Annotated[
     str | None,
     typer.Option(help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="now"),
@@ -72,12 +72,12 @@ def describe(
 def history(
     group: Group,
     store: Store,
-    topic: Annotated[str | None, typer.Option(help="Of this topic only.")] = None,
-    partition: Annotated[int | None, typer.Option(help="Of this partition only.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show this topic only.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Show this partition only.")] = None,
     as_of: AsOf = None,
     json_: Json = False,
 ) -> None:
-    """Tell who owned what, from when until when, and why."""
+    """Show who owned what, from when until when, and why."""
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.show("reading the history"):
@@ -105,11 +105,11 @@ def history(
 def explain(
     group: Group,
     store: Store,
-    epoch: Annotated[int | None, typer.Option(help="This group epoch only.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Show this group epoch only.")] = None,
     as_of: AsOf = None,
     json_: Json = False,
 ) -> None:
-    """Explain each group epoch: what began it, its target, and who got and lost what by it."""
+    """Explain each group epoch: why it began, its target, and who got and lost what."""
     with progress.show("reading the history"):
         epochs = explain_epochs(LogReader(store, as_of), group)
     if epoch is not None:

@@ -40,7 +40,7 @@ thread loses that much at each read and write while another one works."""
 
 def serve(
     store: Annotated[
-        str | None, typer.Option(help="Root path of the tables; without it nothing is kept.")
+        str | None, typer.Option(help="The folder of the store; without it nothing is kept.")
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
     advertised: Annotated[
@@ -62,7 +62,7 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Serve groups to Kafka clients (group.protocol=consumer) until SIGTERM or Ctrl-C."""
     from coordinator.wire.listener import load_access  # noqa: PLC0415
@@ -88,7 +88,7 @@ def serve(
 
 
 def user(
-    name: Annotated[str, typer.Argument(help="Who may log in.")],
+    name: Annotated[str, typer.Argument(help="The name to log in with.")],
     mechanism: Annotated[
         list[str] | None, typer.Option(help="SCRAM-SHA-256, SCRAM-SHA-512; both by default.")
     ] = None,

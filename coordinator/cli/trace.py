@@ -30,7 +30,7 @@ def trace(
     records: Annotated[
         bool, typer.Option("--records", help="Print the records written, too.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Play operations against a coordinator on a virtual clock; answer as Kafka would."""
     settings = load_config(config)

@@ -15,7 +15,7 @@ from coordinator.storage.record_log import CorruptLog
 
 
 def verify(
-    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+    store: Annotated[Path, typer.Option(help="The folder of the store.")],
 ) -> None:
     """Check a store: its log, snapshots and targets, owners and epochs.
 

@@ -74,7 +74,7 @@ class DeltaLog:
     Parameters
     ----------
     store
-        Root path of the tables.
+        Folder of the store.
     disk, transact
         What a simulator breaks: the file system, and the commit of delta-rs.
     snapshot_files_kept_ms

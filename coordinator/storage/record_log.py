@@ -83,7 +83,7 @@ class RecordLog(Protocol):
 
     @property
     def store(self) -> str | None:
-        """Root path of the tables; None for a log in memory."""
+        """Folder of the store; None for a log in memory."""
 
     def claim(self, owner: str, address: str, at_ms: int) -> int:
         """Take the log over with the next coordinator epoch, and return it.

@@ -58,18 +58,18 @@ class Output:
 Previous = Annotated[
     str | None,
     typer.Option(
-        help="Earlier assignment, TABLE or TABLE@VERSION", show_default="the output's content"
+        help="Earlier assignment: TABLE or TABLE@VERSION.", show_default="the output's content"
     ),
 ]
 OutputPath = Annotated[
     str | None,
     typer.Option(
-        "--output", help="Delta table to replace whole (or *.parquet; for a spec, a JSON file)"
+        "--output", help="Delta table to replace whole; or *.parquet; for a spec, a JSON file."
     ),
 ]
-Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%"')]
+Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%".')]
 MaxMoves = Annotated[
-    int | None, typer.Option(help="sticky: most partitions to take from live owners")
+    int | None, typer.Option(help="sticky: most partitions to take from live owners.")
 ]
 PairsOrLists = Annotated[
     PartitionFormat,
@@ -78,7 +78,7 @@ PairsOrLists = Annotated[
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
 MaxForgotten = Annotated[
     str,
-    typer.Option(help="Most of the previous partitions that topics may lack: a number or a share"),
+    typer.Option(help="Most previous partitions that topics may lack, a number or a share."),
 ]
 StorePath = Annotated[
     str | None,
@@ -91,9 +91,9 @@ def assign(
         str | None,
         typer.Argument(help="JSON or JSON lines; - for standard input.", show_default="-"),
     ] = None,
-    members: Annotated[str | None, typer.Option(help="Table member_id, subscribed, …")] = None,
-    topics: Annotated[str | None, typer.Option(help="Table topic, partitions")] = None,
-    owned: Annotated[str | None, typer.Option(help="Table of what members own")] = None,
+    members: Annotated[str | None, typer.Option(help="Table of member_id, subscribed, …")] = None,
+    topics: Annotated[str | None, typer.Option(help="Table of topic, partitions, …")] = None,
+    owned: Annotated[str | None, typer.Option(help="Table of what members own.")] = None,
     previous: Previous = None,
     output: OutputPath = None,
     assignor: Annotated[
@@ -104,21 +104,25 @@ def assign(
     engine: Annotated[EngineChoice, typer.Option(help="Where to compute.")] = EngineChoice.auto,
     format_: PairsOrLists = PartitionFormat.lists,
     report: Annotated[
-        bool, typer.Option("--report", help="Print loads, moves and why, not the assignment.")
+        bool, typer.Option("--report", help="Print loads, moves and their reasons.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    plot: Annotated[str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg")] = None,
-    title: Annotated[str | None, typer.Option(help="Of the plot.", show_default="assignor")] = None,
+    plot: Annotated[
+        str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg.")
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the plot.", show_default="assignor")
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(help="Name of this run; a repeated run writes nothing.")
     ] = None,
     allow_empty: AllowEmpty = False,
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
     store: StorePath = None,
-    group: Annotated[str | None, typer.Option(help="Group id; goes with --store")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml")] = None,
+    group: Annotated[str | None, typer.Option(help="Group id; requires --store.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Assign partitions to members: a spec in, an assignment out; or tables in, a table out.
+    """Assign partitions to members: from a spec to an assignment, or from tables to a table.
 
     Or, with --store and --group, compute a group's target on Spark for its coordinator to install.
     """

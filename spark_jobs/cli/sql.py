@@ -19,7 +19,7 @@ from spark_jobs.session.session import active_tasks
 
 def sql(
     query: Annotated[str, typer.Argument(help="SELECT … FROM groups, partition_owners, …")],
-    store: Annotated[Path, typer.Option(help="The folder that the coordinator was opened with.")],
+    store: Annotated[Path, typer.Option(help="The folder of the store.")],
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -28,7 +28,7 @@ def sql(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row a line.")] = False,
 ) -> None:
-    """Ask the views of a store, all of them as of one position (docs/guide/sql.md)."""
+    """Query the views of a store in Spark SQL, all as of one position (docs/guide/sql.md)."""
     # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark

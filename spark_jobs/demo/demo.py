@@ -90,8 +90,12 @@ def demo(
         Path | None,
         typer.Option(help="JSON lines of groups with Kafka's answers", show_default="golden cases"),
     ] = None,
-    members: Annotated[int, typer.Option(min=200, help="Of the very large group.")] = 100_000,
-    partitions: Annotated[int, typer.Option(min=200, help="The same.")] = 10_000_000,
+    members: Annotated[
+        int, typer.Option(min=200, help="Members of the very large group.")
+    ] = 100_000,
+    partitions: Annotated[
+        int, typer.Option(min=200, help="Partitions of the very large group.")
+    ] = 10_000_000,
 ) -> None:
     """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
     started = time.perf_counter()

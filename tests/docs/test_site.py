@@ -103,6 +103,14 @@ def test_every_page_has_its_place_in_the_site():
             assert re.search(rf"^{re.escape(named)}$", index.read_text(), re.MULTILINE), page
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_links_to_markdown_beyond_the_site(page):
+    """There it is no page: Sphinx would not find it."""
+    targets = re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text(encoding="utf-8"))
+    beyond = [one for one in targets if (page.parent / one).resolve() not in PAGES]
+    assert beyond == []
+
+
 def test_a_setting_that_differs_from_its_default_is_refused(tmp_path, monkeypatch):
     """The page shows conf/muster.toml; what is not so there must not be shown."""
     build = TABLES["settings"]

@@ -1,4 +1,4 @@
-"""What came of each fault, on the terminal and in docs/design/faults.md."""
+"""The result of each fault, on the terminal and in docs/design/faults.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/design/faults.md"
 BEGIN, END = "<!-- outcomes -->\n", "<!-- end -->"
-HEAD = "| fault | times | seed | what came of it | seconds | when, where |\n|---|---|---|---|---|---|\n"
+HEAD = "| fault | times | seed | result | seconds | when, where |\n|---|---|---|---|---|---|\n"
 
 
 @dataclass(frozen=True, slots=True)
