@@ -24,15 +24,16 @@ GOALS_HEAD = ("what", "goal", "goal here", "measured", "reached")
 HEADER = """\
 # Benchmarks
 
-Written by `make bench`; `python -m benchmarks --only grid,large` measures some sections anew and
-leaves the others. Times are CPU ms of one process unless a table says otherwise, medians of several
-runs. Every figure with its least, most and number of runs is in `benchmarks.json`.
+`make bench` writes this page; `python -m benchmarks --only grid,large` measures some sections
+and leaves the others as they are. Unless a table says otherwise, times are CPU milliseconds of
+one process, as medians of several runs. `benchmarks.json` has each figure with its least, its
+most and the number of runs.
 
-One *sort* is `np.sort` of 10⁷ random float64 in the same run: it makes figures of different
-machines comparable, and goals in ms, written for a machine where it takes {reference:.0f} ms, scale
-with it. It is measured as numpy runs it and, where that is through AVX-512, also without
-(`NPY_DISABLE_CPU_FEATURES`); the faster is the unit. On AMD's Zen 4 numpy's AVX-512 sort takes six
-times as long as its AVX2 sort, and to scale by it would make every goal six times easier.
+One *sort* is `np.sort` of 10⁷ random float64 in the same run. It makes figures of different
+machines comparable: goals in ms are for a machine where it takes {reference:.0f} ms, and scale
+with it. It is measured as numpy runs it and, where numpy uses AVX-512, also without
+(`NPY_DISABLE_CPU_FEATURES`); the faster one is the unit. On AMD's Zen 4, numpy's AVX-512 sort
+takes six times as long as its AVX2 sort, and would make every goal six times easier.
 """
 
 

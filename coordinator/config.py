@@ -65,7 +65,7 @@ class CostConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """How the log is written and kept; its rows are kept for `retention_days` at least."""
+    """How the log is written, and how long replaced files and targets are kept."""
 
     folder_mode: str = "0700"
     fsync: bool = True

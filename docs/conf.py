@@ -34,11 +34,13 @@ nitpick_ignore_regex = [
 ]
 default_role = "code"
 highlight_language = "none"
+smartquotes = False  # they would turn the two hyphens of an option into a dash
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 
 autodoc_class_signature = "separated"
+autodoc_default_options = {"exclude-members": "__init__, __new__"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -74,7 +76,14 @@ def link_pages(
     _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
     """Make a link of a page that a docstring cites."""
-    lines[:] = [PAGE.sub(lambda found: f":doc:`/{found[1]}`", line) for line in lines]
+    lines[:] = [PAGE.sub(_link_page, line) for line in lines]
+
+
+def _link_page(cited: re.Match[str]) -> str:
+    """Return a link with a page's title, and the section that is meant."""
+    title = (HERE / f"{cited[1]}.md").read_text("utf-8").partition("\n")[0].lstrip("# ")
+    section = f" ({cited[2].replace('-', ' ')})" if cited[2] else ""
+    return f":doc:`{title}{section} </{cited[1]}>`"
 
 
 def _list_moves(arrows: str) -> str:
