@@ -368,6 +368,8 @@ class SetTimer:
     member_id: str
     after_ms: int | None
     member_epoch: int = 0
+    unless_set: bool = False
+    """Leave it alone where it runs already."""
 
     @property
     def key(self) -> TimerKey:

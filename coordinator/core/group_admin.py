@@ -27,7 +27,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_defaults, group_settings
 
 OPERATIONS_UNKNOWN = -(2**31)
-CONSUMER_MEMBER = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def describe_group(state: State, config: Config, event: DescribeGroup) -> Result:
@@ -81,7 +81,7 @@ def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
         "subscribed_topic_regex": meta.subscribed_topic_regex,
         "assignment": {"topic_partitions": _partitions(state, held)},
         "target_assignment": {"topic_partitions": _partitions(state, target)},
-        "member_type": CONSUMER_MEMBER,
+        "member_type": CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     }
 
 

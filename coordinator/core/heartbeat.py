@@ -21,8 +21,6 @@ from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import (
     JOIN,
-    LEAVE,
-    LEAVE_FOR_A_WHILE,
     REBALANCE,
     SESSION,
     ComputeTarget,
@@ -36,7 +34,6 @@ from coordinator.core.events import (
 from coordinator.core.member_removal import (
     end_timers,
     hash_after,
-    leave_group,
     not_found,
     unused_regexes,
 )
@@ -73,7 +70,7 @@ ENGINE_PREFIX = "engine-"
 
 
 def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Result:
-    """Answer a heartbeat.
+    """Answer the heartbeat of a member that joins or stays.
 
     Raises
     ------
@@ -81,8 +78,6 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         The request is refused; nothing is to be written.
     """
     check_heartbeat(config, event)
-    if event.member_epoch in {LEAVE, LEAVE_FOR_A_WHILE}:
-        return leave_group(state, event)
     group = state.groups.get(event.group_id)
     replaced: list[Record] = []
     if group is None:
@@ -98,28 +93,14 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     refuse_full_group(config, group, event)
     update = start_update(state, group, event)
     before = update.current
-    epoch = _bump_epoch(state, config, settings, update, now_ms)
-    target = _update_target(state, config, settings, update, epoch, now_ms)
-    owned = resolve_owned(state, before, event)
-    goal = ReconcileGoal(
-        target.epoch, target.spans, owned, update.names_changed or update.regex_changed
-    )
-    after = reconcile(state, group, update.meta, before, update.serial, goal)
-    records = [*replaced, *update.records, *epoch.records, *target.records]
+    epoch = raise_epoch(state, config, update, now_ms)
+    reached = reach_target(state, config, update, epoch, event, now_ms)
+    after = reached.after
     timers = [] if update.replaces is None else end_timers(event.group_id, update.replaces)
-    timers.append(
-        SetTimer(
-            SESSION,
-            event.group_id,
-            event.member_id,
-            group_value(config.kafka, settings, "consumer.session.timeout.ms"),
-        )
-    )
-    if after is not None:
-        records.append(_current_record(before, after))
+    session_ms = group_value(config.kafka, settings, "consumer.session.timeout.ms")
+    timers.append(SetTimer(SESSION, event.group_id, event.member_id, session_ms))
+    if after is not before:
         timers.append(_rebalance_timer(update.meta, after))
-    else:
-        after = before
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
     asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
     shown = asked or _is_different(before, after)
@@ -129,13 +110,22 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         interval,
         drop_epochs(after.assigned) if shown else None,
     )
-    return Result(records, response, timers, [*epoch.tasks, *target.tasks])
+    records = [*replaced, *update.records, *epoch.records, *reached.records]
+    return Result(records, response, timers, [*epoch.tasks, *reached.tasks])
+
+
+class ReachedTarget(NamedTuple):
+    """Where a member is after the third step: the same object as before, or another one."""
+
+    after: CurrentMember
+    records: Sequence[Record]
+    tasks: Sequence[Task]
 
 
 # 1. The member and the group epoch ---------------------------------------------------------------
 
 
-class _GroupEpoch(NamedTuple):
+class GroupEpoch(NamedTuple):
     """The group epoch after a heartbeat, and what comes with it.
 
     `finishing` says whether it is there to finish the moves of a target that was cut short.
@@ -147,11 +137,10 @@ class _GroupEpoch(NamedTuple):
     tasks: list[Task]
 
 
-def _bump_epoch(
-    state: State, config: Config, settings: Mapping[str, str], update: MemberUpdate, now_ms: int
-) -> _GroupEpoch:
+def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int) -> GroupEpoch:
     """Move the group epoch where this needs a new assignment (G-34, G-35, G-37)."""
     group = update.group
+    settings = state.settings.get(group.group_id, {})
     reason, finishing = _subscription_reason(update), False
     unused, tasks = _update_regexes(state, config, update, now_ms)
     records: list[Record] = [
@@ -170,12 +159,12 @@ def _bump_epoch(
     if reason is None and _has_moves_left(config, settings, group, now_ms):
         reason, finishing = "finishing moves", True
     if reason is None:
-        return _GroupEpoch(group.epoch, finishing, records, tasks)
+        return GroupEpoch(group.epoch, finishing, records, tasks)
     epoch = group.epoch + 1
     records.append(
         GroupMetadata(group.group_id, epoch, metadata_hash, reason, update.meta.member_id)
     )
-    return _GroupEpoch(epoch, finishing, records, tasks)
+    return GroupEpoch(epoch, finishing, records, tasks)
 
 
 def _subscription_reason(update: MemberUpdate) -> str | None:
@@ -337,6 +326,28 @@ def _has_moves_left(config: Config, settings: Mapping[str, str], group: Group, n
     )
 
 
+def reach_target(
+    state: State,
+    config: Config,
+    update: MemberUpdate,
+    epoch: GroupEpoch,
+    event: Heartbeat,
+    now_ms: int,
+) -> ReachedTarget:
+    """Take the second and the third step for a member."""
+    settings = state.settings.get(event.group_id, {})
+    before = update.current
+    target = _update_target(state, config, settings, update, epoch, now_ms)
+    owned = resolve_owned(state, before, event)
+    goal = ReconcileGoal(
+        target.epoch, target.spans, owned, update.names_changed or update.regex_changed
+    )
+    after = reconcile(state, update.group, update.meta, before, update.serial, goal)
+    if after is None:
+        return ReachedTarget(before, target.records, target.tasks)
+    return ReachedTarget(after, [*target.records, _current_record(before, after)], target.tasks)
+
+
 # 2. The target assignment ------------------------------------------------------------------------
 
 
@@ -354,7 +365,7 @@ def _update_target(
     config: Config,
     settings: Mapping[str, str],
     update: MemberUpdate,
-    epoch: _GroupEpoch,
+    epoch: GroupEpoch,
     now_ms: int,
 ) -> _MemberTarget:
     """Return the target to reconcile to; computes the group's anew when due (G-38)."""

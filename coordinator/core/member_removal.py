@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from coordinator.core.events import (
+    JOIN_PHASE,
     LEAVE_FOR_A_WHILE,
     REBALANCE,
     SESSION,
+    SYNC_PHASE,
     Heartbeat,
     HeartbeatResponse,
     Result,
@@ -28,8 +31,11 @@ from coordinator.core.records import (
 from coordinator.core.state import HASH_BITS, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
+Removal: TypeAlias = Callable[[Group, Sequence[str], str, object], Result]
+"""Removes members of a group, for a reason, and answers with a response."""
 
-def leave_group(state: State, event: Heartbeat) -> Result:
+
+def leave_group(state: State, event: Heartbeat, remove: Removal) -> Result:
     """Answer a heartbeat with epoch −1 or −2."""
     group = state.groups.get(event.group_id)
     if group is None:
@@ -43,18 +49,18 @@ def leave_group(state: State, event: Heartbeat) -> Result:
     response = HeartbeatResponse(event.member_id, event.member_epoch, heartbeat_interval_ms=0)
     if event.member_epoch == LEAVE_FOR_A_WHILE:
         return Result([_leave_static(member)], response)
-    return remove_members(state, group, [member.member_id], "member left", response)
+    return remove(group, [member.member_id], "member left", response)
 
 
-def expire_member(state: State, event: TimerFired) -> Result:
-    """Remove a member whose session or rebalance timer fired, if the timer still means it."""
+def expire_member(state: State, event: TimerFired, remove: Removal) -> Result:
+    """Remove a member one of whose timers fired, if the timer still means it."""
     group = state.groups.get(event.group_id)
     member = group.members.get(event.member_id) if group else None
     if group is None or member is None:
         return Result()
     if event.kind == REBALANCE and member.epoch != event.member_epoch:
         return Result()
-    return remove_members(state, group, [event.member_id], f"{event.kind} timeout", None)
+    return remove(group, [event.member_id], f"{event.kind} timeout", None)
 
 
 def remove_members(
@@ -65,7 +71,7 @@ def remove_members(
     timers: list[SetTimer] = []
     for member_id in member_ids:
         records += end_of_member(group.group_id, member_id)
-        timers += [SetTimer(kind, group.group_id, member_id, None) for kind in (SESSION, REBALANCE)]
+        timers += end_timers(group.group_id, member_id)
     gone = [group.members[member_id].meta for member_id in member_ids]
     unused = unused_regexes(group, gone)
     records += [Tombstone(RegexResolved.kind, group.group_id, name=regex) for regex in unused]
@@ -86,7 +92,8 @@ def end_of_member(group_id: str, member_id: str) -> list[Record]:
 
 def end_timers(group_id: str, member_id: str) -> list[SetTimer]:
     """Return what cancels a member's timers."""
-    return [SetTimer(kind, group_id, member_id, None) for kind in (SESSION, REBALANCE)]
+    kinds = (SESSION, REBALANCE, JOIN_PHASE, SYNC_PHASE)
+    return [SetTimer(kind, group_id, member_id, None) for kind in kinds]
 
 
 def unused_regexes(group: Group, gone: Sequence[MemberMetadata]) -> list[str]:

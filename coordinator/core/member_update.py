@@ -15,7 +15,13 @@ from coordinator.config import Config
 from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat
 from coordinator.core.member_removal import end_of_member, static_member, unknown_member
 from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of
-from coordinator.core.records import CurrentMember, MemberMetadata, Record, TargetMember
+from coordinator.core.records import (
+    ClassicMemberMetadata,
+    CurrentMember,
+    MemberMetadata,
+    Record,
+    TargetMember,
+)
 from coordinator.core.state import LEFT_FOR_A_WHILE, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
@@ -135,18 +141,29 @@ def refuse_full_group(config: Config, group: Group, event: Heartbeat) -> None:
     )
 
 
-def start_update(state: State, group: Group, event: Heartbeat) -> MemberUpdate:
-    """Find, create or replace the member (G-24…G-31, G-46…G-49)."""
-    existing = _find_member(state, group, event)
+def start_update(
+    state: State, group: Group, event: Heartbeat, classic: ClassicMemberMetadata | None = None
+) -> MemberUpdate:
+    """Find, create or replace the member (G-24…G-31, G-46…G-49).
+
+    Parameters
+    ----------
+    classic
+        Of a member that speaks the classic protocol; None: it does not, or does not any more.
+    """
+    existing = _find_member(state, group, event, classic)
     if existing is None:
-        meta = _update_metadata(MemberMetadata(group.group_id, event.member_id), event)
+        meta = _update_metadata(MemberMetadata(group.group_id, event.member_id), event, classic)
         current = CurrentMember(group.group_id, event.member_id)
         return MemberUpdate(
             group, None, meta, current, group.serials + 1, target=None, records=(meta,)
         )
-    if existing.epoch == LEFT_FOR_A_WHILE and event.member_epoch == JOIN and event.instance_id:
-        return _replace_static(group, existing, event)
-    meta = _update_metadata(existing.meta, event)
+    if event.member_epoch == JOIN and event.instance_id is not None:
+        away = existing.epoch == LEFT_FOR_A_WHILE
+        changes = existing.is_classic and classic is None  # even where its id stays, as in Kafka
+        if away or changes or existing.member_id != event.member_id:
+            return _replace_static(group, existing, event, classic)
+    meta = _update_metadata(existing.meta, event, classic)
     return MemberUpdate(
         group,
         existing.meta,
@@ -158,8 +175,14 @@ def start_update(state: State, group: Group, event: Heartbeat) -> MemberUpdate:
     )
 
 
-def _find_member(state: State, group: Group, event: Heartbeat) -> Member | None:
-    """Return the member that the request speaks for; None for a newcomer."""
+def _find_member(
+    state: State, group: Group, event: Heartbeat, classic: ClassicMemberMetadata | None
+) -> Member | None:
+    """Return the member that the request speaks for; None for a newcomer.
+
+    A static member that is there gives its place only where one of the two speaks the classic
+    protocol (M2-8).
+    """
     joins = event.member_epoch == JOIN
     if event.instance_id is None:
         member = group.members.get(event.member_id)
@@ -177,7 +200,7 @@ def _find_member(state: State, group: Group, event: Heartbeat) -> Member | None:
     member = group.static_member(event.instance_id)
     if member is None:
         return group.members.get(event.member_id)
-    if member.epoch != LEFT_FOR_A_WHILE:
+    if member.epoch != LEFT_FOR_A_WHILE and classic is None and not member.is_classic:
         raise GroupError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {event.member_id} with instance id {event.instance_id} cannot join "
@@ -218,11 +241,13 @@ def _check_epoch(state: State, member: Member, event: Heartbeat) -> None:
         )
 
 
-def _replace_static(group: Group, gone: Member, event: Heartbeat) -> MemberUpdate:
+def _replace_static(
+    group: Group, gone: Member, event: Heartbeat, classic: ClassicMemberMetadata | None
+) -> MemberUpdate:
     """Give a static member's place to its next incarnation (G-48)."""
     member_id = event.member_id
     copied = msgspec.structs.replace(gone.meta, member_id=member_id)
-    meta = _update_metadata(copied, event)
+    meta = _update_metadata(copied, event, classic)
     current = msgspec.structs.replace(
         gone.current, member_id=member_id, member_epoch=JOIN, previous_member_epoch=JOIN
     )
@@ -247,7 +272,9 @@ def _replace_static(group: Group, gone: Member, event: Heartbeat) -> MemberUpdat
     )
 
 
-def _update_metadata(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
+def _update_metadata(
+    meta: MemberMetadata, event: Heartbeat, classic: ClassicMemberMetadata | None
+) -> MemberMetadata:
     """Return the metadata with what the request gives; null keeps the old value (G-32)."""
     names, regex = event.subscribed_topic_names, event.subscribed_topic_regex
     timeout = event.rebalance_timeout_ms
@@ -264,6 +291,7 @@ def _update_metadata(meta: MemberMetadata, event: Heartbeat) -> MemberMetadata:
         server_assignor=(
             meta.server_assignor if event.server_assignor is None else event.server_assignor
         ),
+        classic_member_metadata=classic,
     )
 
 

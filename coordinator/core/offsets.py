@@ -126,9 +126,10 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
     if event.member_epoch == member.epoch:
         return
     if event.member_epoch > member.epoch:
-        raise _stale(
+        raise _refuse_epoch(
+            member,
             f"Received member epoch {event.member_epoch} is newer than current member epoch "
-            f"{member.epoch}."
+            f"{member.epoch}.",
         )
     _check_older_epoch(state, member, event)
 
@@ -144,14 +145,16 @@ def _check_older_epoch(state: State, member: Member, event: OffsetCommit) -> Non
         for partition in partitions:
             given = None if key is None else epoch_of(held, key, partition)
             if given is None:
-                raise _stale(
+                raise _refuse_epoch(
+                    member,
                     f"Partition {topic}-{partition} is not assigned or pending revocation for "
-                    "member."
+                    "member.",
                 )
             if given > event.member_epoch:
-                raise _stale(
+                raise _refuse_epoch(
+                    member,
                     f"Received member epoch {event.member_epoch} is older than assignment epoch "
-                    f"{given} for partition {topic}-{partition}."
+                    f"{given} for partition {topic}-{partition}.",
                 )
 
 
@@ -162,8 +165,12 @@ def _get_member(group: Group, member_id: str) -> Member:
     return member
 
 
-def _stale(message: str) -> GroupError:
-    return GroupError(ErrorCode.STALE_MEMBER_EPOCH, message)
+def _refuse_epoch(member: Member, message: str) -> GroupError:
+    """Return the refusal of an epoch, in the words of the protocol that the member speaks."""
+    classic = member.is_classic
+    return GroupError(
+        ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH, message
+    )
 
 
 def fetch_offsets(state: State, event: OffsetFetch) -> Result:
@@ -181,9 +188,10 @@ def fetch_offsets(state: State, event: OffsetFetch) -> Result:
     if group is not None and of_a_member:
         member = _get_member(group, event.member_id or "")
         if member.epoch != event.member_epoch:
-            raise _stale(
+            raise _refuse_epoch(
+                member,
                 f"Received member epoch {event.member_epoch}, the current member epoch is "
-                f"{member.epoch}."
+                f"{member.epoch}.",
             )
     offsets = state.offsets.get(event.group_id, {})
     found: dict[str, dict[int, OffsetCommitted | None]] = {}

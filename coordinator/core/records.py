@@ -66,6 +66,20 @@ class GroupMetadata(Record, frozen=True, gc=False):
     member_id: Own[MemberId] | None = None
 
 
+class ClassicProtocol(msgspec.Struct, frozen=True, gc=False):
+    """A protocol that a classic member knows, and what it tells a leader for it."""
+
+    name: str
+    metadata: bytes = b""
+
+
+class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
+    """What makes a member of a consumer group one that speaks the classic protocol."""
+
+    session_timeout_ms: Long = -1
+    supported_protocols: tuple[ClassicProtocol, ...] = ()
+
+
 class MemberMetadata(Record, frozen=True, gc=False):
     """Who a member is and what it subscribes to. Names are sorted; regex "" is none."""
 
@@ -83,6 +97,9 @@ class MemberMetadata(Record, frozen=True, gc=False):
     subscribed_topic_regex: Annotated[str, "empty for none"] = ""
     rebalance_timeout_ms: Long = -1
     server_assignor: Annotated[str | None, "that the member asks for"] = None
+    classic_member_metadata: Annotated[
+        ClassicMemberMetadata | None, "of a member that speaks the classic protocol"
+    ] = None
 
 
 class TargetMetadata(Record, frozen=True, gc=False):

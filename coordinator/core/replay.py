@@ -377,6 +377,10 @@ def _count_member(group: Group, meta: MemberMetadata) -> None:
         group.regex_members[meta.subscribed_topic_regex] += 1
     if meta.server_assignor is not None:
         group.wishes[meta.server_assignor] += 1
+    if meta.classic_member_metadata is not None:
+        group.classic_members += 1
+        protocols = meta.classic_member_metadata.supported_protocols
+        group.classic_protocols.update(protocol.name for protocol in protocols)
     if meta.instance_id is not None:
         group.instances[meta.instance_id] = meta.member_id
 
@@ -391,6 +395,10 @@ def _uncount_member(state: State, group: Group, member: Member) -> None:
         _count_down(group.regex_members, meta.subscribed_topic_regex)
     if meta.server_assignor is not None:
         _count_down(group.wishes, meta.server_assignor)
+    if meta.classic_member_metadata is not None:
+        group.classic_members -= 1
+        for protocol in meta.classic_member_metadata.supported_protocols:
+            _count_down(group.classic_protocols, protocol.name)
     # A replaced static member goes while its successor already has the instance id (G-49d).
     if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
         del group.instances[meta.instance_id]

@@ -124,6 +124,11 @@ class Member:
         return self.current.member_epoch
 
     @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.meta.classic_member_metadata is not None
+
+    @property
     def stable(self) -> bool:
         """Whether the member is in state STABLE."""
         return self.current.state is MemberState.STABLE
@@ -185,6 +190,10 @@ class Group:
     regex_members: Counter[str] = field(default_factory=Counter)
     wishes: Counter[str] = field(default_factory=Counter)
     """How many members ask for each assignor."""
+    classic_members: int = 0
+    """How many members speak the classic protocol."""
+    classic_protocols: Counter[str] = field(default_factory=Counter)
+    """How many of these know each protocol."""
     topics_hash: int = 0
     """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
     noticed_hash: int = 0
@@ -326,6 +335,7 @@ def _fingerprint_group(group: Group) -> dict[str, object]:
                 group.regex_members,
                 group.wishes,
                 group.stable_at,
+                group.classic_protocols,
             )
         ],
         "topics_hash": group.topics_hash,

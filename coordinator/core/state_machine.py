@@ -14,12 +14,8 @@ from dataclasses import replace
 from coordinator.config import Config
 from coordinator.core import group_admin, offsets, target_install, topic_metadata
 from coordinator.core.audit import with_audit
-from coordinator.core.classic_steps.membership import fire_timer
-from coordinator.core.classic_steps.steps import decide_classic
+from coordinator.core.classic_steps.steps import decide_classic, decide_heartbeat, fire_timer
 from coordinator.core.events import (
-    HEARTBEAT,
-    JOIN_PHASE,
-    SYNC_PHASE,
     AlterConfig,
     ComputedTarget,
     ConfigureGroup,
@@ -47,14 +43,10 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.heartbeat import heartbeat
-from coordinator.core.member_removal import expire_member
 from coordinator.core.partition_spans import Holding, Spans, drop_epochs
 from coordinator.core.records import MembersAdvanced, MemberState
 from coordinator.core.state import Group, Member, State
 from coordinator.kafka_config import group_value
-
-CLASSIC_TIMERS = {HEARTBEAT, JOIN_PHASE, SYNC_PHASE}
 
 
 def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
@@ -84,7 +76,7 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
 ) -> Result:
     match event:
         case Heartbeat():
-            return heartbeat(state, config, event, now_ms)
+            return decide_heartbeat(state, config, event, now_ms)
         case OffsetCommit():
             return offsets.commit_offsets(state, config, event, now_ms)
         case OffsetFetch():
@@ -124,9 +116,7 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
         case RegexesResolved():
             return topic_metadata.update_regexes(state, event)
         case TimerFired():
-            if event.kind in CLASSIC_TIMERS:
-                return fire_timer(state, config, event, now_ms)
-            return expire_member(state, event)
+            return fire_timer(state, config, event, now_ms)
         case ExpireOffsets():
             return offsets.expire_offsets(state, config, event, now_ms)
         case RecordAudit():
@@ -241,6 +231,7 @@ def _is_settled(member: Member, epoch: int, client_id: str = "", client_host: st
         and current.state is MemberState.STABLE
         and meta.client_id == client_id
         and meta.client_host == client_host
+        and meta.classic_member_metadata is None
     )
 
 

@@ -27,7 +27,7 @@ def records_of(state: State) -> Iterator[Record]:
     for group_id, settings in state.settings.items():
         yield GroupConfigured(group_id, settings)
     for group in state.groups.values():
-        yield from _group_records(state, group)
+        yield from records_of_group(state, group)
     for classic in state.classic.values():
         yield record_of(classic)
     for group_id, offsets in state.offsets.items():
@@ -38,7 +38,8 @@ def records_of(state: State) -> Iterator[Record]:
             yield Tombstone(OffsetCommitted.kind, group_id, name="", partition=0)
 
 
-def _group_records(state: State, group: Group) -> Iterator[Record]:
+def records_of_group(state: State, group: Group) -> Iterator[Record]:
+    """Yield records that make this consumer group, where its topics are."""
     for member in group.members.values():
         yield member.meta
     yield from group.regexes.values()

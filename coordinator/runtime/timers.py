@@ -56,6 +56,9 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._slots
+
     def set(self, key: K, at_ms: int, epoch: int = 0) -> None:
         """Start a timer, or start it again."""
         slot = self._slots.get(key)
@@ -190,6 +193,8 @@ class GroupTimers:
             return
         now = self._steady()
         for timer in timers:
+            if timer.unless_set and timer.key in self._deadlines:
+                continue
             if timer.after_ms is None:
                 self._deadlines.cancel(timer.key)
             else:

@@ -94,7 +94,8 @@ def _encode_values(field: RecordField, values: list[Any]) -> pa.Array:
         return encode(values)
     there = [value for value in values if value is not None]
     places = iter(range(len(there)))
-    return encode(there).take(pa.array(None if value is None else next(places) for value in values))
+    taken = (None if value is None else next(places) for value in values)
+    return encode(there).take(pa.array(taken, pa.int64()))
 
 
 def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:

@@ -240,6 +240,13 @@ def show_written_members(
     return sorted(members, key=lambda member: str(member["memberId"]))
 
 
+def show_protocols(shown: dict[str, Any] | None) -> None:
+    """Have what a member's protocols say instead of their bytes."""
+    for protocol in shown["supportedProtocols"] if shown else ():
+        raw = base64.b64decode(protocol["metadata"])
+        protocol["metadata"] = show_subscription(CONSUMER, raw)
+
+
 def _from_base64(given: object) -> bytes:
     try:
         return base64.b64decode(given, validate=True)  # type: ignore[arg-type]

@@ -25,13 +25,11 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.state import State
-from coordinator.trace.classic_json import show_written_members
+from coordinator.trace.classic_json import show_protocols, show_written_members
 
 TYPES = {kind: record.kafka for kind, record in KINDS.items() if record.kafka}
 TYPES[PARTITION_METADATA] = "CONSUMER_GROUP_PARTITION_METADATA"
 """Kafka's names of the records that Kafka has; our own kinds are not told."""
-_FIXED = {MemberMetadata.kind: {"classicMemberMetadata": None}}
-"""Fields of Kafka's records that no record of ours has."""
 
 
 def select_kafka_records(records: Iterable[Record]) -> list[Record]:
@@ -60,9 +58,11 @@ def record_json(record: Record, state: State) -> dict[str, Any]:
     fields = fields_of(type(record))
     key = _take_fields(record, [field for field in fields if Mark.KEY in field.marks])
     theirs = [field for field in fields if not field.marks & {Mark.KEY, Mark.OWN}]
-    value = _take_fields(record, sorted(theirs, key=_is_tagged)) | _FIXED.get(record.kind, {})
+    value = _take_fields(record, sorted(theirs, key=_is_tagged))
     if isinstance(record, ClassicGroupWritten):
         value["members"] = show_written_members(record, value["members"])
+    if isinstance(record, MemberMetadata):
+        show_protocols(value["classicMemberMetadata"])
     return {"type": TYPES[record.kind], "key": key, "value": value}
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from coordinator.config import Config
 from coordinator.core.classic.events import (
-    WAITING,
     JoinGroup,
     JoinGroupResponse,
     Protocol,
@@ -41,8 +40,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     """
     found = state.classic.get(event.group_id)
     consumer = state.groups.get(event.group_id)
-    if consumer is not None and consumer.members:
-        return _refuse(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    assert consumer is None or not consumer.members, f"{event.group_id} is no classic group"
     is_new = found is None and (consumer is not None or event.group_id not in state.offsets)
     if is_new and event.member_id:
         return _refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -135,7 +133,7 @@ def _add(
     )
     update.add_member(member, event.protocol_type)
     rebalance_or_complete(update)
-    return _outcome(update, event)
+    return update.take_answer(event.request_id)
 
 
 def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...]) -> object:
@@ -154,7 +152,7 @@ def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protoc
             return current_generation(group, member_id)
     _take_over(update, event, protocols, member)
     rebalance_or_complete(update)
-    return _outcome(update, event)
+    return update.take_answer(event.request_id)
 
 
 def _take_over(
@@ -191,7 +189,7 @@ def _replace_static(
             prepare_rebalance(update)
         case _:
             complete_if_all_joined(update)
-    return _outcome(update, event)
+    return update.take_answer(event.request_id)
 
 
 def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> object:
@@ -204,15 +202,6 @@ def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> obje
         return replace(response, skip_assignment=group.leader == member_id)
     # It would assign, did it know that it leads.
     return replace(response, leader=led or "")
-
-
-def _outcome(update: ClassicUpdate, event: JoinGroup) -> object:
-    """Return this request's own answer, where it need not wait: it is taken from the others'."""
-    for at, (request_id, response) in enumerate(update.completed):
-        if request_id == event.request_id:
-            del update.completed[at]
-            return response
-    return WAITING
 
 
 def _refuse(event: JoinGroup, code: ErrorCode) -> Result:

@@ -16,10 +16,12 @@ import msgspec
 
 from coordinator.config import Config
 from coordinator.core.classic.events import (
+    WAITING,
     JoinedMember,
     JoinGroupResponse,
     Parked,
     SyncGroupResponse,
+    Waiting,
 )
 from coordinator.core.classic.group import (
     ClassicGroup,
@@ -92,6 +94,14 @@ class ClassicUpdate:
         if member.parked_sync is not None:
             self.superseded.append(member.parked_sync)
         return changed(member, parked_sync=request_id)
+
+    def take_answer(self, request_id: int) -> Parked | Waiting:
+        """Return the answer of the step's own request, WAITING without one; the others' stay."""
+        for at, (completed, answer) in enumerate(self.completed):
+            if completed == request_id:
+                del self.completed[at]
+                return answer
+        return WAITING
 
     # Timers --------------------------------------------------------------------------------------
 

@@ -38,15 +38,12 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
         update.set_timer(SYNC_PHASE, "", None)
     member = update.group.members[event.member_id]
     if found.state is ClassicState.STABLE:
-        update.start_session(member)
         return update.result(_assigned(update.group, member.assignment))
     update.group.put(update.park_sync(member, event.request_id))
     if update.group.leader != event.member_id:
         return update.result(WAITING)
     _assign(update, event)
-    own = dict(update.completed).pop(event.request_id)
-    update.completed = [one for one in update.completed if one[0] != event.request_id]
-    return update.result(own)
+    return update.result(update.take_answer(event.request_id))
 
 
 def check_protocol(event: SyncGroup, protocol_type: str | None, protocol: str | None) -> None:

@@ -1,0 +1,152 @@
+"""A consumer group becomes a classic one when its last consumer-protocol member goes (M2-17…19).
+
+Its classic members have been there all along: the group epoch becomes their generation, the target
+assignment what they are assigned. Where somebody left, they rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.config import Config
+from coordinator.core.classic.embedded import (
+    HIGHEST_VERSION,
+    Assignment,
+    MalformedError,
+    read_subscription,
+    write_assignment,
+)
+from coordinator.core.classic.events import CONSUMER, Protocol
+from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState
+from coordinator.core.classic.protocol_vote import choose_protocol
+from coordinator.core.classic.written import find_subscribed, record_of
+from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed, prepare_rebalance
+from coordinator.core.events import Result
+from coordinator.core.member_removal import end_timers, remove_members
+from coordinator.core.offsets import end_of_group
+from coordinator.core.partition_spans import Spans
+from coordinator.core.records import (
+    CurrentMember,
+    MemberMetadata,
+    Record,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.core.state import Group, State
+
+DOWNGRADES = {"bidirectional", "downgrade"}
+
+
+def remove_or_downgrade(
+    state: State,
+    config: Config,
+    now_ms: int,
+    group: Group,
+    member_ids: Sequence[str],
+    reason: str,
+    response: object,
+) -> Result:
+    """Remove members; where only classic ones are left, the group becomes a classic one."""
+    left = [member for member in group.members.values() if member.member_id not in member_ids]
+    allowed = (
+        left
+        and all(member.is_classic for member in left)
+        and config.kafka.migration_policy in DOWNGRADES
+        and len(left) <= config.kafka.classic_max_size
+    )
+    if not allowed:
+        return remove_members(state, group, member_ids, reason, response)
+    metas = [member.meta for member in left]
+    update = convert_to_classic(state, config, group, metas, group.epoch, now_ms)
+    prepare_rebalance(update)
+    return update.result(response)
+
+
+def convert_to_classic(
+    state: State,
+    config: Config,
+    group: Group,
+    metas: Sequence[MemberMetadata],
+    generation: int,
+    now_ms: int,
+) -> ClassicUpdate:
+    """Return the group as a classic one: Stable, at a generation.
+
+    Parameters
+    ----------
+    metas
+        The members that it has, in the order in which they came to the consumer group.
+    """
+    classic = ClassicGroup(
+        group.group_id,
+        protocol_type=CONSUMER,
+        generation=generation,
+        state=ClassicState.STABLE,
+        previous=ClassicState.PREPARING,
+        state_since_ms=now_ms,
+    )
+    for meta in reversed(metas):
+        classic.put(_convert_member(meta))
+    classic.protocol = choose_protocol(classic)
+    classic.subscribed = find_subscribed(classic)
+    for member in list(classic.members.values()):
+        spans = group.targets.get(member.member_id, ())
+        version = subscription_version(member.metadata(classic.protocol))
+        classic.put(changed(member, assignment=assignment_of(state, spans, version)))
+    update = ClassicUpdate(classic, config, now_ms)
+    update.records += [*end_of_consumer_group(group), record_of(classic)]
+    for member_id in group.members:
+        update.timers += end_timers(group.group_id, member_id)
+    for member in classic.members.values():
+        update.start_session(member)
+    return update
+
+
+def end_of_consumer_group(group: Group) -> list[Record]:
+    """Return the tombstones of a group with its members, in Kafka's order."""
+    group_id, ids = group.group_id, sorted(group.members)
+    ended, *rest = end_of_group(group_id, group)
+    assert isinstance(ended, Tombstone)
+    assert ended.of == TargetMetadata.kind
+    return [
+        *(Tombstone(CurrentMember.kind, group_id, member_id) for member_id in ids),
+        *(Tombstone(TargetMember.kind, group_id, member_id) for member_id in ids),
+        ended,
+        *(Tombstone(MemberMetadata.kind, group_id, member_id) for member_id in ids),
+        *(Tombstone(RegexResolved.kind, group_id, name=regex) for regex in sorted(group.regexes)),
+        *rest,
+    ]
+
+
+def assignment_of(state: State, spans: Spans, version: int) -> bytes:
+    """Return the bytes of an assignment; topics that are gone are left out."""
+    partitions: dict[str, list[int]] = {}
+    for key, first, end in spans:
+        topic = state.topics.get(key.name)
+        if topic is not None and topic.key == key:
+            partitions.setdefault(key.name, []).extend(range(first, end))
+    return write_assignment(Assignment(version, partitions))
+
+
+def subscription_version(metadata: bytes) -> int:
+    """Return the version that a member speaks."""
+    try:
+        return read_subscription(metadata).version
+    except MalformedError:
+        return HIGHEST_VERSION
+
+
+def _convert_member(meta: MemberMetadata) -> ClassicMember:
+    classic = meta.classic_member_metadata
+    assert classic is not None, f"{meta.member_id} does not speak the classic protocol"
+    return ClassicMember(
+        member_id=meta.member_id,
+        instance_id=meta.instance_id,
+        client_id=meta.client_id,
+        client_host=meta.client_host,
+        rebalance_timeout_ms=meta.rebalance_timeout_ms,
+        session_timeout_ms=classic.session_timeout_ms,
+        protocols=tuple(Protocol(one.name, one.metadata) for one in classic.supported_protocols),
+    )

@@ -1,0 +1,305 @@
+"""Classic members inside a consumer group: they join, sync and say that they live (M2-6…M2-16).
+
+The coordinator assigns; such a member learns its part by SyncGroup, and gives up by joining again
+what it must. Its generation is its member epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.config import Config
+from coordinator.core.classic.embedded import MalformedError, Subscription, read_subscription
+from coordinator.core.classic.events import (
+    CONSUMER,
+    ClassicHeartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    Leaver,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from coordinator.core.classic_steps.downgrade import (
+    DOWNGRADES,
+    assignment_of,
+    convert_to_classic,
+    subscription_version,
+)
+from coordinator.core.classic_steps.rebalance import ClassicUpdate, prepare_rebalance
+from coordinator.core.events import (
+    JOIN,
+    JOIN_PHASE,
+    SESSION,
+    SYNC_PHASE,
+    Heartbeat,
+    Result,
+    SetTimer,
+)
+from coordinator.core.heartbeat import ReachedTarget, raise_epoch, reach_target
+from coordinator.core.member_removal import Removal, end_timers, static_member, unknown_member
+from coordinator.core.member_update import MemberUpdate, refuse_full_group, start_update
+from coordinator.core.partition_spans import drop_epochs, subtract_spans
+from coordinator.core.records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    MembersAdvanced,
+    MemberState,
+    Record,
+)
+from coordinator.core.replay import replay
+from coordinator.core.state import Group, Member, State
+from coordinator.core.state_records import records_of_group
+from coordinator.errors import ErrorCode, GroupError
+
+
+def join_group(state: State, config: Config, group: Group, event: JoinGroup, now_ms: int) -> Result:
+    """Let a classic member join a consumer group that has members; it never waits."""
+    try:
+        return _join(state, config, group, event, now_ms)
+    except GroupError as error:
+        return Result(response=JoinGroupResponse("", error.code))
+
+
+def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: int) -> Result:
+    member_id = event.member_id or event.drawn_consumer_id
+    if config.kafka.migration_policy == "disabled":
+        raise _inconsistent("group.consumer.migration.policy is disabled")
+    found: dict[str, ClassicProtocol] = {}
+    for name, metadata in event.protocols:
+        found.setdefault(name, ClassicProtocol(name, metadata))
+    protocols = tuple(found.values())
+    told = Heartbeat(event.group_id, member_id, JOIN, event.instance_id)
+    refuse_full_group(config, group, told)
+    known = group.classic_protocols
+    common = any(known[one.name] == group.classic_members for one in protocols)
+    if event.protocol_type != CONSUMER or not common:
+        raise _inconsistent("no protocol is known to all classic members")
+    if not event.member_id and event.instance_id is None and event.knows_member_id:
+        return Result(response=JoinGroupResponse(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+    try:
+        subscription = read_subscription(protocols[0].metadata)
+    except MalformedError as error:
+        raise _inconsistent(f"the subscription is none: {error}") from None
+    if event.member_id and event.instance_id is not None:
+        static_member(group, event.instance_id, event.member_id)
+    heartbeat = _as_heartbeat(event, member_id, subscription)
+    classic = ClassicMemberMetadata(event.session_timeout_ms, protocols)
+    update = start_update(state, group, heartbeat, classic)
+    epoch = raise_epoch(state, config, update, now_ms)
+    last = _is_last_replaced(config, group, update)
+    # Where it must rebalance at once nobody needs a new target, and the joiner joins again.
+    stale = last and epoch.number > group.assignment_epoch
+    reached = ReachedTarget(update.current, [], [])
+    if not stale:
+        reached = reach_target(state, config, update, epoch, heartbeat, now_ms)
+    after = reached.after
+    records = [*update.records, *epoch.records, *reached.records]
+    response = JoinGroupResponse(
+        member_id,
+        generation=after.member_epoch,
+        protocol_type=CONSUMER,
+        protocol_name=protocols[0].name,
+    )
+    if not last:
+        tasks = [*epoch.tasks, *reached.tasks]
+        return Result(records, response, _join_timers(update, event), tasks)
+    records = [after if isinstance(one, MembersAdvanced) else one for one in records]
+    converted = _downgrade(state, config, update, records, now_ms)
+    if stale:
+        prepare_rebalance(converted)
+    return converted.result(response)
+
+
+def _as_heartbeat(event: JoinGroup, member_id: str, subscription: Subscription) -> Heartbeat:
+    """Return the heartbeat that would say the same."""
+    return Heartbeat(
+        group_id=event.group_id,
+        member_id=member_id,
+        member_epoch=JOIN,
+        instance_id=event.instance_id,
+        rack_id=subscription.rack,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        subscribed_topic_names=subscription.topics,
+        subscribed_topic_regex="",
+        topic_partitions=subscription.owned,
+        client_id=event.client_id,
+        client_host=event.client_host,
+    )
+
+
+def _join_timers(update: MemberUpdate, event: JoinGroup) -> list[SetTimer]:
+    """Return its session, and how long it has for its SyncGroup."""
+    group_id, member_id = event.group_id, update.meta.member_id
+    timers = [] if update.replaces is None else end_timers(group_id, update.replaces)
+    return [
+        *timers,
+        SetTimer(JOIN_PHASE, group_id, member_id, None),
+        SetTimer(SESSION, group_id, member_id, event.session_timeout_ms),
+        SetTimer(SYNC_PHASE, group_id, member_id, event.rebalance_timeout_ms),
+    ]
+
+
+def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> bool:
+    """Whether the last consumer-protocol member gave its place to a classic one."""
+    if update.replaces is None or group.members[update.replaces].is_classic:
+        return False
+    return (
+        group.classic_members == len(group.members) - 1
+        and config.kafka.migration_policy in DOWNGRADES
+        and len(group.members) <= config.kafka.classic_max_size
+    )
+
+
+def _downgrade(
+    state: State, config: Config, update: MemberUpdate, records: list[Record], now_ms: int
+) -> ClassicUpdate:
+    """Return the classic group that the join makes, Stable (M2-18).
+
+    Parameters
+    ----------
+    records
+        What the join changes before.
+    """
+    group_id, member_id = update.group.group_id, update.meta.member_id
+    scratch = replace(state, groups={}, classic={}, offsets={})
+    for record in [*records_of_group(state, update.group), *records]:
+        replay(scratch, record)
+    group = scratch.groups[group_id]
+    others = [one.meta for one in group.members.values() if one.member_id != member_id]
+    metas = [group.members[member_id].meta, *others]  # in the classic group it is the last to come
+    # As Kafka does: a change that this join makes is for the next generation.
+    generation = update.group.epoch
+    converted = convert_to_classic(scratch, config, group, metas, generation, now_ms)
+    converted.records[:0] = records
+    converted.timers[:0] = end_timers(group_id, update.replaces or "")
+    return converted
+
+
+def sync_group(state: State, group: Group, event: SyncGroup) -> Result:
+    """Tell a classic member its assignment; what a leader would send is not looked at."""
+    try:
+        member = _find_classic(group, event.member_id, event.instance_id)
+        _check_generation(member, event.generation)
+        classic = member.meta.classic_member_metadata
+        assert classic is not None
+        protocol = classic.supported_protocols[0]
+        for given, wanted in (
+            (event.protocol_type, CONSUMER),
+            (event.protocol_name, protocol.name),
+        ):
+            if given is not None and given != wanted:
+                raise _inconsistent(f"the member joined with {wanted!r}, not {given!r}")
+    except GroupError as error:
+        return Result(response=SyncGroupResponse(error.code))
+    unrevoked = member.current.state is MemberState.UNREVOKED_PARTITIONS
+    if group.assignment_epoch > member.epoch and not unrevoked:
+        again = SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)
+        return Result(response=again, timers=[_join_timer(member)])
+    version = subscription_version(protocol.metadata)
+    raw = assignment_of(state, drop_epochs(member.current.assigned), version)
+    group_id = group.group_id
+    return Result(
+        response=SyncGroupResponse(ErrorCode.NONE, CONSUMER, protocol.name, raw),
+        timers=[
+            SetTimer(SYNC_PHASE, group_id, member.member_id, None),
+            SetTimer(SESSION, group_id, member.member_id, classic.session_timeout_ms),
+        ],
+    )
+
+
+def heartbeat(group: Group, event: ClassicHeartbeat) -> Result:
+    """Answer a heartbeat; the response is NONE, or that the member is to join again (M2-13).
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    member = _find_classic(group, event.member_id, event.instance_id)
+    _check_generation(member, event.generation)
+    classic = member.meta.classic_member_metadata
+    assert classic is not None
+    session = SetTimer(SESSION, group.group_id, member.member_id, classic.session_timeout_ms)
+    state = member.current.state
+    again = (
+        member.epoch < group.assignment_epoch
+        or state is MemberState.UNREVOKED_PARTITIONS
+        or (state is MemberState.UNRELEASED_PARTITIONS and _is_released(group, member))
+    )
+    if not again:
+        return Result(response=ErrorCode.NONE, timers=[session])
+    return Result(response=ErrorCode.REBALANCE_IN_PROGRESS, timers=[session, _join_timer(member)])
+
+
+def leave_group(group: Group, event: LeaveGroup, remove: Removal) -> Result:
+    """Let members go, those that are there, in one step."""
+    left: list[tuple[Leaver, ErrorCode]] = []
+    gone: dict[str, None] = {}
+    for leaver in event.members:
+        try:
+            gone[_find_leaver(group, leaver)] = None
+        except GroupError as error:
+            left.append((leaver, error.code))
+        else:
+            left.append((leaver, ErrorCode.NONE))
+    response = LeaveGroupResponse(left)
+    if not gone:
+        return Result(response=response)
+    return remove(group, list(gone), "member left", response)
+
+
+def _find_leaver(group: Group, leaver: Leaver) -> str:
+    """Return the id of a member that leaves; by instance id alone an administrator removes it."""
+    if leaver.instance_id is None:
+        if leaver.member_id not in group.members:
+            raise unknown_member(group.group_id, leaver.member_id)
+        return leaver.member_id
+    if not leaver.member_id:
+        member = group.static_member(leaver.instance_id)
+        if member is None:
+            raise unknown_member(group.group_id, leaver.instance_id)
+        return member.member_id
+    return static_member(group, leaver.instance_id, leaver.member_id).member_id
+
+
+def _find_classic(group: Group, member_id: str, instance_id: str | None) -> Member:
+    """Return the classic member that a request speaks for."""
+    if instance_id is not None:
+        member: Member | None = static_member(group, instance_id, member_id)
+    else:
+        member = group.members.get(member_id)
+    if member is None or not member.is_classic:
+        raise unknown_member(group.group_id, member_id)
+    return member
+
+
+def _check_generation(member: Member, generation: int) -> None:
+    if generation != member.epoch:
+        raise GroupError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"The request says generation {generation}, member {member.member_id} is at epoch "
+            f"{member.epoch}: join again.",
+        )
+
+
+def _is_released(group: Group, member: Member) -> bool:
+    """Whether all that a member waits for is free."""
+    missing = subtract_spans(group.targets.get(member.member_id, ()), member.current.assigned)
+    return all(
+        list(group.free(key, first, end, member.serial)) == [(first, end)]
+        for key, first, end in missing
+    )
+
+
+def _join_timer(member: Member) -> SetTimer:
+    """Return how long a member has to join again, from when it was told so first."""
+    meta = member.meta
+    return SetTimer(
+        JOIN_PHASE, meta.group_id, meta.member_id, meta.rebalance_timeout_ms, unless_set=True
+    )
+
+
+def _inconsistent(why: str) -> GroupError:
+    return GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"The join is refused: {why}.")
