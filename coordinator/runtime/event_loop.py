@@ -28,6 +28,7 @@ from coordinator.core.events import (
 )
 from coordinator.runtime import futures
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
 from coordinator.status import Status, refusal
@@ -85,6 +86,7 @@ class EventLoop:
         self._ended = False
         self._items: list[Item] = []
         """Those of this round; what is left of them when the loop dies is refused."""
+        self._later = LaterAnswers()
         self._idle_s = 0.0
         self._regex_jobs = RegexJobs(processor, self.submit)
         self.target_jobs = TargetJobs(processor, self.submit, engine)
@@ -112,8 +114,11 @@ class EventLoop:
         return self._ended
 
     def submit(self, events: list[Event]) -> Future[list[Answer]]:
-        """Ask; the future has one answer an event once all may be answered."""
-        return self._put(Item(events, Future(), time.monotonic()))
+        """Ask; the future has one answer an event once all may be answered.
+
+        Of a join or a sync that has to wait for other members, the response is a `LaterAnswer`.
+        """
+        return self._put(Item(self._later.number(events), Future(), time.monotonic()))
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop's thread, where it may read the state."""
@@ -146,6 +151,8 @@ class EventLoop:
                 self._open = False
                 left = [*self._items, *self._queue]
                 self._queue.clear()
+            self._later.give(self.processor.parked.take_answered())
+            self._later.refuse()
             for item in left:
                 _refuse(item)
             self._ended = True
@@ -191,6 +198,7 @@ class EventLoop:
                 _do_call(item, item.call)
         self._items = []
         self.processor.tick(TIMERS_A_ROUND)
+        self._later.give(self.processor.parked.take_answered())
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
             self.maintenance_due.set()
         for task in self.processor.take_tasks():
@@ -215,7 +223,8 @@ class EventLoop:
         for item in items:
             if item.call is not None:
                 continue
-            item.answers += answers[at : at + len(item.piece)]
+            found = answers[at : at + len(item.piece)]
+            item.answers += map(self._later.promise, item.piece, found)
             at += len(item.piece)
             if len(item.answers) == len(item.events):
                 futures.set_answer(item.future, item.answers)

@@ -216,6 +216,8 @@ class HeartbeatRequests(ABC):
         Returns
         -------
         Future of list
-            One answer an event, in order. Cancelled before its turn, the batch is not done.
+            One answer an event, in order. Cancelled before its turn, the batch is not done. Of a
+            join or a sync of a classic group that has to wait for other members, the response is a
+            `LaterAnswer`, whose future has the answer.
         """
         return self._loop.submit(list(events))

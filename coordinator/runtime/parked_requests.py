@@ -2,10 +2,18 @@
 
 The core decides who waits for what. Here is only who is owed an answer: whatever becomes of the
 group, the log or the store, everyone who waits gets one, once.
+
+`ParkedRequests` belongs to the event processor, `LaterAnswers` to the loop around it, where
+others ask: who asks many things at once hears at once of all that need not wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from itertools import count
+from threading import Lock
 from typing import TypeAlias
 
 from coordinator.core.classic.events import (
@@ -16,8 +24,10 @@ from coordinator.core.classic.events import (
     SyncGroup,
     SyncGroupResponse,
 )
-from coordinator.core.events import Event, Result
-from coordinator.errors import ErrorCode
+from coordinator.core.events import Answer, Event, Result
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime import futures
+from coordinator.status import Status, refusal
 
 ParkedRequest: TypeAlias = JoinGroup | SyncGroup
 
@@ -72,3 +82,61 @@ def _refuse(request: ParkedRequest) -> Parked:
         return SyncGroupResponse(ErrorCode.NOT_COORDINATOR)
     member_id = request.member_id or request.drawn_id
     return JoinGroupResponse(member_id, ErrorCode.NOT_COORDINATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class LaterAnswer:
+    """What a request that waits is answered for now: the future of its answer."""
+
+    future: Future[Answer]
+
+
+class LaterAnswers:
+    """The futures of requests that wait."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._lock = Lock()
+        self._futures: dict[int, Future[Answer]] = {}
+
+    def number(self, events: Sequence[Event]) -> list[Event]:
+        """Give each request that may have to wait a number of its own; any thread may ask."""
+        return [
+            self._number(event) if isinstance(event, ParkedRequest) else event for event in events
+        ]
+
+    def _number(self, event: ParkedRequest) -> ParkedRequest:
+        with self._lock:
+            return replace(event, request_id=next(self._numbers))
+
+    def promise(self, event: Event, answer: Answer) -> Answer:
+        """Return an answer; of one that is still to come, its future."""
+        if not isinstance(answer, Result) or answer.response is not WAITING:
+            return answer
+        assert isinstance(event, ParkedRequest)
+        future = self._futures[event.request_id] = Future()
+        return replace(answer, response=LaterAnswer(future))
+
+    def give(self, answered: Sequence[tuple[int, Parked | None]]) -> None:
+        """Answer those that need not wait any more.
+
+        Who asked again, or is no member any more, is told to join: one that waited for nothing
+        would hold up all that comes behind it on its connection.
+        """
+        for number, answer in answered:
+            future = self._futures.pop(number, None)
+            if future is not None:
+                futures.set_answer(future, _superseded() if answer is None else Result([], answer))
+
+    def refuse(self) -> None:
+        """Refuse everyone who still waits: nobody decides any more."""
+        left, self._futures = self._futures, {}
+        for future in left.values():
+            futures.set_answer(future, refusal(Status.CLOSED))
+
+
+def _superseded() -> GroupError:
+    return GroupError(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        "The member asked again, or is no member any more: join.",
+    )
