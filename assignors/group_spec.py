@@ -234,8 +234,7 @@ class GroupSpec:
             count=owned_count,
         )
         pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
-        kept, line_order, released = resolve_claims(claims, ids, topics, partitions, labels, pairs)
-        member, topic, first, count = kept
+        resolved = resolve_claims(claims, ids, topics, partitions, labels, pairs)
         return cls(
             member_ids=ids,
             instance_ids=instance_id.take(pa.array(order)),
@@ -247,13 +246,13 @@ class GroupSpec:
             class_topics=class_topics.astype(np.int32),
             class_order=np.argsort(labels, kind="stable"),
             class_members=offsets_of(np.bincount(labels, minlength=len(class_offsets) - 1)),
-            member=member,
-            topic=topic,
-            first=first,
-            count=count,
-            member_ranges=np.searchsorted(member, np.arange(len(ids) + 1)),
-            line_order=line_order,
-            released=released,
+            member=resolved.member,
+            topic=resolved.topic,
+            first=resolved.first,
+            count=resolved.count,
+            member_ranges=np.searchsorted(resolved.member, np.arange(len(ids) + 1)),
+            line_order=resolved.line_order,
+            released=resolved.released,
         )
 
 

@@ -7,6 +7,7 @@ subscribes, and nobody earlier in member order claims the same partition. The re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ LEFT, UNSUBSCRIBED, CONTESTED = 0, 1, 2
 CAUSES = ("owner left", "owner unsubscribed", "claimed twice")
 """`ReleasedOwnership.cause` in words."""
 
+RangeColumns: TypeAlias = tuple[Ints, Ints, Ints, Ints]
+"""Member, topic, first and count of ranges, (ranges,) each."""
 _POSITION_BITS = 31
 _DENSE_MAX = 1 << 25
 
@@ -103,6 +106,28 @@ class SubscribedPairs:
         return np.asarray(np.append(self.keys, -1)[at] == key)
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedClaims:
+    """Who owns what, once every claim is decided.
+
+    Attributes
+    ----------
+    member, topic, first, count
+        The ranges that members own: canonical int32 columns, (ranges,) each.
+    line_order
+        The permutation that sorts them by (topic, first).
+    released
+        The claims not honoured.
+    """
+
+    member: Ints
+    topic: Ints
+    first: Ints
+    count: Ints
+    line_order: Longs
+    released: ReleasedOwnership
+
+
 def resolve_claims(
     claims: PriorOwnership,
     member_ids: pa.StringArray,
@@ -110,14 +135,8 @@ def resolve_claims(
     partitions: Longs,
     member_class: Longs,
     eligible: SubscribedPairs,
-) -> tuple[tuple[Ints, Ints, Ints, Ints], Longs, ReleasedOwnership]:
+) -> ResolvedClaims:
     """Decide every claim.
-
-    Returns
-    -------
-    kept, line_order, released
-        The owned ranges as canonical int32 columns (member, topic, first, count); the permutation
-        that sorts them by (topic, first); the claims not honoured.
 
     Raises
     ------
@@ -137,18 +156,30 @@ def resolve_claims(
     dropped = claims.rows(~held) if not held.all() else claims.rows(np.zeros(0, dtype=np.int64))
     if not held.all():
         claims = claims.rows(held)
-    kept = merge_touching(claims.member, claims.topic, claims.first, claims.count)
-    line_order = np.argsort(_pack_positions(kept[1], kept[2]), kind="stable")
+    owned = merge_touching(claims.member, claims.topic, claims.first, claims.count)
+    line_order = _order_on_line(owned)
     lost = None
-    if find_overlaps(kept[1][line_order], kept[2][line_order], kept[3][line_order]).any():
-        kept, lost = _resolve_overlaps(kept)
-        line_order = np.argsort(_pack_positions(kept[1], kept[2]), kind="stable")
-    return kept, line_order, _collect_released(gone, dropped, lost, member_ids, partitions)
+    if find_overlaps(*(column[line_order] for column in owned[1:])).any():
+        claimed, owned = owned, _resolve_overlaps(owned)
+        lost = _subtract_owned(claimed, owned, member_ids)
+        line_order = _order_on_line(owned)
+    released = _collect_released(gone, dropped, lost, partitions)
+    return ResolvedClaims(*owned, line_order, released)
+
+
+def _order_on_line(ranges: RangeColumns) -> Longs:
+    _, topic, first, _ = ranges
+    return np.argsort(_pack_positions(topic, first), kind="stable")
 
 
 def _pack_positions(topic: Ints, first: Ints) -> Longs:
     """Pack (topic, first) so that integers compare as the pair does."""
     return (topic.astype(np.int64) << _POSITION_BITS) | first
+
+
+def _unpack_positions(position: Longs) -> tuple[Longs, Longs]:
+    """Return topic and first partition."""
+    return position >> _POSITION_BITS, position & ((1 << _POSITION_BITS) - 1)
 
 
 def _find_canonical_order(claims: PriorOwnership) -> Longs | None:
@@ -192,38 +223,46 @@ def _refuse_own_overlap(claims: PriorOwnership, topics: pa.StringArray) -> None:
         )
 
 
-def _resolve_overlaps(
-    kept: tuple[Ints, Ints, Ints, Ints],
-) -> tuple[tuple[Ints, Ints, Ints, Ints], tuple[Longs, Longs, Longs, Longs]]:
-    """Give each partition claimed twice to the first member in order; return the losing parts."""
-    member, topic, first, count = (column.astype(np.int64) for column in kept)
+def _resolve_overlaps(claims: RangeColumns) -> RangeColumns:
+    """Give each partition claimed twice to the first member in order."""
+    member, topic, first, count = (column.astype(np.int64) for column in claims)
     start = _pack_positions(topic, first)
     won_start, won_end, won_by = find_first_claims(start, start + count, member)
     order = np.lexsort((won_start, won_by))
     won_start, won_end, won_by = won_start[order], won_end[order], won_by[order]
-    mask = (np.int64(1) << _POSITION_BITS) - 1
-    winners = merge_touching(
-        won_by, won_start >> _POSITION_BITS, won_start & mask, won_end - won_start
-    )
+    topic, first = _unpack_positions(won_start)
+    return merge_touching(won_by, topic, first, won_end - won_start)
+
+
+def _subtract_owned(
+    claims: RangeColumns, owned: RangeColumns, member_ids: pa.StringArray
+) -> PriorOwnership:
+    """Return the parts of claims that their members do not own."""
+    member, topic, first, count = (column.astype(np.int64) for column in claims)
+    start = _pack_positions(topic, first)
+    end = start + count
+    owner, topic, first, count = (column.astype(np.int64) for column in owned)
+    own_start = _pack_positions(topic, first)
+    own_end = own_start + count
     # Each member on a stretch of its own, counted in cuts, so that one subtraction serves all.
-    cuts = np.unique(np.concatenate([start, start + count]))
-    shift, won_shift = member * len(cuts), won_by * len(cuts)
+    cuts = np.unique(np.concatenate([start, end]))
+    shift, own_shift = member * len(cuts), owner * len(cuts)
     lost_start, lost_end = subtract(
         shift + np.searchsorted(cuts, start),
-        shift + np.searchsorted(cuts, start + count),
-        won_shift + np.searchsorted(cuts, won_start),
-        won_shift + np.searchsorted(cuts, won_end),
+        shift + np.searchsorted(cuts, end),
+        own_shift + np.searchsorted(cuts, own_start),
+        own_shift + np.searchsorted(cuts, own_end),
     )
     loser = lost_start // len(cuts)
-    line, end = cuts[lost_start % len(cuts)], cuts[(lost_end - 1) % len(cuts) + 1]
-    return winners, (loser, line >> _POSITION_BITS, line & mask, end - line)
+    at, until = cuts[lost_start % len(cuts)], cuts[(lost_end - 1) % len(cuts) + 1]
+    topic, first = _unpack_positions(at)
+    return PriorOwnership(member_ids.take(pa.array(loser)), loser, topic, first, until - at)
 
 
 def _collect_released(
     gone: PriorOwnership,
     dropped: PriorOwnership,
-    lost: tuple[Longs, Longs, Longs, Longs] | None,
-    member_ids: pa.StringArray,
+    lost: PriorOwnership | None,
     partitions: Longs,
 ) -> ReleasedOwnership:
     """Collect what is not honoured; claims of owners that left are clipped to what exists."""
@@ -233,7 +272,7 @@ def _collect_released(
     gone = gone.rows(gone.count > 0)
     parts, causes = [gone, dropped], [LEFT, UNSUBSCRIBED]
     if lost is not None:
-        parts.append(PriorOwnership(member_ids.take(pa.array(lost[0])), *lost))
+        parts.append(lost)
         causes.append(CONTESTED)
     owner = pa.concat_arrays([part.owner for part in parts])
     topic = np.concatenate([part.topic for part in parts])
