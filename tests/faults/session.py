@@ -150,6 +150,11 @@ def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable
 # Jobs --------------------------------------------------------------------------------------------
 
 
+READ, WRITE = "_read_members", "_write"
+REPLACED = (READ, "count_and_digest", WRITE)
+"""The job's functions that faults replace: at its beginning, in its middle, at its end."""
+
+
 @contextmanager
 def changed(name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Put a function in the place of one of the job's."""
@@ -170,7 +175,7 @@ def fails(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
     def fail(*_: object) -> None:
         spark().range(2).selectExpr("raise_error('the machine is on fire')").collect()
 
-    with changed(chance.choice(("_members", "counted", "_write")), fail):
+    with changed(chance.choice(REPLACED), fail):
         yield lambda: there.hears(FAILED, "on fire")
 
 
@@ -185,7 +190,7 @@ def hangs(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]
         there.hears(FAILED, "timed out after")
         wait_for(lambda: not spark().sparkContext.statusTracker().getActiveJobsIds())
 
-    with changed("_members", sleep):
+    with changed(READ, sleep):
         yield felt
 
 
@@ -309,8 +314,8 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
     with here(store) as there:
         for number in range(times):
             there.settles()
-            gate = Gate(target_job._write)
-            with changed("_write", gate):
+            gate = Gate(getattr(target_job, WRITE))
+            with changed(WRITE, gate):
                 there.members.join(f"n{number}")
                 gate.wait()
             other = _compute(store, f"other-{number}")
@@ -356,8 +361,8 @@ def late(store: Path, _seed: int, times: int) -> Outcome:
     for number in range(times):
         with here(store, before=members) as there:
             there.settles()
-            gate = Gate(target_job._write)
-            with changed("_write", gate):
+            gate = Gate(getattr(target_job, WRITE))
+            with changed(WRITE, gate):
                 there.members.join(f"n{number}")
                 gate.wait()
             members = _taken_over(there, gate)
@@ -376,7 +381,7 @@ def _taken_over(there: Here, gate: Gate) -> Members:
         members.beat()
         if second.group_epochs("g") != epochs:
             raise Broken(f"a late job moved {epochs}")
-        if gate.words[1].run_id in _named(there.store):
+        if gate.words[0].run_id in _named(there.store):
             raise Broken("a late job's target is installed")
     return members
 

@@ -17,8 +17,9 @@ from coordinator.core import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
+from spark_jobs.jobs import target_job
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
-from tests.faults import crash, damage, disk, drivers, standby, zombie
+from tests.faults import crash, damage, disk, drivers, session, standby, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
 from tests.support.members import AT_ONCE, Members, wait_for
@@ -34,6 +35,11 @@ def test_the_page_says_of_each_fault_what_is_done_and_promised():
     told, _ = PAGE.read_text(encoding="utf-8").split(BEGIN)
     for scenario in SCENARIOS.values():
         assert f"| {scenario.fault} |" in told
+
+
+def test_faults_of_spark_jobs_replace_functions_that_are_there():
+    missing = [name for name in session.REPLACED if not hasattr(target_job, name)]
+    assert missing == []
 
 
 def test_nothing_acknowledged_is_lost_when_coordinators_are_killed(store):
