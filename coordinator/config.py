@@ -154,6 +154,7 @@ class QuotasConfig:
     bytes_per_s_max: int = 0
     bytes_per_s: dict[str, int] = field(default_factory=dict)
     groups_max: int = 0
+    parked_requests_max: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from coordinator.core.state_machine import answer_steady_heartbeat, answer_stead
 from coordinator.core.validate_types import check_types
 from coordinator.errors import GroupError
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import GroupTimers
 from coordinator.status import our_fault
@@ -75,17 +76,26 @@ class EventDecider:
         The clocks, in ms since 1970.
     timers
         Where a steady heartbeat extends its session.
+    parked
+        How many requests wait: newcomers are refused while these are too many.
     metrics
         Counts what is refused, and the time of targets.
     """
 
     def __init__(
-        self, config: Config, wall: Clock, steady: Clock, timers: GroupTimers, metrics: Metrics
+        self,
+        config: Config,
+        wall: Clock,
+        steady: Clock,
+        timers: GroupTimers,
+        parked: ParkedRequests,
+        metrics: Metrics,
     ) -> None:
         self._config = config
         self._wall = wall
         self._steady = steady
         self._timers = timers
+        self._parked = parked
         self._metrics = metrics
 
     def decide(self, state: State, events: Sequence[Event]) -> DecidedBatch:
@@ -157,6 +167,7 @@ class EventDecider:
                 return result
         if not typed:
             check_types(event)
+        self._parked.refuse_newcomer(event)
         return step(state, self._config, event, self._time_of(event, now))
 
     def _time_of(self, event: Event, now: int) -> int:

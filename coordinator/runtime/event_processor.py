@@ -114,9 +114,11 @@ class EventProcessor:
         self.loaded_from = 0
         self.topics = TopicView()
         self.timers = GroupTimers(config, self.steady)
-        self._decider = EventDecider(config, clock, self.steady, self.timers, self.metrics)
+        self.parked = ParkedRequests(config.quotas.parked_requests_max)
+        self._decider = EventDecider(
+            config, clock, self.steady, self.timers, self.parked, self.metrics
+        )
         self._writer = LogWriter(log, clock, self.steady, config.lease.check_ms, self.metrics)
-        self.parked = ParkedRequests()
         self._tasks: list[Task] = []
         self._topics_version = 0
         self._loading = False

@@ -39,11 +39,36 @@ class ParkedRequests:
     ----------
     waiting
         Those without an answer.
+
+    Parameters
+    ----------
+    most
+        So many may wait before newcomers are refused; 0: any number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
         self.waiting: dict[int, ParkedRequest] = {}
         self._answered: list[tuple[ParkedRequest, Parked | None]] = []
+
+    def refuse_newcomer(self, event: Event) -> None:
+        """Refuse a newcomer's join while too many requests wait already.
+
+        Those of members go on: they are as many as there are members, and others wait for them.
+
+        Raises
+        ------
+        GroupError
+            COORDINATOR_LOAD_IN_PROGRESS: clients try again.
+        """
+        if not isinstance(event, JoinGroup) or event.member_id:
+            return
+        if 0 < self._most <= len(self.waiting):
+            raise GroupError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"{len(self.waiting)} joins and syncs wait already (quotas.parked_requests_max): "
+                "try again.",
+            )
 
     def settle(self, event: Event, result: Result) -> None:
         """Take in what a step decided that is durable: who waits now, and who no more."""

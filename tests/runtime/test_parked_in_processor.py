@@ -1,0 +1,105 @@
+"""The event processor and requests that wait: commits that fail, and how many there may be."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from coordinator.config import Config, LeaseConfig, QuotasConfig
+from coordinator.core.classic.events import (
+    WAITING,
+    JoinGroup,
+    JoinGroupResponse,
+    Protocol,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import kafka_config
+from coordinator.runtime.event_processor import EventProcessor
+from coordinator.storage.record_log import LogError, MemoryLog, MemoryRecords
+
+draw_request_id = itertools.count(1).__next__
+DELAYED = Config(
+    kafka=kafka_config({"group.initial.rebalance.delay.ms": 60_000}),
+    lease=LeaseConfig(check_ms=0),
+)
+AT_ONCE = replace(DELAYED, kafka=kafka_config({"group.initial.rebalance.delay.ms": 0}))
+
+
+def processor_of(config, log=None):
+    log = log or MemoryLog()
+    log.claim("test", "", 0)
+    processor = EventProcessor(log, config, itertools.count(1_000_000).__next__)
+    processor.load()
+    return processor
+
+
+def join(member_id="", **fields):
+    number = draw_request_id()
+    return JoinGroup(
+        "g",
+        member_id,
+        "consumer",
+        [Protocol("range", b"")],
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        request_id=number,
+        drawn_id=f"m{number}",
+        drawn_consumer_id=f"c{number}",
+        knows_member_id=False,
+        **fields,
+    )
+
+
+def sync(member_id, assignments=None):
+    return SyncGroup("g", member_id, 1, draw_request_id(), assignments or {})
+
+
+def answers_of(processor):
+    return dict(processor.parked.take_answered())
+
+
+def test_a_commit_that_fails_releases_those_whom_it_would_have_answered():
+    """The sync of the leader completes another one; its record does not become durable."""
+    broken = []
+
+    def fault(when):
+        if broken and when == "before":
+            raise LogError("disk full")
+
+    processor = processor_of(AT_ONCE, MemoryLog(MemoryRecords(), fault))
+    leader, follower = join(), join()
+    processor.run([leader, follower])
+    processor.tick()  # somebody joined since the delay of 0 began: another one begins
+    processor.tick()
+    told = answers_of(processor)
+    assert {one.generation for one in told.values()} == {1}
+    waits = sync(told[follower.request_id].member_id)
+    (answer,) = processor.run([waits])
+    assert answer.response is WAITING
+    broken.append(True)
+    (refused,) = processor.run([sync(told[leader.request_id].member_id, {})])
+    assert isinstance(refused, GroupError)
+    assert answers_of(processor) == {waits.request_id: SyncGroupResponse(ErrorCode.NOT_COORDINATOR)}
+    assert not processor.parked.waiting
+
+
+def test_who_loses_the_store_releases_everyone():
+    processor = processor_of(DELAYED)
+    waits = join()
+    processor.run([waits])
+    processor.fence("another one has it")
+    released = JoinGroupResponse(waits.drawn_id, ErrorCode.NOT_COORDINATOR)
+    assert answers_of(processor) == {waits.request_id: released}
+
+
+def test_newcomers_are_refused_while_too_many_requests_wait_and_members_go_on():
+    processor = processor_of(replace(DELAYED, quotas=QuotasConfig(parked_requests_max=2)))
+    first, second, third = join(), join(), join()
+    assert [one.response for one in processor.run([first, second])] == [WAITING] * 2
+    (refused,) = processor.run([third])
+    assert refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    (again,) = processor.run([join(first.drawn_id)])
+    assert again.response is WAITING
+    assert answers_of(processor) == {first.request_id: None}
