@@ -22,6 +22,8 @@ RANGES = ("key", "class", "topic_index", "first", "count")
 """Columns of resolved ranges: canonical within each member, each partition owned once."""
 
 _UNKNOWN_TOPIC, _OUTSIDE = 1, 2
+_GAP, _OVERLAP, _TOUCH = "gap", "overlap", "touch"
+_BUCKET_START, _BUCKET_END = "bucket start", "bucket end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,14 @@ def resolve_claims(group: FrameGroup, claims: DataFrame) -> ResolvedOwnership:
         _refuse_invalid(group, judged)
     ranges = judged.where("subscribed").select(*RANGES)
     line = _Line.of(group, rows)
-    marks = group.work_session.keep(line.marks(ranges))
-    if marks.where("kind = 'lap'").limit(1).count():
+    marks = line.find_marks(ranges)
+    if marks.has_overlaps():
         _refuse_own_overlap(group, judged)
         ranges = group.work_session.keep(_resolve_overlaps(group, ranges))
-    elif line.any_touch(marks):
+    elif marks.has_touching():
         ranges = group.work_session.keep(merge_touching(ranges))
     owned, rows = ranges.agg(F.sum("count"), F.count(F.lit(1))).collect()[0]
-    gaps = marks.where("kind = 'gap'").select("topic_index", "first", "length")
+    gaps = marks.gaps()
     sums = gaps.groupBy("topic_index").agg(F.sum("length"), F.count(F.lit(1))).toArrow()
     topic, length, pieces = (column.to_numpy() for column in sums.columns)
     free = sum_by(topic, length, len(group.topics.names))
@@ -193,6 +195,44 @@ def _refuse_own_overlap(group: FrameGroup, judged: DataFrame) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _LineMarks:
+    """What one pass over the line finds; each method reads rows of one meaning.
+
+    Attributes
+    ----------
+    rows
+        kind, topic_index, first, length, key; first and length are of a gap, first is the place of
+        a range of the member `key` that begins or ends with its bucket.
+    """
+
+    rows: DataFrame
+
+    def gaps(self) -> DataFrame:
+        """Return the partitions that nobody owns: topic_index, first, length."""
+        return self._of(_GAP).select("topic_index", "first", "length")
+
+    def has_overlaps(self) -> bool:
+        """Whether a partition is owned twice."""
+        return _has_rows(self._of(_OVERLAP))
+
+    def has_touching(self) -> bool:
+        """Whether two ranges of one member touch, also where two buckets meet."""
+        if _has_rows(self._of(_TOUCH)):
+            return True
+        place = ["topic_index", "first", "key"]
+        start = self._of(_BUCKET_START).select(*place)
+        end = self._of(_BUCKET_END).select(*place)
+        return _has_rows(start.join(end, place, "left_semi"))
+
+    def _of(self, kind: str) -> DataFrame:
+        return self.rows.where(F.col("kind") == kind)
+
+
+def _has_rows(rows: DataFrame) -> bool:
+    return bool(rows.limit(1).count())
+
+
+@dataclass(frozen=True, slots=True)
 class _Line:
     """The partitions of all subscribed topics, each topic cut into buckets of equal width."""
 
@@ -216,13 +256,38 @@ class _Line:
             group, width, topic, low, np.minimum(low + width, group.topics.partitions[topic])
         )
 
-    def marks(self, ranges: DataFrame) -> DataFrame:
-        """Find gaps, laps and touching neighbours, and who stands at the ends of buckets.
+    def find_marks(self, ranges: DataFrame) -> _LineMarks:
+        """Walk along the line once, bucket by bucket."""
+        found = self._cut_into_buckets(ranges).unionByName(self._edges(), allowMissingColumns=True)
+        order = Window.partitionBy("topic_index", "bucket").orderBy("from", "until")
+        earlier = order.rowsBetween(Window.unboundedPreceding, -1)
+        found = found.withColumns(
+            {"before": F.max("until").over(earlier), "neighbour": F.lag("key").over(order)}
+        )
+        low = F.col("bucket") * self.width
+        real = F.col("until") > F.col("from")  # not an edge
+        kind = (
+            F.when(F.col("from") > F.col("before"), _GAP)
+            .when(real & (F.col("from") < F.col("before")), _OVERLAP)
+            .when(real & (F.col("neighbour") == F.col("key")), _TOUCH)
+            .when(F.col("starts") & (F.col("from") == low), _BUCKET_START)
+            .when(F.col("ends") & (F.col("until") == low + self.width), _BUCKET_END)
+        )
+        place = F.when(kind == _GAP, F.col("before")).when(kind == _BUCKET_END, F.col("until"))
+        marks = found.withColumn("kind", kind).where("kind is not null").select(
+            "kind", "topic_index", F.coalesce(place, F.col("from")).alias("first"),
+            (F.col("from") - F.col("before")).alias("length"), "key",
+        )  # fmt: skip
+        return _LineMarks(self.group.work_session.keep(marks))
+
+    def _cut_into_buckets(self, ranges: DataFrame) -> DataFrame:
+        """Cut ranges where a bucket ends.
 
         Returns
         -------
         DataFrame
-            kind ('gap', 'lap', 'touch', 'start', 'end'), topic_index, first, length, key.
+            key, topic_index, bucket, from, until (long), and whether the piece starts or ends the
+            range.
         """
         end = (F.col("first") + F.col("count")).cast("long")
         first = F.col("first").cast("long")
@@ -235,7 +300,7 @@ class _Line:
             F.explode(buckets).alias("bucket"),
         )
         low = F.col("bucket") * self.width
-        pieces = cut.select(
+        return cut.select(
             "key",
             "topic_index",
             "bucket",
@@ -244,23 +309,6 @@ class _Line:
             (F.col("from") >= low).alias("starts"),
             (F.col("until") <= low + self.width).alias("ends"),
         )
-        found = pieces.unionByName(self._edges(), allowMissingColumns=True)
-        order = Window.partitionBy("topic_index", "bucket").orderBy("from", "until")
-        before = F.max("until").over(order.rowsBetween(Window.unboundedPreceding, -1))
-        found = found.withColumn("before", before).withColumn("neighbour", F.lag("key").over(order))
-        real = F.col("until") > F.col("from")
-        kind = (
-            F.when(F.col("from") > F.col("before"), "gap")
-            .when(real & (F.col("from") < F.col("before")), "lap")
-            .when(real & (F.col("neighbour") == F.col("key")), "touch")
-            .when(F.col("starts") & (F.col("from") == low), "start")
-            .when(F.col("ends") & (F.col("until") == low + self.width), "end")
-        )
-        place = F.when(kind == "gap", F.col("before")).when(kind == "end", F.col("until"))
-        return found.withColumn("kind", kind).where("kind is not null").select(
-            "kind", "topic_index", F.coalesce(place, F.col("from")).alias("first"),
-            (F.col("from") - F.col("before")).alias("length"), "key",
-        )  # fmt: skip
 
     def _edges(self) -> DataFrame:
         """Return an empty range at both ends of every bucket, so that its outer gaps show."""
@@ -274,14 +322,6 @@ class _Line:
                 "until": np.concatenate([self.low, self.high]),
             },
         )
-
-    def any_touch(self, marks: DataFrame) -> bool:
-        """Tell whether two ranges of one member touch, also where two buckets meet."""
-        if marks.where("kind = 'touch'").limit(1).count():
-            return True
-        start = marks.where("kind = 'start'").select("topic_index", "first", "key")
-        end = marks.where("kind = 'end'").select("topic_index", "first", "key")
-        return bool(start.join(end, ["topic_index", "first", "key"], "left_semi").limit(1).count())
 
 
 def _floor_div(column: Column, width: int) -> Column:
