@@ -339,22 +339,24 @@ def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) 
     """Leave all but `most` partitions of live owners where they are.
 
     The owner with the greatest surplus gives first, then the line decides.
+
+    Returns
+    -------
+    DataFrame
+        `GAINED`: what comes from the pool, what moves, and what its owner keeps instead.
     """
-    work_session, group = view.group.work_session, view.group
-    start = view.topics.select("topic_index", "line_start")
-    laid = gained.join(start, "topic_index", "inner").select(
-        (F.col("line_start") + F.col("first")).alias("at"),
-        F.col("count").cast("long").alias("length"),
-        *GAINED[:3],
-    )
-    laid = work_session.keep(laid)
-    end = int(view.cells.problem.partitions.sum()) + len(group.topics.names)
+    work_session = view.group.work_session
+    laid = work_session.keep(_lay_on_line(view, gained))
+    end = int(view.cells.problem.partitions.sum()) + len(view.group.topics.names)
     rows = laid.count() + view.resolved.gap_rows
     first = (F.col("left.first") + F.col("left_offset")).alias("first")
-    free = lay_beside(work_session, laid, _list_gaps(view).select("at", "length"), end, rows)
-    placed = free.select("left.key", "left.topic_index", first, "count")
-    given = _list_given(view, mine).select("at", "length", "key")
-    moves = lay_beside(work_session, laid, _add_surplus(view, given), end, rows).select(
+
+    pool = _list_gaps(view).select("at", "length")
+    from_pool = lay_beside(work_session, laid, pool, end, rows).select(
+        "left.key", "left.topic_index", first, "count"
+    )
+    given = _add_surplus(view, _list_given(view, mine).select("at", "length", "key"))
+    moves = lay_beside(work_session, laid, given, end, rows).select(
         (F.col("left.at") + F.col("left_offset")).alias("at"),
         F.col("left.key").alias("taker"),
         F.col("right.key").alias("owner"),
@@ -364,20 +366,35 @@ def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) 
         "count",
     )
     ranked = add_running_sum(work_session, moves, ["order", "at"], "count", "before", rows)
-    goes = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
-    ranked = work_session.keep(ranked.withColumn("goes", goes))
-    gone = ranked.where("goes > 0").select(
-        F.col("taker").alias("key"), "topic_index", "first", F.col("goes").alias("count")
+    after = from_pool.unionByName(_cut_moves(work_session, ranked, most))
+    ints = [F.col(name).cast("int") for name in ("topic_index", "first", "count")]
+    return after.select("key", *ints)
+
+
+def _lay_on_line(view: CellView, gained: DataFrame) -> DataFrame:
+    """Give what members get its place on the line: at, length, and `GAINED` without its count."""
+    start = view.topics.select("topic_index", "line_start")
+    return gained.join(start, "topic_index", "inner").select(
+        (F.col("line_start") + F.col("first")).alias("at"),
+        F.col("count").cast("long").alias("length"),
+        *GAINED[:3],
     )
-    stay = ranked.where("goes < count").select(
+
+
+def _cut_moves(work_session: WorkSession, ranked: DataFrame, most: int) -> DataFrame:
+    """Let the first `most` partitions of ranked moves go to their takers; the rest stays."""
+    moving = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
+    ranked = work_session.keep(ranked.withColumn("moving", moving))
+    moved = ranked.where("moving > 0").select(
+        F.col("taker").alias("key"), "topic_index", "first", F.col("moving").alias("count")
+    )
+    kept = ranked.where("moving < count").select(
         F.col("owner").alias("key"),
         "topic_index",
-        (F.col("first") + F.col("goes")).alias("first"),
-        (F.col("count") - F.col("goes")).alias("count"),
+        (F.col("first") + F.col("moving")).alias("first"),
+        (F.col("count") - F.col("moving")).alias("count"),
     )
-    rows_after = placed.unionByName(gone).unionByName(stay)
-    ints = [F.col(name).cast("int") for name in ("topic_index", "first", "count")]
-    return rows_after.select("key", *ints)
+    return moved.unionByName(kept)
 
 
 def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
