@@ -73,13 +73,17 @@ def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """OffsetCommit: {topic: {partition: (offset, metadata)}}."""
+    """OffsetCommit: {topic: {partition: (offset, metadata)}}.
+
+    `knows_epochs`: whether the request is one that may come from a member of a consumer group.
+    """
 
     group_id: Text
     member_id: Text
     member_epoch: Int32
     offsets: Mapping[Text, Mapping[Partition, tuple[Int64, str]]]
     instance_id: Text | None = None
+    knows_epochs: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,11 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
     if event.member_epoch < 0 and not group.members:
         return
     member = _get_member(group, event.member_id)
+    if not event.knows_epochs and not member.is_classic:
+        raise GroupError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "A member of a consumer group commits by OffsetCommit version 9 or newer.",
+        )
     if event.member_epoch == member.epoch:
         return
     if event.member_epoch > member.epoch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from threading import Lock
 from typing import TypeAlias
@@ -26,6 +26,7 @@ from coordinator.core.classic.events import (
 )
 from coordinator.core.events import Answer, Event, Result
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.later_answer import LaterAnswer
 from coordinator.runtime import futures
 from coordinator.status import Status, refusal
 
@@ -107,13 +108,6 @@ def _refuse(request: ParkedRequest) -> Parked:
         return SyncGroupResponse(ErrorCode.NOT_COORDINATOR)
     member_id = request.member_id or request.drawn_id
     return JoinGroupResponse(member_id, ErrorCode.NOT_COORDINATOR)
-
-
-@dataclass(frozen=True, slots=True)
-class LaterAnswer:
-    """What a request that waits is answered for now: the future of its answer."""
-
-    future: Future[Answer]
 
 
 class LaterAnswers:

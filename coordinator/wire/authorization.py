@@ -24,6 +24,7 @@ from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
+from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, is_unnamed_sync
 from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.call import Call, Cluster, respond_with
@@ -155,6 +156,17 @@ def _heartbeat(request: Request, cluster: Cluster, permissions: Permissions) -> 
         request.conversation.note_allowed(request.body, permissions.acls)
         return HANDLERS[request.api](request, cluster)
     return respond_with(refusal_fields(of) | {"member_epoch": 0, "heartbeat_interval": 0})
+
+
+def _classic(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
+    """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: READ of the group (H-3)."""
+    body, api = request.body, request.api
+    group = group_resource(body.group_id)
+    unnamed = api is Api.SYNC_GROUP and is_unnamed_sync(request)
+    if unnamed or permissions.authorize(Operation.READ, group):
+        return HANDLERS[api](request, cluster)
+    refused = {"member_id": getattr(body, "member_id", ""), "protocol_name": "", "leader": ""}
+    return respond_with(refusal_fields(group) | refused | {"members": (), "assignment": b""})
 
 
 def _offset_commit(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
@@ -373,6 +385,7 @@ ALTER_EACH = ItemRule(
     Operation.ALTER_CONFIGS, "resources", "responses", resource_of_config, refuse_config
 )
 RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _cluster_rule(Operation.DESCRIBE)) | {
+    **dict.fromkeys(CLASSIC_HANDLERS, _classic),
     Api.LIST_TRANSACTIONS: _allow_anybody,
     Api.PRODUCE: _topic_rule(Operation.WRITE, "topic_data", "responses"),
     Api.FETCH: _topic_rule(Operation.READ, answered="responses"),

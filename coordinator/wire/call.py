@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
@@ -13,7 +13,7 @@ from coordinator.core.partition_spans import kafka_id
 from coordinator.core.state import TopicView
 from coordinator.kafka_config import KafkaConfig
 from coordinator.wire.acls import Acls, Operation, Resource
-from coordinator.wire.codec import Values
+from coordinator.wire.codec import VERSIONS, Api, Values
 from coordinator.wire.session import Session
 
 NO_TOPIC_ID = UUID(int=0)
@@ -39,6 +39,8 @@ class Cluster:
         Is told what a client asked for and may not do.
     operations
         What may be done with a topic, as bits; None where it is not asked.
+    versions
+        The lowest and highest version of each API that is served.
     """
 
     node_id: int
@@ -52,6 +54,12 @@ class Cluster:
     acls: Callable[[], Acls | None] = lambda: None
     note_denial: Callable[[Session, Operation, Resource], object] = lambda *_: None
     operations: Callable[[str], int] | None = None
+    versions: Mapping[Api, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
+
+    @property
+    def has_classic_members(self) -> bool:
+        """Whether members of classic groups are served."""
+        return Api.JOIN_GROUP in self.versions
 
 
 @dataclass(slots=True)

@@ -127,7 +127,7 @@ CLASSIC_VERSIONS: dict[Api, tuple[int, int]] = {
     Api.LEAVE_GROUP: (0, 5),
     Api.SYNC_GROUP: (0, 5),
 }
-"""Those of members of classic groups, which are read and written, and served to nobody yet."""
+"""Those of members of classic groups, which are served where `server.classic_protocol` says so."""
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ one incomplete request of a bounded size, and so many requests that wait for the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from coordinator.wire.codec import HEAD, LARGE, LENGTH, Api, Request, decode, encode
+from coordinator.wire.codec import HEAD, LARGE, LENGTH, VERSIONS, Api, Request, decode, encode
 from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import Login
@@ -61,6 +61,8 @@ class Connection:
         Of the certificate that the client showed; "" without one. A login wins over it.
     elements_max
         How many elements the lists of a request may have.
+    versions
+        What is served: the lowest and highest version of each API.
 
     Attributes
     ----------
@@ -76,6 +78,7 @@ class Connection:
         login: Login | None = None,
         subject: str = "",
         elements_max: int | None = None,
+        versions: Mapping[Api, tuple[int, int]] = VERSIONS,
     ) -> None:
         self.session = Session(host=client_host.removeprefix("/"))
         if subject:
@@ -84,6 +87,7 @@ class Connection:
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
         self._elements_max = elements_max
+        self._versions = versions
         self._login = login
         self._buffer = bytearray()
         self._at = 0
@@ -183,7 +187,7 @@ class Connection:
             if (api, version) == (self._last.api, self._last.version):
                 self._last = self._last.with_correlation_id(correlation_id)
                 return self._last
-        request = decode(frame, self._elements_max)
+        request = decode(frame, self._elements_max, self._versions)
         request.client_host = self._client_host
         request.conversation = self._conversation
         request.session = self.session

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
 
+from coordinator.core.events import Answer
 from coordinator.wire.acceptor import ConnectionSlot
 from coordinator.wire.call import Call
 from coordinator.wire.connection import Connection, PendingRequest
@@ -35,6 +37,10 @@ class Link(asyncio.Protocol):
         """Whether a long request is under way; nothing is taken meanwhile."""
         self.unread_bytes = 0
         """Of a long request that waits to be read."""
+        self.waiting: set[Future[Answer]] = set()
+        """Of requests that the coordinator answers when other members of a group have asked."""
+        self.waiting_bytes = 0
+        """Of these requests: a group keeps of them what its leader is told."""
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
@@ -55,6 +61,7 @@ class Link(asyncio.Protocol):
             server.login() if server.login else None,
             subject_of(transport.get_extra_info("peercert")),
             config.elements_max,
+            server.versions,
         )
         server.links.add(self)
 
@@ -68,6 +75,8 @@ class Link(asyncio.Protocol):
         """Forget it."""
         self._transport = None
         self._held_back.clear()
+        for future in list(self.waiting):
+            future.cancel()
         for waiting in (self._wake, self._muted, self._checking):
             if waiting is not None:
                 waiting.cancel()
@@ -135,8 +144,9 @@ class Link(asyncio.Protocol):
         held = connection.buffered_bytes
         if not self._writing:
             held += self._transport.get_write_buffer_size()
-        if held + self.unread_bytes != self._held:
-            self._hold(held + self.unread_bytes)
+        beside = self.unread_bytes + self.waiting_bytes
+        if held + beside != self._held:
+            self._hold(held + beside)
             if server.held > server.config.buffer_bytes_max:
                 self.abort("memory", "too much is held for requests and answers")
                 return
@@ -250,7 +260,7 @@ class Link(asyncio.Protocol):
             return "does not read"
         if self._incomplete is not None and now - self._incomplete > patience:
             return "slow"
-        if now - self._heard > config.idle_ms / 1000:
+        if not self.waiting and now - self._heard > config.idle_ms / 1000:
             return "idle"
         return None
 

@@ -21,6 +21,7 @@ from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
 from coordinator.wire.access import Access
 from coordinator.wire.acls import Operation, Resource
 from coordinator.wire.call import Cluster
+from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS
 from coordinator.wire.refusals import RefusalCounter
 from coordinator.wire.session import Session
 
@@ -72,6 +73,7 @@ class RunningServer:
             kafka=backend.config.kafka,
             acls=lambda: access.acls,
             note_denial=self._note_denial,
+            versions=VERSIONS | CLASSIC_VERSIONS if config.classic_protocol else VERSIONS,
         )
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None

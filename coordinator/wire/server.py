@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
-from coordinator.core.events import Answer, Event, RecordAudit
+from coordinator.core.events import Answer, Event, RecordAudit, Result
+from coordinator.later_answer import LaterAnswer
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
@@ -84,6 +85,7 @@ class Server:
     ) -> None:
         self.config = config
         self.login = login
+        self.versions = cluster.versions
         self.metrics = backend.metrics
         self.links: set[Link] = set()
         self.held = 0
@@ -264,10 +266,36 @@ class Server:
             own = answers[at : at + len(call.events)]
             at += len(own)
             links[link] = None
-            self.answer(link, pending, call, own)
+            later = own[0].response if isinstance(own[0], Result) else None
+            if isinstance(later, LaterAnswer):
+                self._await_answer(link, pending, call, later.future)
+            else:
+                self.answer(link, pending, call, own)
         self.metrics.served(Counter(pending.request.api.name for _, pending, _ in batch))
         for link in links:
             link.proceed()
+
+    def _await_answer(
+        self, link: Link, pending: PendingRequest, call: Call, future: Future[Answer]
+    ) -> None:
+        """Answer a request once the coordinator does; until then it is one of its connection's."""
+        link.waiting.add(future)
+        link.waiting_bytes += pending.size
+
+        def answer() -> None:
+            link.waiting.discard(future)
+            link.waiting_bytes -= pending.size
+            if link.connected and not future.cancelled():
+                self.answer(link, pending, call, [future.result()])
+                link.proceed()
+
+        def done(_: object) -> None:
+            try:
+                self.loop.call_soon_threadsafe(answer)
+            except RuntimeError:
+                logger.info("an answer comes after the server's end")
+
+        future.add_done_callback(done)
 
     def answer(
         self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import pytest
 
+from coordinator import Coordinator
+from coordinator.config import Config, ServerConfig
 from coordinator.errors import ErrorCode
-from coordinator.wire.codec import Api
-from tests.support.classic_side import BEAT, JOIN, SYNC, WORDS, Classic
+from coordinator.kafka_config import kafka_config
+from coordinator.wire.acls import parse_acls
+from coordinator.wire.authorization import authorize_request
+from coordinator.wire.codec import CLASSIC_VERSIONS, Api, encode
+from tests.support.classic_side import BEAT, JOIN, KNOWN, SYNC, WORDS, Classic, request_of
+from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.support.wire_side import NONE
+from tests.wire.test_server import until
 
 
 @pytest.mark.parametrize("join", range(10))
@@ -95,3 +105,148 @@ def test_who_waits_is_answered_when_another_takes_the_store_over():
     side.processor.fence("by another")
     found = side.hear()[first]
     assert int(found.error_code) == ErrorCode.NOT_COORDINATOR
+
+
+# On sockets --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(delay_ms=0, **settings):
+    """Serve a coordinator that takes members of classic groups."""
+    server = ServerConfig(listen="127.0.0.1:0", classic_protocol=True, **settings)
+    kafka = kafka_config({"group.initial.rebalance.delay.ms": delay_ms})
+    config = Config(server=server, kafka=kafka)
+    opened = Coordinator.open(None, topics={"clicks": 4}, config=config)
+    with opened as coordinator, coordinator.serve() as serving:
+        yield coordinator, serving.address
+
+
+NEVER = 3_600_000
+NEW = JOIN | {"member_id": ""}
+
+
+def send_join(client, **words):
+    client.socket.sendall(request_frame(Api.JOIN_GROUP, 3, 1, **NEW | words))
+
+
+def joined(client):
+    return read_response(take_frame(client.socket), Api.JOIN_GROUP, 3)[1]
+
+
+def members_of(coordinator):
+    group = coordinator._processor.state.classic.get("g")
+    return len(group.members) if group else 0
+
+
+def test_two_clients_are_members_of_one_group():
+    with served() as (_, address), Client(address) as first, Client(address) as second:
+        words = {"client_software_name": "x", "client_software_version": "1"}
+        told = {one.api_key: (one.min_version, one.max_version)
+                for one in first.ask(Api.API_VERSIONS, 3, **words).api_keys}  # fmt: skip
+        assert CLASSIC_VERSIONS.items() <= told.items()
+        leader = first.ask(Api.JOIN_GROUP, 3, **NEW)
+        assert leader.generation_id == 1
+        send_join(second)
+        beat = BEAT | {"member_id": leader.member_id, "generation_id": 1}
+        until(lambda: int(first.ask(Api.HEARTBEAT, 3, **beat).error_code) != NONE)
+        again = first.ask(Api.JOIN_GROUP, 3, **JOIN | {"member_id": leader.member_id})
+        follower = joined(second)
+        assert (again.generation_id, follower.generation_id, len(again.members)) == (2, 2, 2)
+        words = SYNC | {"generation_id": 2}
+        second.socket.sendall(
+            request_frame(Api.SYNC_GROUP, 3, 2, **words | {"member_id": follower.member_id})
+        )
+        given = [{"member_id": follower.member_id, "assignment": b"half"}]
+        words |= {"member_id": leader.member_id, "assignments": given}
+        assert first.ask(Api.SYNC_GROUP, 3, **words).assignment == b""
+        frame = take_frame(second.socket)
+        assert read_response(frame, Api.SYNC_GROUP, 3)[1].assignment == b"half"
+
+
+def test_who_waits_holds_nobody_up_and_hears_of_a_fail_over():
+    with (
+        served(NEVER) as (coordinator, address),
+        Client(address) as first,
+        Client(address) as other,
+    ):
+        send_join(first)
+        until(lambda: members_of(coordinator) == 1)
+        assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == NONE
+        processor = coordinator._processor
+        coordinator._loop.call(lambda: processor.fence("by a test")).result(10)
+        assert int(joined(first).error_code) == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_client_that_goes_while_it_waits_disturbs_nobody():
+    with served(NEVER) as (coordinator, address), Client(address) as other:
+        with Client(address) as first:
+            send_join(first)
+            until(lambda: members_of(coordinator) == 1)
+        until(lambda: coordinator.metrics.registry.get_sample_value("wire_connections", {}) == 1)
+        assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == NONE
+        assert coordinator.status == "active"
+
+
+def test_what_waits_counts_among_the_requests_of_a_connection():
+    with served(NEVER, in_flight_max=2) as (coordinator, address), Client(address) as client:
+        for _ in range(4):
+            send_join(client)
+        until(lambda: members_of(coordinator) == 2)
+        with Client(address) as other:  # others have had their turn by now
+            assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == NONE
+        assert members_of(coordinator) == 2
+
+
+def test_what_waits_counts_among_the_bytes_that_are_held():
+    protocols = [{"name": "range", "metadata": bytes(10_000)}]
+    with served(NEVER, buffer_bytes_max=50_000) as (_, address), Client(address) as client:
+        ends = threading.Thread(target=client.is_closed)
+        ends.start()
+        for _ in range(8):
+            with contextlib.suppress(OSError):
+                send_join(client, protocols=protocols)
+        ends.join(10)
+        assert not ends.is_alive(), "the connection is closed"
+
+
+# Who may, and commits ----------------------------------------------------------------------------
+
+ACLS = """
+[[acls]]
+principal = "User:alice"
+operations = ["READ"]
+resource_type = "GROUP"
+resource_name = "g"
+"""
+
+
+@pytest.mark.parametrize("api", CLASSIC_VERSIONS)
+def test_a_member_needs_read_of_its_group(api):
+    side = Classic(clicks=4)
+    side.acls = parse_acls(ACLS, "acls.toml")
+    for version in range(CLASSIC_VERSIONS[api][1] + 1):
+        for user, allowed in (("alice", True), ("bob", False)):
+            request = request_of(api, version, **WORDS[api])
+            request.session.principal = f"User:{user}"
+            call = authorize_request(request, side.cluster)
+            assert bool(call.events) == allowed
+            if not allowed:
+                _, answer = read_response(encode(request, call.respond(())), api, version)
+                assert int(answer.error_code) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_a_member_of_any_kind_commits_as_its_protocol_lets_it(version):
+    side = Classic(clicks=4)
+    side.cluster = side.cluster_with(versions=KNOWN)
+    first = side.say(Api.JOIN_GROUP, 3, **NEW)
+    side.processor.tick()
+    member_id = side.hear()[first].member_id
+    words = SYNC | {"member_id": member_id, "generation_id": 1}
+    assert int(side.say(Api.SYNC_GROUP, 3, **words).error_code) == NONE
+    assert side.commit(version, {0: 5}, member_id, 1) == {0: NONE}
+    assert side.commit(version, {0: 6}, member_id, 2) == {0: ErrorCode.ILLEGAL_GENERATION}
+    side.say(Api.LEAVE_GROUP, 1, group_id="g", member_id=member_id)
+    epoch = side.join("m1", "clicks").member_epoch
+    code = NONE if version >= 9 else ErrorCode.UNSUPPORTED_VERSION
+    assert side.commit(version, {0: 7}, "m1", epoch) == {0: code}

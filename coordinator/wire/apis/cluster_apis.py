@@ -48,7 +48,7 @@ def api_versions(request: Request, cluster: Cluster) -> Call:
     """Say which APIs and versions are served."""
     served = [
         {"api_key": api, "min_version": least, "max_version": most}
-        for api, (least, most) in VERSIONS.items()
+        for api, (least, most) in cluster.versions.items()
         if cluster.with_login or api not in SASL
     ]
     if request.body is None:

@@ -152,7 +152,8 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
     asked = request.body
     topics = _find_names(asked.topics, request.version, cluster)
     epoch = asked.generation_id_or_member_epoch
-    if request.version < EPOCHS_SINCE and epoch >= 0:  # of members that we do not have (G-120)
+    knows_epochs = request.version >= EPOCHS_SINCE
+    if not knows_epochs and epoch >= 0 and not cluster.has_classic_members:  # (G-120)
         return respond_with(_outcome_fields(topics, Code.unsupported_version))
     event = OffsetCommit(
         group_id=asked.group_id,
@@ -167,6 +168,7 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
             if topic.name is not None
         },
         instance_id=getattr(asked, "group_instance_id", None),
+        knows_epochs=knows_epochs,
     )
     return Call(lambda answers: _outcome_fields(topics, answers[0]), [event])
 
@@ -290,6 +292,7 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
     | admin_apis.HANDLERS
     | config_apis.HANDLERS
     | classic_apis.HANDLERS
+    | classic_apis.CLASSIC_HANDLERS
     | {
         Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
         Api.CONSUMER_GROUP_DESCRIBE: describe,
