@@ -133,7 +133,12 @@ class LaterAnswers:
         if not isinstance(answer, Result) or answer.response is not WAITING:
             return answer
         assert isinstance(event, ParkedRequest)
-        future = self._futures[event.request_id] = Future()
+        number = event.request_id
+        future = self._futures[number] = Future()
+        # Whoever cancels has gone: what hangs on the future is large, and the group's wait is long.
+        future.add_done_callback(
+            lambda found: found.cancelled() and self._futures.pop(number, None)
+        )
         return replace(answer, response=LaterAnswer(future))
 
     def give(self, answered: Sequence[tuple[int, Parked | None]]) -> None:

@@ -121,6 +121,7 @@ def test_a_future_that_is_cancelled_disturbs_nobody():
         two_members(coordinator)
         (waits,) = ask(coordinator, sync("m2", 2))
         assert waits.cancel()
+        assert not coordinator._inner._later._futures, "nothing of it is kept"
         (led,) = ask(coordinator, sync("m1", 2, m1=b"one"))
         assert led.response.assignment == b"one"
         assert coordinator.status == "active"
