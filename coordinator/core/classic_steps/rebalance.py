@@ -37,6 +37,8 @@ from coordinator.errors import ErrorCode
 
 NEW_MEMBER_JOIN_MS = 300_000
 """So long may a new member's join wait; a client that went away would be counted for ever."""
+AGAIN_LEAST_MS = 1_000
+"""While nobody joins the phase begins again and again: with a timeout of 0 it would never end."""
 RUNNING = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
 """From these a rebalance can begin."""
 
@@ -222,7 +224,7 @@ def complete_join_phase(update: ClassicUpdate) -> None:
     for member_id in late:
         update.drop_member(member_id)
     if not _elect_joined_leader(group) and group.members:
-        update.set_timer(JOIN_PHASE, "", group.rebalance_timeout_ms)
+        update.set_timer(JOIN_PHASE, "", max(group.rebalance_timeout_ms, AGAIN_LEAST_MS))
         return
     group.generation = next_generation(group.generation)
     group.pending_syncs.clear()
