@@ -224,7 +224,9 @@ class EventLoop:
             if item.call is not None:
                 continue
             found = answers[at : at + len(item.piece)]
-            item.answers += map(self._later.promise, item.piece, found)
+            for event, answer in zip(item.piece, found, strict=True):
+                waits = not isinstance(event, Heartbeat)
+                item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
             if len(item.answers) == len(item.events):
                 futures.set_answer(item.future, item.answers)

@@ -230,7 +230,8 @@ class EventProcessor:
     def _start(self, event: Event, result: Result, written: Sequence[Record]) -> None:
         """Start what a step asked for; its records are among those that were just written."""
         self.timers.apply(result.timers)
-        self.parked.settle(event, result)
+        if not isinstance(event, Heartbeat) or result.completed or result.superseded:
+            self.parked.settle(event, result)
         for task in result.tasks:
             if isinstance(task, ComputeTarget):
                 prepared = next(r for r in result.records if isinstance(r, ComputationPrepared))

@@ -121,7 +121,8 @@ class LaterAnswers:
     def number(self, events: Sequence[Event]) -> list[Event]:
         """Give each request that may have to wait a number of its own; any thread may ask."""
         return [
-            self._number(event) if isinstance(event, ParkedRequest) else event for event in events
+            self._number(event) if isinstance(event, (JoinGroup, SyncGroup)) else event
+            for event in events
         ]
 
     def _number(self, event: ParkedRequest) -> ParkedRequest:
