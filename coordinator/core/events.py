@@ -435,9 +435,9 @@ class Result:
     response: object = None
     timers: list[SetTimer] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
-    classic: list[ClassicGroup] = field(default_factory=list)
-    completed: list[tuple[int, Parked]] = field(default_factory=list)
-    superseded: list[int] = field(default_factory=list)
+    classic: Sequence[ClassicGroup] = ()
+    completed: Sequence[tuple[int, Parked]] = ()
+    superseded: Sequence[int] = ()
 
 
 Answer: TypeAlias = Result | GroupError

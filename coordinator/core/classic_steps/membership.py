@@ -9,7 +9,7 @@ from coordinator.core.classic.events import (
     LeaveGroupResponse,
     Leaver,
 )
-from coordinator.core.classic.group import ClassicState
+from coordinator.core.classic.group import ClassicGroup, ClassicState
 from coordinator.core.classic_steps.rebalance import (
     ClassicUpdate,
     complete_if_all_joined,
@@ -131,7 +131,8 @@ def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
     heartbeats after our claim. A group that is larger than it may be now rebalances, and
     those of its members that join last are left out.
     """
-    result = Result()
+    timers: list[SetTimer] = []
+    groups: list[ClassicGroup] = []
     for _, found in sorted(state.classic.items()):
         update = ClassicUpdate(found.copy(), config, now_ms)
         for member in found.members.values():
@@ -139,6 +140,6 @@ def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
         if len(found.members) > config.kafka.classic_max_size:
             prepare_rebalance(update)
         one = update.result()
-        result.timers.extend(one.timers)
-        result.classic.extend(one.classic)
-    return result
+        timers.extend(one.timers)
+        groups.extend(one.classic)
+    return Result(timers=timers, classic=groups)
