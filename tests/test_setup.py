@@ -128,6 +128,13 @@ HARMS = {
 }
 
 
+def test_another_python_has_wheels_of_its_own(setup, wheels, monkeypatch):
+    """The lock names other versions for it: with 3.11.2 those of 3.11.7 were refused."""
+    monkeypatch.setattr(setup.platform, "python_version", lambda: "3.11.0")
+    assert setup.wheels(wheels.lock)[0].parent != wheels.folder
+    assert len(wheels.fetches) == 2
+
+
 @pytest.mark.parametrize("harm", HARMS)
 def test_changed_wheels_are_not_used(setup, wheels, harm, capsys):
     HARMS[harm](wheels.folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -110,9 +111,12 @@ def dependencies() -> None:
 
 
 def wheels(lock: Path = LOCK) -> list[Path]:
-    """Return the wheels that requirements.lock names, fetched if the cache has none, or others."""
+    """Return the wheels that requirements.lock names, fetched if the cache has none, or others.
+
+    The lock may name other versions for 3.11.2 than for 3.11.7, so each Python has its own.
+    """
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    folder = cache() / "wheels" / f"{digest[:16]}-py3{sys.version_info.minor}"
+    folder = cache() / "wheels" / f"{digest[:16]}-py{platform.python_version()}"
     if not (folder / RECORD).exists():
         fetch(folder, lock)
     elif wrong := changed(folder, lock):
