@@ -144,7 +144,7 @@ def test_a_new_field_is_one_line(tmp_path):
     assert [told[name] for name in names] == [json_ for _, json_ in NEW_FIELDS.values()]
     python(tmp_path, *command.split()[1:])
     page = (tmp_path / "docs/design/log_format.md").read_text()
-    assert f"`server_assignor`, {', '.join(f'`{name}`' for name in names)} |" in page
+    assert f"`server_assignor`, {', '.join(f'`{name}`' for name in names)}, " in page
     assert "\n| `note` | `string` | words |\n| `raw` | `binary` | |\n" in page
     assert "| `spoken` | `list<struct<name: string, sent_metadata: binary>>` | |" in page
 
