@@ -16,9 +16,7 @@ from coordinator.core.classic.written import record_of
 from coordinator.core.classic_steps.rebalance import (
     ClassicUpdate,
     changed,
-    complete_if_all_joined,
     current_generation,
-    prepare_rebalance,
     rebalance_or_complete,
 )
 from coordinator.core.events import HEARTBEAT, Result
@@ -182,13 +180,9 @@ def _replace_static(
     member = update.rename_member(old_id, member_id)
     update.start_session(member)
     _take_over(update, event, protocols, member)
-    match group.state:
-        case ClassicState.STABLE if choose_protocol(group) == group.protocol:
-            return _hand_over(update, event, led)
-        case ClassicState.STABLE | ClassicState.COMPLETING:
-            prepare_rebalance(update)
-        case _:
-            complete_if_all_joined(update)
+    if group.state is ClassicState.STABLE and choose_protocol(group) == group.protocol:
+        return _hand_over(update, event, led)
+    rebalance_or_complete(update)
     return update.take_answer(event.request_id)
 
 

@@ -17,7 +17,6 @@ from coordinator.core.classic_steps.rebalance import (
     end_join_phase,
     end_sync_phase,
     prepare_rebalance,
-    rebalance_or_complete,
 )
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, Result, SetTimer, TimerFired
 from coordinator.core.member_removal import unknown_member
@@ -81,7 +80,7 @@ def _leave(update: ClassicUpdate, leaver: Leaver) -> ErrorCode:
 def _members_went(update: ClassicUpdate) -> None:
     match update.group.state:
         case ClassicState.STABLE | ClassicState.COMPLETING:
-            rebalance_or_complete(update)
+            prepare_rebalance(update)
         case ClassicState.PREPARING:
             complete_if_all_joined(update)
 

@@ -39,7 +39,7 @@ NEW_MEMBER_JOIN_MS = 300_000
 """So long may a new member's join wait; a client that went away would be counted for ever."""
 AGAIN_LEAST_MS = 1_000
 """While nobody joins the phase begins again and again: with a timeout of 0 it would never end."""
-RUNNING = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
+PREPARABLE = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
 """From these a rebalance can begin."""
 
 changed = msgspec.structs.replace
@@ -160,7 +160,7 @@ class ClassicUpdate:
 
 def rebalance_or_complete(update: ClassicUpdate) -> None:
     """Begin a rebalance, or where one is under way see whether it is complete."""
-    if update.group.state in RUNNING:
+    if update.group.state in PREPARABLE:
         prepare_rebalance(update)
     else:
         complete_if_all_joined(update)
