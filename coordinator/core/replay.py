@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import singledispatch
 from itertools import groupby
 from operator import attrgetter
@@ -66,6 +67,13 @@ def replay_all(state: State, records: Iterable[Record]) -> None:
             rule = _RULES.get(kind, _apply)
             for record in some:
                 rule(record, state)
+
+
+def replay_alone(state: State, records: Iterable[Record]) -> State:
+    """Return the state that records make by themselves, of no group yet, with a state's topics."""
+    alone = replace(state, groups={}, classic={}, offsets={})
+    replay_all(alone, records)
+    return alone
 
 
 def set_whole_target(group: Group, whole: WholeTarget) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.errors import ErrorCode
+from coordinator.errors import ErrorCode, GroupError
 
 INT32_MAX = 2**31 - 1
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
@@ -64,6 +64,13 @@ class JoinGroup:
     knows_member_id: bool = True
     knows_skipping: bool = True
 
+    def distinct_protocols(self) -> tuple[Protocol, ...]:
+        """Return the protocols, those that count."""
+        found: dict[str, Protocol] = {}
+        for name, metadata in self.protocols:
+            found.setdefault(name, Protocol(name, metadata))
+        return tuple(found.values())
+
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
@@ -77,6 +84,22 @@ class SyncGroup:
     instance_id: Text | None = None
     protocol_type: Text | None = None
     protocol_name: Text | None = None
+
+    def check_protocol(self, protocol_type: str | None, protocol_name: str | None) -> None:
+        """Refuse a sync that names another protocol than what it is about.
+
+        Raises
+        ------
+        GroupError
+            INCONSISTENT_GROUP_PROTOCOL.
+        """
+        named = ((self.protocol_type, protocol_type), (self.protocol_name, protocol_name))
+        for given, wanted in named:
+            if given is not None and wanted is not None and given != wanted:
+                raise GroupError(
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                    f"The request names protocol {given!r}, the group has {wanted!r}: join again.",
+                )
 
 
 @dataclass(frozen=True, slots=True)

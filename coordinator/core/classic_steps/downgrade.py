@@ -51,10 +51,7 @@ def remove_or_downgrade(
     """Remove members; where only classic ones are left, the group becomes a classic one."""
     left = [member for member in group.members.values() if member.member_id not in member_ids]
     allowed = (
-        left
-        and all(member.is_classic for member in left)
-        and config.kafka.migration_policy in DOWNGRADES
-        and len(left) <= config.kafka.classic_max_size
+        left and all(member.is_classic for member in left) and may_downgrade(config, len(left))
     )
     if not allowed:
         return remove_members(state, group, member_ids, reason, response)
@@ -62,6 +59,12 @@ def remove_or_downgrade(
     update = convert_to_classic(state, config, group, metas, group.epoch, now_ms)
     prepare_rebalance(update)
     return update.result(response)
+
+
+def may_downgrade(config: Config, members: int) -> bool:
+    """Whether a group of so many members may become a classic one (M2-17)."""
+    allowed = config.kafka.migration_policy in DOWNGRADES
+    return allowed and members <= config.kafka.classic_max_size
 
 
 def convert_to_classic(

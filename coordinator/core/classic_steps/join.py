@@ -60,7 +60,7 @@ def _decide(update: ClassicUpdate, event: JoinGroup) -> object:
     if not _has_room(update, member_id):
         update.drop_member(member_id)
         return _answer("", ErrorCode.GROUP_MAX_SIZE_REACHED)
-    protocols = _distinct(event)
+    protocols = event.distinct_protocols()
     if not group.supports(event.protocol_type, protocols):
         return _answer(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not member_id:
@@ -85,13 +85,6 @@ def _has_room(update: ClassicUpdate, member_id: str) -> bool:
         case ClassicState.COMPLETING | ClassicState.STABLE:
             return member is not None or len(group.members) < most
     return True
-
-
-def _distinct(event: JoinGroup) -> tuple[Protocol, ...]:
-    found: dict[str, Protocol] = {}
-    for name, metadata in event.protocols:
-        found.setdefault(name, Protocol(name, metadata))
-    return tuple(found.values())
 
 
 def _join_new(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...]) -> object:

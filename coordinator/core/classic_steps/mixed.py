@@ -6,8 +6,6 @@ what it must. Its generation is its member epoch.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from coordinator.config import Config
 from coordinator.core.classic.embedded import MalformedError, Subscription, read_subscription
 from coordinator.core.classic.events import (
@@ -22,9 +20,9 @@ from coordinator.core.classic.events import (
     SyncGroupResponse,
 )
 from coordinator.core.classic_steps.downgrade import (
-    DOWNGRADES,
     assignment_of,
     convert_to_classic,
+    may_downgrade,
     subscription_version,
 )
 from coordinator.core.classic_steps.rebalance import ClassicUpdate, prepare_rebalance
@@ -48,7 +46,7 @@ from coordinator.core.records import (
     MemberState,
     Record,
 )
-from coordinator.core.replay import replay
+from coordinator.core.replay import replay_alone
 from coordinator.core.state import Group, Member, State
 from coordinator.core.state_records import records_of_group
 from coordinator.errors import ErrorCode, GroupError
@@ -66,10 +64,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     member_id = event.member_id or event.drawn_consumer_id
     if config.kafka.migration_policy == "disabled":
         raise _inconsistent("group.consumer.migration.policy is disabled")
-    found: dict[str, ClassicProtocol] = {}
-    for name, metadata in event.protocols:
-        found.setdefault(name, ClassicProtocol(name, metadata))
-    protocols = tuple(found.values())
+    protocols = tuple(ClassicProtocol(*one) for one in event.distinct_protocols())
     told = Heartbeat(event.group_id, member_id, JOIN, event.instance_id)
     refuse_full_group(config, group, told)
     known = group.classic_protocols
@@ -145,11 +140,8 @@ def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> boo
     """Whether the last consumer-protocol member gave its place to a classic one."""
     if update.replaces is None or group.members[update.replaces].is_classic:
         return False
-    return (
-        group.classic_members == len(group.members) - 1
-        and config.kafka.migration_policy in DOWNGRADES
-        and len(group.members) <= config.kafka.classic_max_size
-    )
+    last = group.classic_members == len(group.members) - 1
+    return last and may_downgrade(config, len(group.members))
 
 
 def _downgrade(
@@ -163,9 +155,7 @@ def _downgrade(
         What the join changes before.
     """
     group_id, member_id = update.group.group_id, update.meta.member_id
-    scratch = replace(state, groups={}, classic={}, offsets={})
-    for record in [*records_of_group(state, update.group), *records]:
-        replay(scratch, record)
+    scratch = replay_alone(state, [*records_of_group(state, update.group), *records])
     group = scratch.groups[group_id]
     others = [one.meta for one in group.members.values() if one.member_id != member_id]
     metas = [group.members[member_id].meta, *others]  # in the classic group it is the last to come
@@ -185,12 +175,7 @@ def sync_group(state: State, group: Group, event: SyncGroup) -> Result:
         classic = member.meta.classic_member_metadata
         assert classic is not None
         protocol = classic.supported_protocols[0]
-        for given, wanted in (
-            (event.protocol_type, CONSUMER),
-            (event.protocol_name, protocol.name),
-        ):
-            if given is not None and given != wanted:
-                raise _inconsistent(f"the member joined with {wanted!r}, not {given!r}")
+        event.check_protocol(CONSUMER, protocol.name)
     except GroupError as error:
         return Result(response=SyncGroupResponse(error.code))
     unrevoked = member.current.state is MemberState.UNREVOKED_PARTITIONS

@@ -27,7 +27,7 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
             raise unknown_member(event.group_id, event.member_id)
         found.find_member(event.member_id, event.instance_id)
         found.check_generation(event.generation)
-        check_protocol(event, found.protocol_type, found.protocol)
+        event.check_protocol(found.protocol_type, found.protocol)
     except GroupError as error:
         return Result(response=SyncGroupResponse(error.code))
     if found.state is ClassicState.PREPARING:
@@ -44,23 +44,6 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
         return update.result(WAITING)
     _assign(update, event)
     return update.result(update.take_answer(event.request_id))
-
-
-def check_protocol(event: SyncGroup, protocol_type: str | None, protocol: str | None) -> None:
-    """Refuse a sync that names another protocol than the group's.
-
-    Raises
-    ------
-    GroupError
-        INCONSISTENT_GROUP_PROTOCOL.
-    """
-    named = ((event.protocol_type, protocol_type), (event.protocol_name, protocol))
-    for given, wanted in named:
-        if given is not None and wanted is not None and given != wanted:
-            raise GroupError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"The request names protocol {given!r}, the group has {wanted!r}: join again.",
-            )
 
 
 def _assign(update: ClassicUpdate, event: SyncGroup) -> None:

@@ -8,7 +8,7 @@ is decided as in any consumer group. Requests that wait are told to join again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coordinator.config import Config
 from coordinator.core.classic.embedded import MalformedError, read_assignment, read_subscription
@@ -43,7 +43,7 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.replay import replay
+from coordinator.core.replay import replay_alone
 from coordinator.core.state import State, hash_of
 from coordinator.errors import ErrorCode, GroupError
 
@@ -73,10 +73,7 @@ def upgrade_group(
     _check(config, group)
     epoch = max(group.generation, 1)
     records = _convert(state, group, epoch)
-    scratch = replace(state, groups={}, classic={}, offsets={})
-    for record in records:
-        replay(scratch, record)
-    joined = heartbeat(scratch, config, event, now_ms)
+    joined = heartbeat(replay_alone(state, records), config, event, now_ms)
     ended = Tombstone(ClassicGroupWritten.kind, group.group_id)
     return Result(
         [ended, *records, *joined.records],
