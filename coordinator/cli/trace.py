@@ -17,7 +17,8 @@ from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import RecordLog
-from coordinator.trace.player import TraceError, TracePlayer, run_lines
+from coordinator.trace.fields import TraceError
+from coordinator.trace.player import TracePlayer, run_lines
 
 
 def trace(

@@ -31,11 +31,7 @@ from coordinator.core.classic.events import (
 )
 from coordinator.core.records import ClassicGroupWritten
 from coordinator.errors import ErrorCode
-
-
-class NoRequestError(ValueError):
-    """An operation that is no request; the message says what is wrong."""
-
+from coordinator.trace.fields import TraceError, or_default
 
 # Bytes -------------------------------------------------------------------------------------------
 
@@ -45,7 +41,7 @@ def subscription_bytes(given: object) -> bytes:
 
     Raises
     ------
-    NoRequestError
+    TraceError
         It is neither.
     """
     if not isinstance(given, Mapping):
@@ -54,16 +50,16 @@ def subscription_bytes(given: object) -> bytes:
     try:
         return write_subscription(
             Subscription(
-                version=_or(given.get("version"), HIGHEST_VERSION),
+                version=or_default(given.get("version"), HIGHEST_VERSION),
                 topics=given.get("topics") or [],
                 user_data=None if user_data is None else _from_base64(user_data),
                 owned=given.get("owned") or {},
-                generation=_or(given.get("generation"), -1),
+                generation=or_default(given.get("generation"), -1),
                 rack=given.get("rack"),
             )
         )
     except (AttributeError, TypeError, ValueError, struct.error) as error:
-        raise NoRequestError(f"{given!r} is no subscription: {error}") from None
+        raise TraceError(f"{given!r} is no subscription: {error}") from None
 
 
 def assignment_bytes(given: object) -> bytes:
@@ -71,7 +67,7 @@ def assignment_bytes(given: object) -> bytes:
 
     Raises
     ------
-    NoRequestError
+    TraceError
         It is neither.
     """
     if not isinstance(given, Mapping):
@@ -79,7 +75,7 @@ def assignment_bytes(given: object) -> bytes:
     try:
         return write_assignment(Assignment(HIGHEST_VERSION, given))
     except (AttributeError, TypeError, ValueError, struct.error) as error:
-        raise NoRequestError(f"{given!r} is no assignment: {error}") from None
+        raise TraceError(f"{given!r} is no assignment: {error}") from None
 
 
 def show_subscription(protocol_type: str | None, raw: bytes) -> object:
@@ -125,11 +121,11 @@ def read_protocols(given: object) -> list[Protocol]:
 
     Raises
     ------
-    NoRequestError
+    TraceError
         They are no list of {name, metadata}.
     """
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-        raise NoRequestError(f"protocols is {given!r}: give a list of {{name, metadata}}")
+        raise TraceError(f"protocols is {given!r}: give a list of {{name, metadata}}")
     return [
         Protocol(one.get("name", ""), subscription_bytes(one.get("metadata", ""))) for one in given
     ]
@@ -251,12 +247,8 @@ def _from_base64(given: object) -> bytes:
     try:
         return base64.b64decode(given, validate=True)  # type: ignore[arg-type]
     except (TypeError, ValueError, binascii.Error):
-        raise NoRequestError(f"{given!r} is no base64") from None
+        raise TraceError(f"{given!r} is no base64") from None
 
 
 def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
-
-
-def _or(value: Any, default: int) -> int:  # noqa: ANN401 - any JSON value
-    return default if value is None else value

@@ -8,11 +8,13 @@ from typing import Any
 from coordinator.core.classic.events import (
     CONSUMER,
     INT32_MAX,
+    NAMED_SINCE,
     WAITING,
     JoinGroup,
     JoinGroupResponse,
     Parked,
     SyncGroupResponse,
+    is_unnamed_sync,
 )
 from coordinator.core.events import (
     Answer,
@@ -23,17 +25,15 @@ from coordinator.core.state import State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.trace.classic_json import (
-    NoRequestError,
     show_error,
     show_group,
     show_leave,
     show_no_group,
     show_parked,
 )
-from coordinator.trace.classic_requests import list_groups, requests_of
+from coordinator.trace.classic_requests import requests_of
+from coordinator.trace.fields import TraceError, read_group_ids, show_commit
 
-STRICT_SYNC_VERSION = 5
-"""From which version a sync must name its protocol."""
 STRICT_DESCRIBE_VERSION = 6
 """From which version an unknown group is an error."""
 
@@ -81,16 +81,16 @@ class ClassicPlayer:
 
         Raises
         ------
-        NoRequestError
+        TraceError
             It is none.
         """
         kind, group_id = op["op"], op.get("group", "g")
         if not isinstance(group_id, str):
-            raise NoRequestError(f"group is {group_id!r}: give a group id")
+            raise TraceError(f"group is {group_id!r}: give a group id")
         if kind == "seed_group":
             return {}, [_seed_group(processor, op, now_ms)]
         if type(op.get("version", 0)) is not int:
-            raise NoRequestError(f"version is {op['version']!r}: give a number")
+            raise TraceError(f"version is {op['version']!r}: give a number")
         if kind == "sync_group" and _is_unnamed(op):
             refusal = SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             return {"response": show_parked(refusal)}, []
@@ -124,9 +124,9 @@ def _seed_group(processor: EventProcessor, op: Mapping[str, Any], now_ms: int) -
     group_id, generation = op.get("group", "g"), op.get("generation", 0)
     state = processor.state
     if not group_id or any(group_id in m for m in (state.groups, state.classic, state.offsets)):
-        raise NoRequestError(f"group is {group_id!r}: give the id of one that is not there")
+        raise TraceError(f"group is {group_id!r}: give the id of one that is not there")
     if type(generation) is not int or not -INT32_MAX - 1 <= generation <= INT32_MAX:
-        raise NoRequestError(f"generation is {generation!r}: give a 32-bit number")
+        raise TraceError(f"generation is {generation!r}: give a 32-bit number")
     record = ClassicGroupWritten(group_id, generation, CONSUMER, state_timestamp=now_ms)
     processor.log.append([record], now_ms)
     processor.load()
@@ -135,9 +135,9 @@ def _seed_group(processor: EventProcessor, op: Mapping[str, Any], now_ms: int) -
 
 def _is_unnamed(op: Mapping[str, Any]) -> bool:
     """Whether a sync must name its protocol, and does not."""
-    strict = op.get("version", STRICT_SYNC_VERSION) >= STRICT_SYNC_VERSION
-    named = op.get("protocol_type", CONSUMER) is not None and op.get("protocol_name") is not None
-    return strict and not named
+    return is_unnamed_sync(
+        op.get("version", NAMED_SINCE), op.get("protocol_type", CONSUMER), op.get("protocol_name")
+    )
 
 
 def _takes_classic(state: State, policy: str, group_id: str) -> bool:
@@ -151,10 +151,10 @@ def show_answers(op: Mapping[str, Any], answers: list[Answer]) -> dict[str, Any]
     kind, first = op["op"], answers[0] if answers else None
     if kind == "describe_groups":
         strict = op.get("version", STRICT_DESCRIBE_VERSION) >= STRICT_DESCRIBE_VERSION
-        pairs = zip(list_groups(op), answers, strict=True)
+        pairs = zip(read_group_ids(op), answers, strict=True)
         return {"groups": [_described(group_id, one, strict=strict) for group_id, one in pairs]}
     if kind == "delete_groups":
-        pairs = zip(list_groups(op), answers, strict=True)
+        pairs = zip(read_group_ids(op), answers, strict=True)
         return {"results": {group_id: _code(one).name for group_id, one in pairs}}
     if isinstance(first, GroupError):
         shown = show_error(first.code)
@@ -184,14 +184,6 @@ def _show_list(rows: Any) -> dict[str, Any]:  # noqa: ANN401 - the answer to Lis
     return {"groups": [{names.get(key, key): row[key] for key in row} for row in rows]}
 
 
-def _show_commit(found: Any) -> dict[str, Any]:  # noqa: ANN401 - the answer to OffsetCommit
-    results = {
-        topic: {str(partition): code.name for partition, code in partitions.items()}
-        for topic, partitions in found.items()
-    }
-    return {"response": {"results": results}}
-
-
 def _show_fetch(found: Any) -> dict[str, Any]:  # noqa: ANN401 - the answer to OffsetFetch
     offsets = {
         topic: {str(p): -1 if one is None else one.offset for p, one in partitions.items()}
@@ -206,6 +198,6 @@ _SHOWN: dict[str, Callable[[Any], dict[str, Any]]] = {
     "heartbeat_classic": lambda code: {"response": show_error(code)},
     "leave_group": lambda found: {"response": show_leave(found)},
     "list_groups": _show_list,
-    "offset_commit": _show_commit,
+    "offset_commit": show_commit,
     "offset_fetch": _show_fetch,
 }

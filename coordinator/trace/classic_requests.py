@@ -21,16 +21,14 @@ from coordinator.core.events import (
     OffsetCommit,
     OffsetFetch,
 )
-from coordinator.trace.classic_json import (
-    NoRequestError,
-    assignment_bytes,
-    read_protocols,
+from coordinator.trace.classic_json import assignment_bytes, read_protocols
+from coordinator.trace.fields import (
+    TraceError,
+    read_group_ids,
+    read_names,
+    read_object,
+    read_offsets,
 )
-
-STRICT_SYNC_VERSION = 5
-"""From which version a sync must name its protocol."""
-STRICT_DESCRIBE_VERSION = 6
-"""From which version an unknown group is an error."""
 
 CLASSIC_FIELDS: dict[str, frozenset[str]] = {
     "join_group": frozenset(
@@ -55,7 +53,7 @@ CLASSIC_FIELDS: dict[str, frozenset[str]] = {
     "offset_fetch": frozenset({"group", "member_id", "epoch", "topics"}),
     "seed_group": frozenset({"group", "generation"}),
 }
-"""The fields of each operation."""
+"""The fields of each operation. Recorded walks give heartbeats `offsets` too: they say nothing."""
 
 
 def requests_of(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Event]:
@@ -68,7 +66,7 @@ def requests_of(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> lis
 
     Raises
     ------
-    NoRequestError
+    TraceError
         A field stands for bytes, or a list, and is none.
     """
     return _REQUESTS[op["op"]](op, number, ids)
@@ -97,7 +95,7 @@ def _join(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Even
 
 
 def _sync(op: Mapping[str, Any], number: int, _ids: tuple[str, str]) -> list[Event]:
-    given = _object(op, "assignments")
+    given = read_object(op, "assignments")
     return [
         SyncGroup(
             group_id=op.get("group", "g"),
@@ -126,44 +124,30 @@ def _heartbeat(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> li
 def _leave(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
     given = op.get("members") or []
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-        raise NoRequestError(f"members is {given!r}: give a list of {{member_id, instance_id}}")
+        raise TraceError(f"members is {given!r}: give a list of {{member_id, instance_id}}")
     leavers = [Leaver(one.get("member_id", ""), one.get("instance_id")) for one in given]
     return [LeaveGroup(op.get("group", "g"), leavers)]
 
 
 def _describe(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
-    return [DescribeClassicGroup(group_id) for group_id in list_groups(op)]
+    return [DescribeClassicGroup(group_id) for group_id in read_group_ids(op)]
 
 
 def _list(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
-    return [ListGroups(_names(op, "states"), _names(op, "types"))]
-
-
-def _names(op: Mapping[str, Any], field: str) -> frozenset[str]:
-    given = op.get(field) or []
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise NoRequestError(f"{field} is {given!r}: give a list of names")
-    return frozenset(given)
+    return [ListGroups(frozenset(read_names(op, "states")), frozenset(read_names(op, "types")))]
 
 
 def _delete(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
-    return [DeleteGroup(group_id) for group_id in list_groups(op)]
+    return [DeleteGroup(group_id) for group_id in read_group_ids(op)]
 
 
 def _commit(op: Mapping[str, Any], _number: int, _ids: tuple[str, str]) -> list[Event]:
-    try:
-        offsets = {
-            topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
-            for topic, partitions in _object(op, "offsets").items()
-        }
-    except (AttributeError, ValueError):
-        raise NoRequestError("give offsets as {topic: {partition: offset}}") from None
     return [
         OffsetCommit(
             group_id=op.get("group", "g"),
             member_id=op.get("member_id", ""),
             member_epoch=op.get("generation", -1),
-            offsets=offsets,
+            offsets=read_offsets({"offsets": {}, **op}),
             instance_id=op.get("instance_id"),
         )
     ]
@@ -191,26 +175,3 @@ _REQUESTS: dict[str, Callable[[Mapping[str, Any], int, tuple[str, str]], list[Ev
     "offset_commit": _commit,
     "offset_fetch": _fetch,
 }
-
-
-def list_groups(op: Mapping[str, Any]) -> list[str]:
-    """Return the group ids of an operation that has several.
-
-    Raises
-    ------
-    NoRequestError
-        They are no list.
-    """
-    given = op.get("groups")
-    if given is None:
-        return [op.get("group", "g")]
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise NoRequestError(f"groups is {given!r}: give a list of group ids")
-    return given
-
-
-def _object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = op.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise NoRequestError(f"{name} is {value!r}: give an object")
-    return value

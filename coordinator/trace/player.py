@@ -41,9 +41,16 @@ from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.timers import EXPIRE
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
-from coordinator.trace.classic_json import NoRequestError
 from coordinator.trace.classic_player import ClassicPlayer
 from coordinator.trace.classic_requests import CLASSIC_FIELDS
+from coordinator.trace.fields import (
+    TraceError,
+    or_default,
+    read_names,
+    read_object,
+    read_offsets,
+    show_commit,
+)
 from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
 
 CLASSIC_SETTINGS = frozenset(
@@ -78,10 +85,6 @@ ADVANCE_MAX_MS = 366 * 86_400_000
 END_OF_TIME_MS = 253_402_300_799_999
 """The year 9999."""
 PARTITIONS_MAX = 1_000_000
-
-
-class TraceError(ValueError):
-    """A line that is no operation; the message says what is wrong and what is wanted."""
 
 
 class TracePlayer:
@@ -161,7 +164,7 @@ class TracePlayer:
     # One method an operation ---------------------------------------------------------------------
 
     def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **_read_object(op, "props")}
+        props = {"group.consumer.assignors": TRACE_ASSIGNORS, **read_object(op, "props")}
         try:
             # Nobody else confirms heartbeats here: after a reload timers run as Kafka's do.
             config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
@@ -177,10 +180,8 @@ class TracePlayer:
         return {"now": self._now}
 
     def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        ids, gone = _read_object(op, "ids"), op.get("delete") or []
-        if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
-            raise TraceError(f"delete is {gone!r}: give a list of topics")
-        for name, partitions in _read_object(op, "set").items():
+        ids, gone = read_object(op, "ids"), read_names(op, "delete", "topics")
+        for name, partitions in read_object(op, "set").items():
             if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
                 raise TraceError(
                     f"topic {name!r} has {partitions} partitions: a trace lists every single one, "
@@ -206,7 +207,7 @@ class TracePlayer:
             "member_epoch": op.get("epoch"),
             "instance_id": op.get("instance_id"),
             "rack_id": op.get("rack"),
-            "rebalance_timeout_ms": _or_default(op.get("rebalance_timeout_ms"), -1),
+            "rebalance_timeout_ms": or_default(op.get("rebalance_timeout_ms"), -1),
             "subscribed_topic_names": op.get("subscribed"),
             "subscribed_topic_regex": op.get("regex"),
             "server_assignor": op.get("server_assignor"),
@@ -219,14 +220,10 @@ class TracePlayer:
         return {"response": _heartbeat_json(responses.heartbeat_answer(answer)), **records}
 
     def _commit(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        given = op.get("offsets")
         try:
-            offsets = {
-                topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
-                for topic, partitions in given.items()  # type: ignore[union-attr]
-            }
-        except (AttributeError, ValueError):
-            raise TraceError("commit: give offsets as {topic: {partition: offset}}") from None
+            offsets = read_offsets(op)
+        except TraceError as error:
+            raise TraceError(f"commit: {error}") from None
         fields = {
             "group_id": op.get("group", "g"),
             "member_id": op.get("member", ""),
@@ -236,11 +233,7 @@ class TracePlayer:
         answer, records = self._ask(OffsetCommit, fields)
         if isinstance(answer, GroupError):
             return {"response": _error_json(answer)}
-        results = {
-            topic: {str(partition): code.name for partition, code in partitions.items()}
-            for topic, partitions in answer.response.items()  # type: ignore[attr-defined]
-        }
-        return {"response": {"results": results}, **records}
+        return {**show_commit(answer.response), **records}  # type: ignore[arg-type]
 
     def _advance(self, op: Mapping[str, Any]) -> dict[str, Any]:
         return {"fired": self._move_clock(_read_integer(op, "ms", 0))}
@@ -281,7 +274,7 @@ class TracePlayer:
     def _group_config(self, op: Mapping[str, Any]) -> dict[str, Any]:
         fields = {
             "group_id": op.get("group", "g"),
-            "settings": {name: str(value) for name, value in _read_object(op, "props").items()},
+            "settings": {name: str(value) for name, value in read_object(op, "props").items()},
         }
         answer, _ = self._ask(ConfigureGroup, fields)
         return {"response": _error_json(answer)} if isinstance(answer, GroupError) else {}
@@ -305,7 +298,7 @@ class TracePlayer:
         """Do an operation of the classic protocol."""
         try:
             answer, records = self._classic.run(self._running, op, self._number, self._now)
-        except NoRequestError as error:
+        except TraceError as error:
             raise TraceError(f"{op['op']}: {error}") from None
         return {**answer, **self._records_json(records)}
 
@@ -429,7 +422,7 @@ def _timer_name(kind: str, group_id: str, member_id: str) -> str:
 
 
 def _read_integer(op: Mapping[str, Any], name: str, default: int) -> int:
-    value = _or_default(op.get(name), default)
+    value = or_default(op.get(name), default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TraceError(f"{name} is {value!r}: give a whole number of ms")
     return value
@@ -441,20 +434,9 @@ def _check_time(ms: int) -> int:
     return ms
 
 
-def _read_object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = op.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise TraceError(f"{name} is {value!r}: give an object")
-    return value
-
-
 def _check_values(op: Mapping[str, Any]) -> None:
     """Refuse what no answer could repeat: numbers beyond 64 bits, text that is no Unicode."""
     try:
         msgspec.json.encode(op)
     except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
         raise TraceError(f"a value cannot be written: {error}") from None
-
-
-def _or_default(value: object, default: object) -> object:
-    return default if value is None else value

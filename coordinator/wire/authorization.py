@@ -24,7 +24,7 @@ from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
-from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, is_unnamed_sync
+from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, is_unnamed
 from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.call import Call, Cluster, respond_with
@@ -162,7 +162,7 @@ def _classic(request: Request, cluster: Cluster, permissions: Permissions) -> Ca
     """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: READ of the group (H-3)."""
     body, api = request.body, request.api
     group = group_resource(body.group_id)
-    unnamed = api is Api.SYNC_GROUP and is_unnamed_sync(request)
+    unnamed = api is Api.SYNC_GROUP and is_unnamed(request)
     if unnamed or permissions.authorize(Operation.READ, group):
         return HANDLERS[api](request, cluster)
     refused = {"member_id": getattr(body, "member_id", ""), "protocol_name": "", "leader": ""}

@@ -9,7 +9,8 @@ import pytest
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.trace.player import TraceError, TracePlayer
+from coordinator.trace.fields import TraceError
+from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
 from tests.support.traces.classic_comparison import compared_of_scenario, compared_of_walk
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.trace.player import ANY, OPERATIONS, TraceError, TracePlayer, run_lines
+from coordinator.trace.fields import TraceError
+from coordinator.trace.player import ANY, OPERATIONS, TracePlayer, run_lines
 
 SETUP = [
     {"op": "config", "now": 1_000_000, "props": {"group.consumer.assignment.interval.ms": 0}},

@@ -22,6 +22,8 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
 CONSUMER = "consumer"
 """The protocol type of consumers, the only one whose bytes the coordinator reads."""
 NO_GENERATION = -1
+NAMED_SINCE = 5
+"""The version of SyncGroup from which a sync names its protocol (KIP-559)."""
 
 
 class Protocol(NamedTuple):
@@ -100,6 +102,11 @@ class SyncGroup:
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                     f"The request names protocol {given!r}, the group has {wanted!r}: join again.",
                 )
+
+
+def is_unnamed_sync(version: int, protocol_type: str | None, protocol_name: str | None) -> bool:
+    """Whether a SyncGroup must name its protocol, and does not: looked at before all else (H-2)."""
+    return version >= NAMED_SINCE and None in {protocol_type, protocol_name}
 
 
 @dataclass(frozen=True, slots=True)

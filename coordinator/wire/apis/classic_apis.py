@@ -24,6 +24,7 @@ from coordinator.core.classic.events import (
     Protocol,
     SyncGroup,
     SyncGroupResponse,
+    is_unnamed_sync,
 )
 from coordinator.core.events import Answer, Result
 from coordinator.errors import ErrorCode, GroupError
@@ -36,8 +37,6 @@ NOT_NUMBERED = 0
 """The number of a request that may have to wait, before the runtime gives it one."""
 REBALANCE_TIMEOUT_SINCE, MEMBER_ID_SINCE, SKIPPING_SINCE = 1, 4, 9
 """Versions of JoinGroup: before the first, a session's timeout was a rebalance's, too (H-1)."""
-NAMED_SINCE = 5
-"""Of SyncGroup: a member says which protocol it means."""
 SEVERAL_SINCE = 3
 """Of LeaveGroup: more than one may leave at once (KIP-345)."""
 GROUP_NOT_FOUND_SINCE = 6
@@ -111,7 +110,7 @@ def _joined_fields(member: JoinedMember) -> Values:
 
 def sync_group(request: Request, _cluster: Cluster) -> Call:
     """SyncGroup; of two assignments for one member the last counts."""
-    if is_unnamed_sync(request):
+    if is_unnamed(request):
         return respond_with(_sync_fields(GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")))
     asked = request.body
     event = SyncGroup(
@@ -127,10 +126,11 @@ def sync_group(request: Request, _cluster: Cluster) -> Call:
     return Call(lambda answers: _sync_fields(answers[0]), [event])
 
 
-def is_unnamed_sync(request: Request) -> bool:
-    """Whether a SyncGroup must name its protocol, and does not: looked at before all else (H-2)."""
+def is_unnamed(request: Request) -> bool:
+    """Whether a SyncGroup must name its protocol, and does not."""
     body = request.body
-    return request.version >= NAMED_SINCE and None in {body.protocol_type, body.protocol_name}
+    named = (getattr(body, "protocol_type", None), getattr(body, "protocol_name", None))
+    return is_unnamed_sync(request.version, *named)
 
 
 def _sync_fields(answer: Answer) -> Values:

@@ -1,0 +1,84 @@
+"""Reads the fields of a trace's operations that the two protocols share; refuses what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class TraceError(ValueError):
+    """A line that is no operation; the message says what is wrong and what is wanted."""
+
+
+def or_default(value: Value | None, default: Value) -> Value:
+    """Return a value, or what stands for null."""
+    return default if value is None else value
+
+
+def read_object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a field that is an object; an absent one is empty.
+
+    Raises
+    ------
+    TraceError
+        It is none.
+    """
+    value = op.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise TraceError(f"{name} is {value!r}: give an object")
+    return value
+
+
+def read_names(op: Mapping[str, Any], name: str, what: str = "names") -> list[str]:
+    """Return a field that is a list of names; an absent one is empty.
+
+    Raises
+    ------
+    TraceError
+        It is none.
+    """
+    value = op.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise TraceError(f"{name} is {value!r}: give a list of {what}")
+    return value
+
+
+def read_group_ids(op: Mapping[str, Any]) -> list[str]:
+    """Return the ids of an operation that names one group, or several.
+
+    Raises
+    ------
+    TraceError
+        They are no list.
+    """
+    if op.get("groups") is None:
+        return [op.get("group", "g")]
+    return read_names(op, "groups", "group ids")
+
+
+def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, str]]]:
+    """Return the offsets that an operation commits, without metadata.
+
+    Raises
+    ------
+    TraceError
+        They are not {topic: {partition: offset}}.
+    """
+    try:
+        return {
+            topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
+            for topic, partitions in op["offsets"].items()
+        }
+    except (AttributeError, KeyError, ValueError):
+        raise TraceError("give offsets as {topic: {partition: offset}}") from None
+
+
+def show_commit(results: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
+    """Return what a commit of offsets is answered: the name of an error code each."""
+    told = {
+        topic: {str(partition): code.name for partition, code in partitions.items()}
+        for topic, partitions in results.items()
+    }
+    return {"response": {"results": told}}
