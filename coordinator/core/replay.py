@@ -91,6 +91,7 @@ def keep_classic(state: State, groups: Iterable[ClassicGroup]) -> None:
     To be done after the step's records are replayed: their rules know only what they say.
     """
     for group in groups:
+        group.apply_draft()
         state.classic[group.group_id] = group
 
 

@@ -7,13 +7,19 @@ rebalance under way end with the process; members find out by an error, and join
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
+from coordinator.core.classic.draft_dict import DraftDict
 from coordinator.core.classic.events import CONSUMER, Protocol
 from coordinator.errors import ErrorCode, GroupError
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class ClassicState(StrEnum):
@@ -111,35 +117,51 @@ class ClassicGroup:
     state: ClassicState = ClassicState.EMPTY
     previous: ClassicState = ClassicState.DEAD
     state_since_ms: int = 0
-    members: dict[str, ClassicMember] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
-    pending_joins: dict[str, None] = field(default_factory=dict)
-    pending_syncs: dict[str, None] = field(default_factory=dict)
+    members: MutableMapping[str, ClassicMember] = field(default_factory=dict)
+    instances: MutableMapping[str, str] = field(default_factory=dict)
+    pending_joins: MutableMapping[str, None] = field(default_factory=dict)
+    pending_syncs: MutableMapping[str, None] = field(default_factory=dict)
     subscribed: frozenset[str] | None = None
     delay: InitialDelay | None = None
     newcomer: bool = False
     parked_joins: int = 0
     """How many members' joins wait."""
-    supported: dict[str, int] = field(default_factory=dict)
+    supported: MutableMapping[str, int] = field(default_factory=dict)
     """How many members know each protocol."""
+    preferences: MutableMapping[tuple[str, ...], int] = field(default_factory=dict)
+    """How many members know these protocols, and prefer them in this order."""
+    rebalance_timeouts: MutableMapping[int, int] = field(default_factory=dict)
+    """How many members have each rebalance timeout, in ms."""
 
-    def copy(self) -> ClassicGroup:
-        """Return a group that may be changed; members are frozen, and shared."""
+    def draft(self) -> ClassicGroup:
+        """Return a group for a step to change; this one stays as it is until that is applied."""
         return replace(
             self,
-            members=dict(self.members),
-            instances=dict(self.instances),
-            pending_joins=dict(self.pending_joins),
-            pending_syncs=dict(self.pending_syncs),
-            supported=dict(self.supported),
+            members=_draft(self.members),
+            instances=_draft(self.instances),
+            pending_joins=_draft(self.pending_joins),
+            pending_syncs=_draft(self.pending_syncs),
+            supported=_draft(self.supported),
+            preferences=_draft(self.preferences),
+            rebalance_timeouts=_draft(self.rebalance_timeouts),
         )
+
+    def apply_draft(self) -> None:
+        """Become what the draft says; the group that it is a draft of is of no use any more."""
+        self.members = _apply(self.members)
+        self.instances = _apply(self.instances)
+        self.pending_joins = _apply(self.pending_joins)
+        self.pending_syncs = _apply(self.pending_syncs)
+        self.supported = _apply(self.supported)
+        self.preferences = _apply(self.preferences)
+        self.rebalance_timeouts = _apply(self.rebalance_timeouts)
 
     # What it is ----------------------------------------------------------------------------------
 
     @property
     def rebalance_timeout_ms(self) -> int:
         """The longest of its members'."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max(self.rebalance_timeouts, default=0)
 
     def have_all_joined(self) -> bool:
         """Whether nobody is waited for: every member's join waits, and no id is out."""
@@ -201,7 +223,7 @@ class ClassicGroup:
                 f"{self.generation}: join again.",
             )
 
-    # Changes, of a copy --------------------------------------------------------------------------
+    # Changes, of a draft -------------------------------------------------------------------------
 
     def move(self, state: ClassicState, now_ms: int) -> None:
         """Come to another state."""
@@ -210,11 +232,8 @@ class ClassicGroup:
 
     def put(self, member: ClassicMember) -> None:
         """Take a member in, or change it where it stands."""
-        old = self.members.get(member.member_id)
-        if old is not None:
-            self._count(old, -1)
+        self._count(self.members.get(member.member_id), member)
         self.members[member.member_id] = member
-        self._count(member, 1)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         if self.leader is None:
@@ -228,7 +247,7 @@ class ClassicGroup:
         """
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count(member, -1)
+            self._count(member, None)
             if self.instances.get(member.instance_id or "") == member_id:
                 del self.instances[member.instance_id or ""]
         if self.leader == member_id:
@@ -242,17 +261,45 @@ class ClassicGroup:
         An id that still has to send a SyncGroup is not renamed: as in Kafka, the group rebalances
         when the time for it is over.
         """
-        self._count(self.members.pop(old_id), -1)
+        self._count(self.members.pop(old_id), None)
         if self.leader == old_id:
             self.leader = member.member_id
         self.put(member)
 
-    def _count(self, member: ClassicMember, more: int) -> None:
-        if member.parked_join is not None:
-            self.parked_joins += more
-        for name, _ in member.protocols:
-            count = self.supported.get(name, 0) + more
-            if count:
-                self.supported[name] = count
-            else:
-                del self.supported[name]
+    def _count(self, old: ClassicMember | None, new: ClassicMember | None) -> None:
+        """Count a member as it is now, and not as it was."""
+        for member, more in ((old, -1), (new, 1)):
+            if member is not None and member.parked_join is not None:
+                self.parked_joins += more
+        if (
+            old is not None
+            and new is not None
+            and old.protocols is new.protocols
+            and old.rebalance_timeout_ms == new.rebalance_timeout_ms
+        ):
+            return
+        for member, more in ((old, -1), (new, 1)):
+            if member is None:
+                continue
+            names = tuple(name for name, _ in member.protocols)
+            _add(self.preferences, names, more)
+            _add(self.rebalance_timeouts, member.rebalance_timeout_ms, more)
+            for name in names:
+                _add(self.supported, name, more)
+
+
+def _draft(found: MutableMapping[K, V]) -> DraftDict[K, V]:
+    assert isinstance(found, dict), "a draft of a draft"
+    return DraftDict(found)
+
+
+def _apply(found: MutableMapping[K, V]) -> MutableMapping[K, V]:
+    return found.apply() if isinstance(found, DraftDict) else found
+
+
+def _add(counts: MutableMapping[K, int], key: K, more: int) -> None:
+    count = counts.get(key, 0) + more
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

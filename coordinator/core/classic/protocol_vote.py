@@ -21,10 +21,10 @@ def choose_protocol(group: ClassicGroup) -> str | None:
     everybody = len(group.members)
     common = {name for name, count in group.supported.items() if count == everybody}
     votes: Counter[str] = Counter()
-    for member in group.members.values():
-        votes[next((name for name, _ in member.protocols if name in common), "")] += 1
+    for names, count in group.preferences.items():
+        votes[next((name for name in names if name in common), "")] += count
     votes.pop("", None)
-    order = list_as_hash_map(list(votes))
+    order = list_as_hash_map(sorted(votes))
     return max(order, key=votes.__getitem__, default=None)
 
 

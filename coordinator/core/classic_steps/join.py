@@ -43,7 +43,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     if is_new and event.member_id:
         return _refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
     refuse_new_group(config, state.classic, event.group_id)
-    group = found.copy() if found else ClassicGroup(event.group_id, state_since_ms=now_ms)
+    group = found.draft() if found else ClassicGroup(event.group_id, state_since_ms=now_ms)
     update = ClassicUpdate(group, config, now_ms)
     if consumer is not None:
         update.records += end_of_group(event.group_id, consumer)
@@ -157,7 +157,8 @@ def _take_over(
     update.group.put(
         changed(
             parked,
-            protocols=protocols,
+            # The same object where it says the same: it is counted already, and kept once.
+            protocols=member.protocols if member.protocols == protocols else protocols,
             rebalance_timeout_ms=event.rebalance_timeout_ms,
             session_timeout_ms=event.session_timeout_ms,
         )

@@ -51,7 +51,7 @@ def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) ->
     if found is None:
         everybody = [(leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.members]
         return Result(response=LeaveGroupResponse(everybody))
-    update = ClassicUpdate(found.copy(), config, now_ms)
+    update = ClassicUpdate(found.draft(), config, now_ms)
     left = [(leaver, _leave(update, leaver)) for leaver in event.members]
     if any(code is ErrorCode.NONE for _, code in left):
         _members_went(update)
@@ -90,7 +90,7 @@ def fire_timer(state: State, config: Config, event: TimerFired, now_ms: int) -> 
     found = state.classic.get(event.group_id)
     if found is None:
         return Result()
-    update = ClassicUpdate(found.copy(), config, now_ms)
+    update = ClassicUpdate(found.draft(), config, now_ms)
     if event.kind == HEARTBEAT:
         _expire(update, event.member_id)
     elif event.kind == JOIN_PHASE:
@@ -133,7 +133,7 @@ def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
     timers: list[SetTimer] = []
     groups: list[ClassicGroup] = []
     for _, found in sorted(state.classic.items()):
-        update = ClassicUpdate(found.copy(), config, now_ms)
+        update = ClassicUpdate(found.draft(), config, now_ms)
         for member in found.members.values():
             update.start_session(member, member.session_timeout_ms + config.lease.check_ms)
         if len(found.members) > config.kafka.classic_max_size:

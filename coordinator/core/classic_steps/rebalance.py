@@ -3,8 +3,8 @@
 Prepare: every member is to join again. Complete: the members that did are the new generation, one
 of them leads. Then all send a SyncGroup, the leader with the assignment, and the group is stable.
 
-A step works on a copy of the group, a `ClassicUpdate`, that collects what is to be written, who is
-answered, and which timers run; nothing else sees it until the step is done.
+A step works on a draft of the group, in a `ClassicUpdate`, that collects what is to be written, who
+is answered, and which timers run; nothing else sees it until the step is done.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
         return Result(response=SyncGroupResponse(error.code))
     if found.state is ClassicState.PREPARING:
         return Result(response=SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
-    update = ClassicUpdate(found.copy(), config, now_ms)
+    update = ClassicUpdate(found.draft(), config, now_ms)
     update.group.pending_syncs.pop(event.member_id, None)
     if not update.group.pending_syncs:
         update.set_timer(SYNC_PHASE, "", None)

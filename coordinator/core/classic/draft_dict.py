@@ -1,0 +1,69 @@
+"""A dict as a step leaves it: the changes stand beside it until they are applied.
+
+So a step costs what it changes, not what its group has; and the state stays as it was while the
+step decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class DraftDict(MutableMapping[K, V]):
+    """A dict with changes on top, in the order that a dict changed so would have.
+
+    Parameters
+    ----------
+    base
+        Read; only `apply` writes it. Meanwhile nobody else may.
+    """
+
+    __slots__ = ("_base", "_gone", "_new", "_size")
+
+    def __init__(self, base: dict[K, V]) -> None:
+        self._base = base
+        self._new: dict[K, V] = {}
+        self._gone: set[K] = set()
+        """Keys of the base that were removed; one that came again is the last, and new."""
+        self._size = len(base)
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._new:
+            return self._new[key]
+        if key in self._gone:
+            raise KeyError(key)
+        return self._base[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._new or (key in self._base and key not in self._gone)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._size += key not in self
+        self._new[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._size -= 1
+        self._new.pop(key, None)
+        if key in self._base:
+            self._gone.add(key)
+
+    def __iter__(self) -> Iterator[K]:
+        base, gone = self._base, self._gone
+        yield from (key for key in base if key not in gone) if gone else base
+        yield from (key for key in self._new if key not in base or key in gone)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def apply(self) -> dict[K, V]:
+        """Change the base, and return it; the draft is of no use any more."""
+        for key in self._gone:
+            del self._base[key]
+        self._base.update(self._new)
+        return self._base
