@@ -2,64 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import os
-
 import pytest
 
-from coordinator.config import LogConfig
-from coordinator.storage.delta_log import DeltaLog
 from coordinator.trace.fields import TraceError
 from coordinator.trace.player import TracePlayer
-from tests.conftest import GOLDEN
 from tests.support.traces.classic_comparison import compared_of_scenario, compared_of_walk
+from tests.support.traces.golden import (
+    check_answers,
+    files_for_a_store,
+    golden_files,
+    player_of,
+)
 
 RANGE = [{"name": "range", "metadata": {"topics": ["a"]}}]
 DIFFERENT = {"upgrade-delay"}
 """Kafka's own coordinator fails there; docs/design/coordinator.md says what ours does."""
+PLAYED = [file for file in golden_files("classic") if file.stem not in DIFFERENT]
+STORED = files_for_a_store(PLAYED, walks={"walk-1007", "walk-1029"})
+"""Those walks fail over most often."""
 
 
-def is_walk(file):
-    return file.stem.startswith("walk")
-
-
-FILES = sorted((GOLDEN / "classic").glob("*.jsonl"))
-PLAYED = [file for file in FILES if file.stem not in DIFFERENT]
-RELOADED = {"walk-1007", "walk-1029"}
-"""Walks on a Delta store take long: these fail over most often; MUSTER_LONG=1 plays all."""
-STORED = [
-    file
-    for file in PLAYED
-    if not is_walk(file) or file.stem in RELOADED or os.environ.get("MUSTER_LONG")
-]
-
-
-def check(trace, file):
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        case = json.loads(line)
-        op = case.pop("op")
-        answer = trace.run(op)
-        if is_walk(file):
-            found, wanted = compared_of_walk(answer, op), compared_of_walk(case, op)
-        else:
-            found, wanted = compared_of_scenario(answer), compared_of_scenario(case["answer"])
-        assert found == wanted, f"{file.name}, line {number}: {op}"
-    trace.close()
+def compared(answer, case, op):
+    if "answer" in case:
+        return compared_of_scenario(answer), compared_of_scenario(case["answer"])
+    return compared_of_walk(answer, op), compared_of_walk(case, op)
 
 
 @pytest.mark.parametrize("file", PLAYED, ids=lambda f: f.stem)
 def test_answers_as_kafka(file):
-    check(TracePlayer(records=not is_walk(file)), file)
+    check_answers(player_of(file), file, compared)
 
 
 @pytest.mark.parametrize("file", STORED, ids=lambda f: f.stem)
 def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
     """The same, every answer durable first, `reload` really reopens the store."""
-
-    def open_log(_config, _anew):
-        return DeltaLog.open(tmp_path / "store", LogConfig(fsync=False))
-
-    check(TracePlayer(open_log, records=not is_walk(file)), file)
+    check_answers(player_of(file, tmp_path / "store"), file, compared)
 
 
 def test_a_group_whose_first_generation_waits_is_converted_all_the_same():

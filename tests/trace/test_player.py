@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
-from coordinator.config import LogConfig
-from coordinator.storage.delta_log import DeltaLog
-from coordinator.trace.player import TracePlayer
-from tests.conftest import GOLDEN
 from tests.support.traces.comparison import comparable, compared_when_wide
+from tests.support.traces.golden import check_answers, files_for_a_store, golden_files, player_of
+
+FILES = golden_files("traces")
+STORED = files_for_a_store(FILES, walks={"walk-07", "walk-21", "wide-10"})
+"""Those walks fail over most often."""
 
 
-def is_walk(file):
-    """Whether a file is a random walk: its answers hold no records."""
-    return file.stem.startswith(("walk", "wide"))
-
-
-FILES = sorted((GOLDEN / "traces").glob("*.jsonl"))
-RELOADED = {"walk-07", "walk-21", "wide-10"}
-"""Walks on a Delta store take 5 s each: these fail over most often; MUSTER_LONG=1 plays all."""
-STORED = [
-    file
-    for file in FILES
-    if not is_walk(file) or file.stem in RELOADED or os.environ.get("MUSTER_LONG")
-]
-
-
-def check(trace, file):
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        case = json.loads(line)
-        shown = compared_when_wide if file.stem.startswith("wide") else comparable
-        found, wanted = shown(trace.run(case["op"])), shown(case["answer"])
-        assert found == wanted, f"{file.name}, line {number}: {case['op']}"
-    trace.close()
+def check(file, store=None):
+    shown = compared_when_wide if file.stem.startswith("wide") else comparable
+    check_answers(
+        player_of(file, store),
+        file,
+        lambda answer, case, _op: (shown(answer), shown(case["answer"])),
+    )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_answers_as_kafka(file):
-    check(TracePlayer(records=not is_walk(file)), file)
+    check(file)
 
 
 @pytest.mark.parametrize("file", STORED, ids=lambda f: f.stem)
 def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
     """The same, every answer durable first, `reload` really reopens the store."""
-
-    def open_log(_config, _anew):
-        return DeltaLog.open(tmp_path / "store", LogConfig(fsync=False))
-
-    check(TracePlayer(open_log, records=not is_walk(file)), file)
+    check(file, tmp_path / "store")
 
 
 def test_the_command(muster, tmp_path):

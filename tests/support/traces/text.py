@@ -11,22 +11,30 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coordinator.core.events import (
+    HEARTBEAT,
+    JOIN_PHASE,
     SESSION,
+    SYNC_PHASE,
     AlterConfig,
     ComputedTarget,
     ComputeTarget,
     ConfigureGroup,
     DeleteGroup,
+    DescribeConfig,
     DescribeGroup,
     Event,
     ExpireOffsets,
     Heartbeat,
     InstallAssignment,
+    ListConfiguredGroups,
+    ListGroupIds,
+    ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
     PrepareAssignment,
     ProposeTarget,
+    RecordAudit,
     RegexesResolved,
     TargetFailed,
     TargetLost,
@@ -37,6 +45,7 @@ from coordinator.core.events import (
 from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, make_id, spans_of
 from coordinator.core.records import (
     Audited,
+    ClassicGroupWritten,
     ComputationPrepared,
     CurrentMember,
     GroupConfigured,
@@ -53,6 +62,7 @@ from coordinator.core.records import (
     TopicChanged,
 )
 from coordinator.core.state import State
+from tests.support.traces.classic_text import CLASSIC_EVENTS, classic_group_text
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 NOTHING = "nothing"
@@ -133,8 +143,7 @@ def _optional(**found: object) -> str:
 
 def event_text(event: Event, state: State) -> str:
     """Return an event as a command; as `# …` where no command brings it about."""
-    found = _EVENTS.get(type(event))
-    return found(event, state) if found else f"# {type(event).__name__}"
+    return EVENTS[type(event)](event, state)
 
 
 def _heartbeat(event: Heartbeat, state: State) -> str:
@@ -208,7 +217,8 @@ def _timer_fired(event: TimerFired, _state: State) -> str:
     return f"# the {event.kind} timeout of {event.member_id} in {event.group_id} has passed"
 
 
-_EVENTS: dict[type, Callable[[Any, State], str]] = {
+EVENTS: dict[type, Callable[[Any, State], str]] = {
+    **CLASSIC_EVENTS,
     Heartbeat: _heartbeat,
     OffsetCommit: _offset_commit,
     OffsetFetch: lambda event, _: f"fetch-offsets {event.group_id}",
@@ -227,7 +237,13 @@ _EVENTS: dict[type, Callable[[Any, State], str]] = {
     TargetLost: lambda event, _: f"lose-target {event.group_id}",
     TimerFired: _timer_fired,
     ExpireOffsets: lambda _, __: "expire-offsets",
+    DescribeConfig: lambda event, _: f"# settings of {event.group_id} are described",
+    ListConfiguredGroups: lambda _, __: "# groups with settings are listed",
+    ListGroups: lambda _, __: "# groups are listed",
+    ListGroupIds: lambda _, __: "# the ids of groups are listed",
+    RecordAudit: lambda event, _: f"# {len(event.records)} audit records are written",
 }
+"""By the kind of event: all of them."""
 
 
 # Records -----------------------------------------------------------------------------------------
@@ -235,7 +251,7 @@ _EVENTS: dict[type, Callable[[Any, State], str]] = {
 
 def record_text(record: Record, topics: Mapping[str, Any] | None = None) -> str:
     """Return one record with the fields that matter; `topics` are those that exist now."""
-    return _RECORDS[type(record)](record, topics)
+    return RECORDS[type(record)](record, topics)
 
 
 def _group(record: GroupMetadata, _topics: object) -> str:
@@ -312,9 +328,10 @@ _SHORT = {
     "regular_expression": "regex",
     "offset_commit": "offset",
     "group_config": "settings",
+    "classic_group": "classic group",
 }
 
-_RECORDS: dict[type, Callable[[Any, Any], str]] = {
+RECORDS: dict[type, Callable[[Any, Any], str]] = {
     GroupMetadata: _group,
     MemberMetadata: _member,
     TargetMetadata: _target,
@@ -328,8 +345,10 @@ _RECORDS: dict[type, Callable[[Any, Any], str]] = {
     ComputationPrepared: _computation,
     ProposalJudged: lambda r, _: f"proposal {r.computation_id}: {r.reason.split(':')[0]}",
     Audited: _audited,
+    ClassicGroupWritten: lambda r, _: classic_group_text(r),
     Tombstone: _tombstone,
 }
+"""By the kind of record: all of them."""
 
 
 def task_text(task: Task) -> str:
@@ -341,5 +360,9 @@ def task_text(task: Task) -> str:
 
 
 def timer_text(kind: str, member_id: str) -> str:
-    """Return the name of a timer."""
-    return f"{'session' if kind == SESSION else 'rebalance'} timeout of {member_id}"
+    """Return the name of a timer; those of a classic group's phases have no member."""
+    of = f" of {member_id}" if member_id else ""
+    return f"{_TIMERS.get(kind, kind)} timeout{of}"
+
+
+_TIMERS = {SESSION: "session", HEARTBEAT: "session", JOIN_PHASE: "join", SYNC_PHASE: "sync"}
