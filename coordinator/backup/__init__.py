@@ -1,8 +1,9 @@
-"""Copies of a store: `muster backup` of a live one, `muster restore` as of a position or a time.
+"""Copy a store: `muster backup` copies a live one, `muster restore` one as of a position or time.
 
-Both copy the data files that a version of each table names, and write commits of their own: a copy
-has one writer's past, and no lease. What is copied is checked against the commits, or against the
-check sums of a backup; the copy is verified before it is called whole.
+Both copy the data files that one version of each table names, and write new commits for them, so a
+copy has a single writer in its history, and no lease. Each file is checked against the commits, or
+against the checksums of a backup, and the copy is verified before it is marked complete. This room
+never changes the store that it copies.
 """
 
 from __future__ import annotations

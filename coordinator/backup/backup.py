@@ -1,4 +1,4 @@
-"""Copy a live store, with a list of its files and their check sums."""
+"""Copy a live store, and list its files with their checksums."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from coordinator.verify.store import open_store, verify_tables
 
 @dataclass(frozen=True, slots=True)
 class BackupResult:
-    """A backup that was made.
+    """A finished backup.
 
     Attributes
     ----------
     position, at
-        Of the last row that it has.
+        Of the last row in the backup.
     verified
-        Whether all of it was read again and found sound.
+        Whether the whole backup was read again and found sound.
     """
 
     backup: str
@@ -50,22 +50,22 @@ class BackupResult:
 def backup(
     store: str | os.PathLike[str], into: str | os.PathLike[str], *, check: bool = True
 ) -> BackupResult:
-    """Copy a store, live or closed, into a folder that is new or empty.
+    """Copy a store, live or closed, into a new or empty folder.
 
     Parameters
     ----------
     check
-        Whether the copy is verified before it is called whole.
+        Whether to verify the copy before it is marked complete.
 
     Raises
     ------
     ConfigError, NoLog, NewerLog
-        There is no store, or the folder cannot be taken; nothing was changed.
+        There is no store, or the folder cannot be used. Nothing was changed.
     CorruptLog
-        The store is damaged; nothing is left behind.
+        The store is damaged. Nothing is left behind.
     CommitFailed
-        Its files were replaced faster than they could be copied, or the disk is full, read-only or
-        broken; nothing is left behind.
+        Files were replaced faster than they could be copied, or the disk is full, read-only or
+        broken. Nothing is left behind.
     """
     source = open_store(store)
     refuse_copy(source)
@@ -90,10 +90,10 @@ def _now() -> str:
 
 
 def _sum_files(root: str) -> dict[str, FileSum]:
-    """Return the check sums of all files, read again from the copy."""
+    """Return the checksums of all files, read again from the copy."""
     paths = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
     found = {}
-    with task("check sums", len(paths)) as progress:
+    with task("checksums", len(paths)) as progress:
         for path in sorted(paths):
             name = os.path.relpath(path, root)
             if name != INCOMPLETE:

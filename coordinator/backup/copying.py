@@ -1,8 +1,8 @@
-"""Copy the tables of a store up to a position, while a coordinator may write them.
+"""Copy the tables of a store up to a position, even while a coordinator writes them.
 
-The snapshots are looked at first, then the log, then the targets: what is looked at later has all
-that the earlier needs. When compaction replaces files while they are copied, the newer version is
-copied instead; rows are never deleted, so it has the same ones.
+The tables are listed in the order snapshots, log, targets: each one listed later has everything
+that the earlier ones refer to. If compaction replaces files while they are copied, the newer
+version is copied instead. It has the same rows, because rows are never deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.data_files import NumberedFile, sort_by_position
 
 TRIES = 10
-"""How often a table is copied anew because its files were replaced meanwhile."""
+"""How many times to copy a table if its files are replaced meanwhile."""
 NOTED_COLUMNS = (
     "position",
     "at_ms",
@@ -53,11 +53,11 @@ class StoreCopy:
     Parameters
     ----------
     source, to
-        Their roots.
+        The root folders of the two stores.
     until
-        The last position that is copied; None is the newest.
+        The last position to copy; None is the newest.
     sums
-        What a backup says of its files; None for another store.
+        The checksums that a backup lists; None if the source is not a backup.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class StoreCopy:
     coordinator_epoch
         Of the source's last claim.
     files, bytes
-        Data files.
+        The number of data files copied, and their size.
     """
 
     source: str
@@ -79,7 +79,7 @@ class StoreCopy:
     files: int = 0
     bytes: int = 0
     _named: set[tuple[str, str]] = field(default_factory=set)
-    """The targets that records of the copy name: group and assignment epoch, as partitions."""
+    """The targets that records of the copy name, as (group id, assignment epoch)."""
 
     def make(self) -> None:
         """Copy everything.
@@ -112,7 +112,7 @@ class StoreCopy:
             try:
                 cut = [self._cut(part, position) for part in wanted if part.last > position]
             except FileNotFoundError:
-                continue  # it was compacted meanwhile
+                continue  # compaction replaced it meanwhile
             if self._copy_files(log, "log", whole):
                 break
             for action in cut:
@@ -127,7 +127,7 @@ class StoreCopy:
         self._read_last(table.path, actions)
 
     def _cut(self, part: NumberedFile, position: int) -> AddAction:
-        """Write the rows of a file up to a position."""
+        """Copy only the rows of a file up to a position."""
         try:
             rows = pq.ParquetFile(part.path, page_checksum_verification=True).read()
         except FileNotFoundError:
@@ -139,7 +139,7 @@ class StoreCopy:
         return write_part(Filesystem(), os.path.join(self.to, "log"), kept, sync=True)
 
     def _read_last(self, folder: str, actions: Iterable[AddAction]) -> None:
-        """Note when the last row was written, and which targets the rows of the copy name."""
+        """Read when the last row was written, and which targets the rows name."""
         for action in actions:
             path = os.path.join(folder, action.path)
             try:
@@ -159,7 +159,7 @@ class StoreCopy:
                 self._named.add((row["group_id"], str(row["assignment_epoch"])))
 
     def _copy_snapshots(self, table: TableFiles) -> None:
-        """Copy the snapshots that are not ahead; one that is dropped meanwhile is not needed."""
+        """Copy snapshots up to the position. A snapshot dropped meanwhile is not needed."""
         actions = []
         files: dict[str, list[DataFile]] = {}
         for file in table.files.values():
@@ -180,7 +180,7 @@ class StoreCopy:
         for _ in range(TRIES):
             table = self._open_table("targets")
             if table is None:
-                return  # all are past their retention, or lost: the log has who was assigned what
+                return  # all are past their retention, or lost; the log has the assignments
             files = [file for file in table.files.values() if _target_key(file) in self._named]
             if self._copy_files(table, "targets", files):
                 break
@@ -188,7 +188,8 @@ class StoreCopy:
             raise self._explain_race("targets")
         folder = os.path.join(self.to, "targets")
         os.makedirs(folder, exist_ok=True)
-        # One commit: a record names a version, and an early one must not be there without its rows.
+        # Records name versions of this table. One commit has all rows, so every version that a
+        # reader can find has them.
         writers = [Transaction(app, n) for app, n in sorted(table.writers.items())]
         try:
             create_table_with_add_actions(
@@ -200,7 +201,10 @@ class StoreCopy:
                 commit_properties=CommitProperties(app_transactions=writers),
             )
         except DeltaError as error:
-            raise CommitFailed(f"{folder} was not made: {one_line(error)}") from None
+            raise CommitFailed(
+                f"{folder} could not be written: {one_line(error)}; see that the disk has room "
+                f"and is writable"
+            ) from None
 
     def _open_table(self, name: str) -> TableFiles | None:
         try:
@@ -209,7 +213,7 @@ class StoreCopy:
             return None
 
     def _copy_files(self, table: TableFiles, name: str, files: list[DataFile]) -> bool:
-        """Copy data files; False when the table's writer replaced one of them meanwhile."""
+        """Copy data files, and return False if one of them was replaced meanwhile."""
         copied: list[tuple[str, int]] = []
         with task(f"copying {name}", sum(file.bytes for file in files)) as progress:
             for file in files:
@@ -219,8 +223,8 @@ class StoreCopy:
                     wanted = self.sums.get(f"{name}/{file.name}")
                     if wanted is None:
                         raise CorruptLog(
-                            f"the backup {self.source} does not know {table.path(file)}: "
-                            f"use another copy"
+                            f"the backup {self.source} does not list {table.path(file)}: "
+                            f"use another backup"
                         )
                 try:
                     copy_file(table.path(file), path, file.bytes, wanted)
@@ -239,7 +243,7 @@ class StoreCopy:
     def _explain_race(self, name: str) -> CommitFailed:
         return CommitFailed(
             f"the files of {self.source}/{name} were replaced {TRIES} times while they were "
-            f"copied: raise log.files_kept_ms, which is how long replaced files stay"
+            f"copied: raise log.files_kept_ms, the time for which replaced files are kept"
         )
 
 
@@ -248,7 +252,7 @@ def _to_add_action(file: DataFile) -> AddAction:
     said = file.add
     written_ms = int(said.get("modificationTime") or 0)
     stats = str(said.get("stats") or "{}")
-    # delta-rs codes the path for the commit: it is given as the file system has it.
+    # delta-rs encodes the path for the commit, so it gets the plain path.
     return AddAction(
         file.name, file.bytes, file.partition, written_ms, data_change=True, stats=stats
     )

@@ -1,4 +1,4 @@
-"""The folder of a copy: new or empty, marked incomplete until the copy is done."""
+"""The folder of a copy: new or empty at first, and marked incomplete until the copy is done."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
     Parameters
     ----------
     source
-        The store that is copied: the mode of its folders and files is kept.
+        The store that is copied. The copy's folders and files get its file modes.
     what
-        What is being made, for those that find it half-way.
+        What is being made, for the error that an incomplete copy causes.
 
     Raises
     ------
     ConfigError
-        The destination is no folder, not empty, or inside the source.
+        The destination is not a folder, is not empty, or is inside the source.
     CommitFailed
         The disk is full, read-only or broken.
     """
@@ -41,8 +41,8 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
     disk, mark = filesystem_of(source), os.path.join(root, INCOMPLETE)
     try:
         disk.make_folder(root)
-        disk.permit(root)  # whatever is made in it, nobody else gets there
-        _write_mark(mark, what)  # another one may be at work here: nothing of its is removed
+        disk.permit(root)  # first, so that nobody else can reach what is written in it
+        _write_mark(mark, what)  # fails if another copy is being made here, and leaves it alone
     except OSError as error:
         raise _explain_failure(what, root, error) from None
     try:
@@ -60,21 +60,21 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
 
 
 def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSum:
-    """Copy a file and return what it is.
+    """Copy a file, and return its size and checksum.
 
     Parameters
     ----------
     size
-        As the commit says.
+        The size that the commit says, in bytes.
     wanted
-        What a backup says of it.
+        The size and checksum that a backup lists, if any.
 
     Raises
     ------
     FileNotFoundError
-        It is not there.
+        The file does not exist.
     CorruptLog
-        It is another one than the commit or the backup says.
+        The file differs from what the commit or the backup says.
     """
     digest, count = hashlib.sha256(), 0
     with open(source, "rb") as file:
@@ -87,11 +87,12 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
     found = FileSum(count, digest.hexdigest())
     if count != size:
         raise CorruptLog(
-            f"{source} is damaged: it has {count} bytes, its commit says {size}; use another copy"
+            f"{source} is damaged: it has {count} bytes, but its commit says {size}; use another "
+            f"copy"
         )
     if wanted is not None and found != wanted:
         raise CorruptLog(
-            f"{source} is damaged: its check sum is not the backup's; use another copy"
+            f"{source} is damaged: its checksum differs from the backup's list; use another backup"
         )
     return found
 
@@ -99,23 +100,24 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
 def _check_destination(path: str, source: str) -> str:
     text = str(path)
     if not text or "\0" in text or "://" in text:
-        raise ConfigError(f"the destination {text!r} is no folder: name one, or a mounted one")
+        raise ConfigError(f"the destination {text!r} is not a folder: name a local or mounted one")
     root, inside = os.path.realpath(find_root(text)), os.path.realpath(source)
     if root == inside or root.startswith(inside + os.sep):
         raise ConfigError(f"the destination {text} is inside {source}: name a folder elsewhere")
     if os.path.lexists(root) and not os.path.isdir(root):
-        raise ConfigError(f"the destination {text} is a file: name a folder that is empty or new")
+        raise ConfigError(f"the destination {text} is a file: name a new or empty folder")
     if os.path.isdir(root) and (names := sorted(os.listdir(root))):
         half = INCOMPLETE in names
-        why = "has a copy that ended half-way: remove it" if half else f"is not empty ({names[0]})"
-        raise ConfigError(f"the destination {text} {why}; name a folder that is empty or new")
+        why = "has an incomplete copy: remove it" if half else f"is not empty ({names[0]})"
+        raise ConfigError(f"the destination {text} {why}, or name a new or empty folder")
     return root
 
 
 def _explain_failure(what: str, root: str, error: OSError) -> CommitFailed:
     """Return the error for a disk that is full, read-only or broken."""
     return CommitFailed(
-        f"{what} was not made in {root}: {error}; see that there is room and it can be written"
+        f"{what} could not be written to {root}: {error}; see that the disk has room and is "
+        f"writable"
     )
 
 

@@ -1,4 +1,4 @@
-"""Make a new store from a backup or another store, as of a position or a time."""
+"""Make a new store from a backup or another store, as it was at a position or a time."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from coordinator.verify.data_files import sort_by_position
 from coordinator.verify.store import open_store, verify_tables
 
 BATCH = ["position", "at_ms", "coordinator_epoch"]
-"""Rows that were written together have the same time and epoch."""
+"""Rows of one batch, which were written together, have the same time and coordinator epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """A store that was made.
+    """A restored store.
 
     Attributes
     ----------
     position, at
-        Of the last row of the past that it has; a claim of its own follows.
+        Of the last row copied from the source. The new store's own claim follows it.
     coordinator_epoch
-        Of that claim: higher than any before in the source.
+        Of that claim; it is higher than any epoch in the source.
     """
 
     store: str
@@ -54,28 +54,28 @@ def restore(
 ) -> RestoreResult:
     """Make a new store as another one, or its backup, was at a position or a time.
 
-    Its log ends with a claim of its own, so whoever knew the old epochs is fenced there.
+    The new log ends with a claim of its own, so coordinators with the old epochs are fenced there.
 
     Parameters
     ----------
     to
-        None is the newest.
+        A position or a time; None is the newest position.
     check
-        Whether the new store is verified before it is called whole.
+        Whether to verify the new store before it is marked complete.
 
     Raises
     ------
     ConfigError, SpecError, NoLog, NewerLog
-        There is no such backup or position, or the folder cannot be taken; nothing was changed.
+        There is no such store or position, or the folder cannot be used. Nothing was changed.
     CorruptLog
-        The source is damaged; nothing is left behind.
+        The source is damaged. Nothing is left behind.
     CommitFailed
-        The disk is full, read-only or broken; nothing is left behind.
+        The disk is full, read-only or broken. Nothing is left behind.
     """
     to = parse_as_of(to, "--to") if isinstance(to, str) else to
     root = open_store(source)
     backup = read_backup(root)
-    check_sums(root, "/_delta_log/")  # data files are compared as they are copied
+    check_sums(root, "/_delta_log/")  # data files are checked as they are copied
     reading = LogReader(root, to)
     if isinstance(to, int):
         _refuse_half_batch(root, reading.position)
@@ -94,12 +94,12 @@ def restore(
 
 
 def _refuse_half_batch(root: str, position: int) -> None:
-    """Refuse a position in the middle of rows that were written together, all or none.
+    """Refuse a position inside a batch: its rows were written together, all or none.
 
     Raises
     ------
     ConfigError
-        The message names the positions before and after.
+        The message names the nearest positions that are possible.
     """
     log = read_table_files(os.path.join(root, "log"))
     for part in sort_by_position(log, list(log.files.values())):
@@ -121,7 +121,7 @@ def _refuse_half_batch(root: str, position: int) -> None:
             last += 1
         before = part.first + first - 1
         raise ConfigError(
-            f"position {position} is in the middle of what was written at once, positions "
-            f"{before + 1} to {part.first + last}: give --to {part.first + last}"
+            f"position {position} is inside the batch of positions {before + 1} to "
+            f"{part.first + last}, which was written at once: give --to {part.first + last}"
             + (f", or {before}" if before else "")
         )

@@ -1,4 +1,4 @@
-"""`muster backup` and `muster restore`: copies of a store, and stores from copies."""
+"""`muster backup` and `muster restore`: copy a store, and make a store from a copy."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Check = Annotated[
 
 def backup(
     store: Annotated[Path, typer.Option(help="The folder of the store.")],
-    into: Annotated[Path, typer.Option(help="A folder that is new or empty.")],
+    into: Annotated[Path, typer.Option(help="The backup: a new or empty folder.")],
     verify: Check = True,
 ) -> None:
     """Copy a store, live or closed, into a backup.
 
-    The copy is consistent: the log up to one position, with the snapshots and targets it needs. A
-    backup that was killed is refused by every command. Prints one line of JSON.
+    The copy is consistent: it has the log up to one position, and the snapshots and targets that
+    belong to it. Every command refuses a backup that was interrupted. Prints one line of JSON.
     """
-    # What reads a store is imported where it is used: every other command would wait for it.
+    # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
 
     with progress.show("backup"):
@@ -36,11 +36,11 @@ def backup(
 
 def restore(
     source: Annotated[Path, typer.Option("--from", help="A backup, or another store.")],
-    store: Annotated[Path, typer.Option(help="The new store: a folder that is new or empty.")],
+    store: Annotated[Path, typer.Option(help="The new store: a new or empty folder.")],
     to: Annotated[
         str | None,
         typer.Option(
-            help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="all"
+            help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="all"
         ),
     ] = None,
     verify: Check = True,
@@ -49,7 +49,7 @@ def restore(
 
     Stop the coordinators of the old store first. Prints one line of JSON.
     """
-    # As above.
+    # Imported here for the same reason.
     from coordinator.backup import restore as restored  # noqa: PLC0415
 
     with progress.show("restore"):

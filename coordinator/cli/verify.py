@@ -19,11 +19,11 @@ def verify(
 ) -> None:
     """Check a store: its log, snapshots and targets, owners and epochs.
 
-    Reads everything, writes nothing, and does not disturb a live coordinator. Prints one line of
-    JSON and ends with 0 when the store is sound; with 1, and the first damage on stderr, when it is
-    not; with 2 when there is no store.
+    Reads everything, writes nothing, and does not disturb a live coordinator. If the store is
+    sound, prints one line of JSON and exits with 0. If it is damaged, prints the first damage to
+    stderr and exits with 1. If there is no store, exits with 2.
     """
-    # What reads a store is imported where it is used: every other command would wait for it.
+    # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:

@@ -1,7 +1,7 @@
 """Files in the root of a store that mark a backup, or an incomplete copy.
 
-A copy that is being made has `_incomplete` until it is whole: one whose maker was killed keeps it.
-A backup has `_backup.json`, which lists its files with their check sums.
+A copy has `_incomplete` until it is complete; if the process is killed, the file stays. A backup
+has `_backup.json`, which lists its files with their checksums.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BACKUP = "_backup.json"
 
 
 class FileSum(msgspec.Struct, frozen=True):
-    """What a file of a backup is."""
+    """The size and checksum of a file in a backup."""
 
     bytes: int
     sha256: str
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """What a backup says of itself.
+    """The content of `_backup.json`.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Backup(msgspec.Struct, frozen=True):
     made_at
         When it was made; ISO 8601 in UTC, as `at`.
     files
-        By their paths in the backup.
+        By path, relative to the backup.
     """
 
     position: int
@@ -48,14 +48,14 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def sum_file(path: str) -> FileSum:
-    """Return what a file is."""
+    """Return the size and checksum of a file."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return FileSum(file.tell(), digest.hexdigest())
 
 
 def read_backup(store: str) -> Backup | None:
-    """Return what a backup says of itself, None for a store that is none.
+    """Return the content of `_backup.json`, or None if the store is not a backup.
 
     Raises
     ------
@@ -73,12 +73,12 @@ def read_backup(store: str) -> Backup | None:
 
 
 def refuse_incomplete(store: str) -> None:
-    """Refuse a copy that is not whole.
+    """Refuse an incomplete copy.
 
     Raises
     ------
     ConfigError
-        It is being made, or its maker was killed.
+        The copy is still being made, or its process was killed.
     """
     path = os.path.join(store, INCOMPLETE)
     if not os.path.lexists(path):
@@ -91,22 +91,22 @@ def refuse_incomplete(store: str) -> None:
     except OSError:
         pass
     raise ConfigError(
-        f"{store} is not whole: {what} is being made there, or ended half-way; when nobody is at "
-        f"work on it, remove the folder and begin again"
+        f"{store} is incomplete: {what} is still being made there, or was interrupted; if nothing "
+        f"is writing it, remove the folder and start again"
     )
 
 
 def refuse_copy(store: str) -> None:
-    """Refuse to write to a backup, or to a copy that is not whole.
+    """Refuse to write to a backup or to an incomplete copy.
 
     Raises
     ------
     ConfigError
-        It is one.
+        The store is one of them.
     """
     refuse_incomplete(store)
     if os.path.lexists(os.path.join(store, BACKUP)):
         raise ConfigError(
-            f"{store} is a backup, and stays as it is: make a store of it with "
+            f"{store} is a backup, which is read-only: restore a store from it with "
             f"`muster restore --from {store} --store NEW`"
         )

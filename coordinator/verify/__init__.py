@@ -1,9 +1,9 @@
-"""Whether a store is sound: its files, its rows, and what they come to; `muster verify`.
+"""Check that a store is sound: its files, its rows, and the state they replay to; `muster verify`.
 
-Nothing is written, locked or claimed, so a live coordinator does not notice. What can be checked
-without the code that wrote the store is: the commits are read by commit_files.py, the files and
-rows are checked by column, owners and epochs counted anew (invariants.py). Snapshots are compared
-with what the log makes, targets with the digests that it says.
+This room writes, locks and claims nothing, so a live coordinator is not disturbed. Where it can, it
+checks without the code that wrote the store: it reads the commits itself (commit_files.py), checks
+files and rows column by column, and counts owners and epochs anew (invariants.py). It compares
+snapshots with the replayed log, and targets with the digests in the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check that a backup has the files that it lists, with their check sums."""
+"""Check that the files a backup lists exist and match their checksums."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from coordinator.storage.store_marks import read_backup, sum_file
 
 
 def check_sums(store: str, among: str = "") -> None:
-    """Compare the files of a backup with its list; of another store nothing is checked.
+    """Compare the files of a backup with its list. A store that is not a backup passes.
 
     Parameters
     ----------
     among
-        What the paths have that are compared; "" is all of them.
+        Only paths that contain this text are compared; "" compares all.
 
     Raises
     ------
     CorruptLog
-        A file is missing, or another one.
+        A file is missing, or its content differs.
     """
     backup = read_backup(store)
     if backup is None:
         return
     files = {name: wanted for name, wanted in backup.files.items() if among in name}
-    with task("verify: check sums", len(files)) as progress:
+    with task("verify: checksums", len(files)) as progress:
         for name, wanted in sorted(files.items()):
             path = os.path.join(store, name)
             try:
@@ -35,6 +35,7 @@ def check_sums(store: str, among: str = "") -> None:
                 raise CorruptLog(f"{path} cannot be read ({error}): use another backup") from None
             if found != wanted:
                 raise CorruptLog(
-                    f"{path} is damaged: its check sum is not the backup's; use another backup"
+                    f"{path} is damaged: its checksum differs from the backup's list; "
+                    "use another backup"
                 )
             progress.advance()

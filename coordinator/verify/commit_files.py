@@ -1,4 +1,4 @@
-"""Check that commits and checkpoints are complete, old ones too."""
+"""Check that all commits and checkpoints are complete, including old ones."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from coordinator.storage.tables.recovery import (
     log_folder,
 )
 
-REMEDY = f"remove it while no coordinator runs, its table can be read without; or {RESTORE}"
+REMEDY = f"stop all coordinators and remove it, the table is readable without it; or {RESTORE}"
 LOOKS_MAX = 3
-"""How often the newest checkpoint is looked for while its writer makes newer ones."""
+"""How often to look for the newest checkpoint while its writer makes newer ones."""
 
 
 def check_commit_files(table: str) -> None:
-    """Check every commit and checkpoint of a table; what its writer cleans up meanwhile is none.
+    """Check every commit and checkpoint of a table. Files that its writer cleans up are skipped.
 
     Raises
     ------
     CorruptLog
-        One of them is not whole, or the newest checkpoint is named and not there.
+        A file is incomplete, or `_last_checkpoint` names a checkpoint that does not exist.
     """
     folder = log_folder(table)
     _check_last_checkpoint(folder)
@@ -45,7 +45,7 @@ def check_commit_files(table: str) -> None:
 
 
 def _check_last_checkpoint(folder: str) -> None:
-    """See that the file that names the newest checkpoint names one that is there."""
+    """Check that the checkpoint named by `_last_checkpoint` exists."""
     path = os.path.join(folder, LAST_CHECKPOINT)
     for _ in range(LOOKS_MAX):
         try:
@@ -58,4 +58,4 @@ def _check_last_checkpoint(folder: str) -> None:
         found = [CHECKPOINT_FILE.match(name) for name in os.listdir(folder)]
         if any(one and int(one[1]) == version for one in found):
             return
-    raise CorruptLog(f"{path} names checkpoint {version}, which was not found: {REMEDY}")
+    raise CorruptLog(f"{path} names checkpoint {version}, which does not exist: {REMEDY}")

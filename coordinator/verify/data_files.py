@@ -18,7 +18,7 @@ from coordinator.verify.statistics import FileSummary
 
 @dataclass(frozen=True, slots=True)
 class NumberedFile:
-    """A data file, and the positions that its commit says it has, first and last."""
+    """A data file with its number of rows and its first and last position, as its commit says."""
 
     file: DataFile
     path: str
@@ -28,19 +28,19 @@ class NumberedFile:
 
 
 def sort_by_position(table: TableFiles, files: list[DataFile]) -> list[NumberedFile]:
-    """Return data files by position.
+    """Return data files in the order of their positions.
 
     Raises
     ------
     CorruptLog
-        A commit does not say which positions a file has, or two files have the same one.
+        A commit does not say which positions a file has, or two files share a position.
     """
     found = sorted((_number_file(table, file) for file in files), key=lambda one: one.first)
     for before, after in pairwise(found):
         if after.first <= before.last:
             raise CorruptLog(
-                f"{after.path} begins with position {after.first}, which {before.path} has too: "
-                f"{RESTORE}"
+                f"{after.path} begins with position {after.first}, which is also in "
+                f"{before.path}: {RESTORE}"
             )
     return found
 
@@ -62,15 +62,15 @@ def _number_file(table: TableFiles, file: DataFile) -> NumberedFile:
 
 
 def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
-    """Yield the rows of a data file, a row group at a time, page check sums compared.
+    """Yield the rows of a data file, one row group at a time; page checksums are verified.
 
     Raises
     ------
     FileNotFoundError
-        It is not there; whoever asked knows whether it may be gone.
+        The file does not exist. The caller knows whether it may have been cleaned up.
     CorruptLog
-        It is not as large as its commit says, it cannot be read, or its statistics or those in its
-        commit are not of its rows.
+        Its size differs from its commit, it cannot be read, or the statistics in the file or in its
+        commit do not match its rows.
     """
     size = os.stat(path).st_size
     if size != file.bytes:

@@ -1,4 +1,4 @@
-"""Decode rows to records, with errors that name the file."""
+"""Decode rows into records; errors name the file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from coordinator.storage.tables.recovery import RESTORE
 
 
 def decode_records(rows: pa.Table, path: str) -> list[Record | None]:
-    """Return the record of each row; a claim has none.
+    """Return the record of each row, None for a claim.
 
-    Equal texts are shared within these rows only: memory stays bounded.
+    Equal strings are shared within these rows only, so that memory stays bounded.
 
     Raises
     ------
     CorruptLog
-        They are no records.
+        The rows cannot be decoded.
     NewerLog
-        A row is of a kind that this version does not know.
+        A row has a kind that this version does not know.
     """
     try:
         return decode_rows(rows, ValueCache())
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptLog(
-            f"{path} is damaged: rows from position {rows['position'][0]} on are no records "
+            f"{path} is damaged: the rows from position {rows['position'][0]} on do not decode "
             f"({type(error).__name__}: {error}); {RESTORE}"
         ) from None

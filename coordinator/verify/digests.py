@@ -17,17 +17,17 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 @dataclass(slots=True)
 class StateDigest:
-    """The records of a state: their number by kind and group, and the sum of their hashes.
+    """The number of records of a state by kind and group, and the sum of their hashes.
 
-    Of equal sums states are equal but for a chance of one in 2^64. Computations are left out: a
-    snapshot does not keep one whose input has changed, even where it changes back later.
+    Different states have equal sums with a probability of 2^-64. Computations are not counted: a
+    snapshot drops one whose input has changed, even if the input changes back later.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     sums: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Count records in."""
+        """Add records to the counts and sums."""
         for record in records:
             if isinstance(record, ComputationPrepared):
                 continue
@@ -38,12 +38,12 @@ class StateDigest:
             self.sums[what] = (self.sums[what] + int.from_bytes(found)) % (1 << 8 * BYTES)
 
     def difference(self, other: StateDigest) -> str | None:
-        """Return where two states differ first, in words; None when they do not."""
+        """Describe the first difference between two states, or return None if they are equal."""
         for kind, group_id in sorted(self.counts.keys() | other.counts.keys()):
             what = (kind, group_id)
             of = f" of group {group_id!r}" if group_id else ""
             if self.counts[what] != other.counts[what]:
                 return f"{self.counts[what]} records {kind}{of}, not {other.counts[what]}"
             if self.sums[what] != other.sums[what]:
-                return f"other records {kind}{of}"
+                return f"different records {kind}{of}"
         return None

@@ -1,7 +1,7 @@
-"""Check the invariants of a log, counted anew from its records: owners and epochs.
+"""Check a log's invariants on partition owners and epochs, counted anew from its records.
 
-`replay` keeps them too. This is a second count with arrays of its own, for a store that may have
-been written by a replay with a bug, or by nobody's.
+`replay` enforces them too. This second count shares no code with it, because a coordinator with a
+bug, or another program, may have written the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AWAY = -2
 
 
 class Contradiction(ValueError):  # noqa: N818 - what a log may hold, no failure of ours
-    """A record that no coordinator may write after those before it."""
+    """A record that contradicts the records before it."""
 
 
 @dataclass(slots=True)
@@ -47,13 +47,13 @@ class _GroupCount:
     assignment_epoch: int = BEFORE_ALL
     members: dict[str, _MemberCount] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
-    """Member ids by their numbers, those that are gone too."""
+    """Member ids by number, including members that have left."""
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
     """The number of each partition's owner."""
 
 
 class InvariantChecker:
-    """Counts owners and epochs along a log."""
+    """Tracks owners and epochs along a log, record by record."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _GroupCount] = {}
@@ -67,12 +67,12 @@ class InvariantChecker:
         }
 
     def check(self, record: Record) -> None:
-        """Look at the next record.
+        """Check the next record.
 
         Raises
         ------
         Contradiction
-            A partition has two owners, or an epoch falls or is ahead of its group's.
+            A partition has two owners, an epoch falls, or an epoch is ahead of the group epoch.
         """
         rule = self._rules.get(type(record))
         if rule is not None:
@@ -103,7 +103,7 @@ class InvariantChecker:
         group = self._groups.get(record.group_id)
         member = group.members.get(record.member_id) if group else None
         if group is None or member is None:
-            return  # the rest of it is gone, nobody reads it (G-149)
+            return  # the member was removed, and nothing reads the rest of it (G-149)
         self._reach(record.group_id, group, record.member_id, record.member_epoch)
         held = (*record.assigned, *record.pending)
         if held != member.held:
@@ -133,7 +133,7 @@ class InvariantChecker:
         member = group.members.get(record.member_id or "")
         if record.of == GroupMetadata.kind:
             if group.members:
-                raise Contradiction(f"group {record.group_id!r} ends with members in it")
+                raise Contradiction(f"group {record.group_id!r} is deleted while it has members")
             del self._groups[record.group_id]
         elif record.of == TargetMetadata.kind:
             group.assignment_epoch = BEFORE_ALL
@@ -142,8 +142,8 @@ class InvariantChecker:
         elif record.of == MemberMetadata.kind and member is not None:
             if member.held:
                 raise Contradiction(
-                    f"member {record.member_id!r} of group {record.group_id!r} ends while it "
-                    f"holds partitions"
+                    f"member {record.member_id!r} of group {record.group_id!r} is removed while "
+                    f"it owns partitions"
                 )
             del group.members[record.member_id or ""]
 

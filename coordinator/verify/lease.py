@@ -11,19 +11,20 @@ from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import CorruptLog
 
 AHEAD_MAX_MS = 86_400_000
-"""No lease lives for a day; a clock may be some hours wrong."""
+"""No lease lasts a day, even if a clock is some hours wrong."""
 REMEDY = (
-    "see that no coordinator has the store, then remove the file: the log alone decides who writes"
+    "check that no coordinator uses the store, then remove the file: only the log decides who "
+    "may write"
 )
 
 
 def read_lease(store: str) -> tuple[str, Holder] | None:
-    """Return the lease file and what it says; None when nobody has the store.
+    """Return the path of the lease file and its holder, or None if there is no lease.
 
     Raises
     ------
     CorruptLog
-        It is no lease.
+        The file is not a lease.
     """
     path = os.path.join(store, "_lease.json")
     try:
@@ -40,7 +41,7 @@ def read_lease(store: str) -> tuple[str, Holder] | None:
 
 
 def check_lease(lease: tuple[str, Holder] | None, epoch: int, now_ms: int) -> None:
-    """Refuse a lease that was read before the log, and says more than the log or the clock can.
+    """Refuse a lease that contradicts the log or the clock; it must be read before the log.
 
     Parameters
     ----------
@@ -50,15 +51,15 @@ def check_lease(lease: tuple[str, Holder] | None, epoch: int, now_ms: int) -> No
     Raises
     ------
     CorruptLog
-        It is of a coordinator that never claimed the log, or ends in more than a day.
+        Its coordinator never claimed the log, or it ends more than a day from now.
     """
     if lease is None:
         return
     path, holder = lease
     if holder.coordinator_epoch > epoch:
         raise CorruptLog(
-            f"{path} is of coordinator epoch {holder.coordinator_epoch}, the log's last one is "
-            f"{epoch}: it is of another store, or the log has lost rows; {REMEDY}"
+            f"{path} has coordinator epoch {holder.coordinator_epoch}, but the log's last one is "
+            f"{epoch}: it belongs to another store, or the log has lost rows; {REMEDY}"
         )
     if holder.expires_ms > now_ms + AHEAD_MAX_MS:
         try:

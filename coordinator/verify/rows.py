@@ -1,4 +1,4 @@
-"""Check the rows of the log, by whole columns."""
+"""Check the rows of the log, a column at a time."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ REQUIRED = {
     kind: [field.column for field in fields if field.default is None]
     for kind, fields in FIELDS.items()
 }
-"""The columns that a row of a kind cannot be without."""
+"""The columns that must not be null in a row, by kind."""
 
 
 def check_columns(rows: pa.Table, path: str) -> None:
-    """Refuse columns that no row has, other types, and rows without what their kind needs.
+    """Refuse unknown columns, wrong types, and nulls where a row's kind needs a value.
 
     Raises
     ------
     CorruptLog
-        The message names the file, and the first position.
+        The message names the file and the first wrong position.
     """
     for field in rows.schema:
         known = SCHEMA.field(field.name) if field.name in SCHEMA.names else None
         if known is None or not _same_type(field.type, known.type):
             raise CorruptLog(
-                f"{path} is damaged: no record has a column {field.name!r} of {field.type}; "
+                f"{path} is damaged: the log has no column {field.name!r} of type {field.type}; "
                 f"{RESTORE}"
             )
     for name in ALWAYS:
         if name not in rows.column_names or rows.column(name).null_count:
             raise CorruptLog(f"{path} is damaged: a row has no {name!r}; {RESTORE}")
     at = rows["at_ms"].cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("at").type)
-    _refuse(rows, pc.not_equal(rows["at"], at), path, "columns at and at_ms are two times")
+    _refuse(rows, pc.not_equal(rows["at"], at), path, "columns at and at_ms differ")
     for kind, names in REQUIRED.items():
         of_kind = pc.and_(pc.equal(rows["kind"], kind), pc.invert(rows["tombstone"]))
         _refuse_nulls(rows, of_kind, names, path, f"a record of kind {kind!r}")
     for kind, name in NAME_COLUMN.items():
         ended = pc.and_(pc.equal(rows["kind"], kind), rows["tombstone"])
-        _refuse_nulls(rows, ended, [name], path, f"the end of a {kind!r}")
+        _refuse_nulls(rows, ended, [name], path, f"a tombstone of kind {kind!r}")
     for name in RANGES:
         if name in rows.column_names:
             _check_ranges(rows, name, path)
 
 
 def check_positions(rows: pa.Table, expected: int, path: str) -> None:
-    """Refuse rows whose positions do not go on from one, without a gap.
+    """Refuse rows whose positions do not continue from `expected` without a gap.
 
     Raises
     ------
@@ -69,19 +69,20 @@ def check_positions(rows: pa.Table, expected: int, path: str) -> None:
     if len(wrong):
         at = int(wrong[0])
         raise CorruptLog(
-            f"{path}: position {expected + at} is missing, {found[at]} is in its place: {RESTORE}"
+            f"{path}: position {expected + at} is missing, {found[at]} stands in its place: "
+            f"{RESTORE}"
         )
 
 
 def check_epochs(rows: pa.Table, epoch: int, path: str) -> int:
-    """Refuse rows of a coordinator that had not claimed the log, or had lost it.
+    """Refuse rows of a coordinator that had not claimed the log, or had been fenced.
 
-    Every coordinator begins with a claim, with a higher epoch than all before.
+    Every coordinator starts with a claim, whose epoch is higher than all before.
 
     Parameters
     ----------
     epoch
-        Of the claim before these rows, 0 without one.
+        The epoch of the last claim before these rows, 0 if there is none.
 
     Returns
     -------
@@ -102,14 +103,14 @@ def check_epochs(rows: pa.Table, epoch: int, path: str) -> int:
         what = "claims the log" if claims[at] else "is written"
         raise CorruptLog(
             f"{path}: position {rows['position'][at]} {what} with coordinator epoch {epochs[at]}, "
-            f"after epoch {before[at]}: a coordinator wrote that had not claimed the log, or had "
-            f"lost it; {RESTORE}"
+            f"after epoch {before[at]}: its coordinator had not claimed the log, or had been "
+            f"fenced; {RESTORE}"
         )
     return int(epochs[-1]) if len(epochs) else epoch
 
 
 def _same_type(found: pa.DataType, known: pa.DataType) -> bool:
-    """Whether two types are equal, whatever Parquet names the elements of lists."""
+    """Whether two types are equal, ignoring the names that Parquet gives to list elements."""
     if pa.types.is_list(found) and pa.types.is_list(known):
         return _same_type(found.value_type, known.value_type)
     if pa.types.is_map(found) and pa.types.is_map(known):
@@ -135,18 +136,18 @@ def _refuse_nulls(
 
 
 def _check_ranges(rows: pa.Table, name: str, path: str) -> None:
-    """Refuse ranges without a topic, before partition 0, or of no partitions."""
+    """Refuse ranges that have no topic, start before partition 0, or are empty."""
     lists = rows[name].combine_chunks()
     flat = lists.flatten()
     if not len(flat):
         return
     columns = flat.flatten()
     if flat.null_count or any(column.null_count for column in columns):
-        raise CorruptLog(f"{path} is damaged: a range in {name!r} is not whole; {RESTORE}")
+        raise CorruptLog(f"{path} is damaged: a range in {name!r} is incomplete; {RESTORE}")
     first = flat.field("first_partition").to_numpy().astype(np.int64)
     count = flat.field("partition_count").to_numpy().astype(np.int64)
     if (first < 0).any() or (count < 1).any() or (first + count > np.iinfo(np.int32).max).any():
-        raise CorruptLog(f"{path} is damaged: a range in {name!r} has no partitions; {RESTORE}")
+        raise CorruptLog(f"{path} is damaged: a range in {name!r} is empty or negative; {RESTORE}")
 
 
 def _refuse(rows: pa.Table, wrong: pa.ChunkedArray, path: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Check each snapshot against the state that the log makes up to its position."""
+"""Check each snapshot against the state that the log replays to at its position."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from coordinator.verify.digests import StateDigest
 from coordinator.verify.rows import check_columns, check_positions
 
 REMEDY = (
-    "remove the folder while no coordinator runs: the log has everything, and one makes it anew"
+    "stop all coordinators and remove the folder: the log has everything, and a coordinator writes "
+    "new snapshots"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDigest:
-    """What a snapshot says."""
+    """The digest of a snapshot, and its position."""
 
     position: int
     digest: StateDigest
 
 
 class SnapshotChecker:
-    """The snapshots of a store, read before its log, and compared along the way.
+    """The snapshots of a store: read before its log, and compared while the log is replayed.
 
     Attributes
     ----------
     compared
-        How many were found to say what the log makes.
+        How many snapshots equal the state of the log so far.
     """
 
     def __init__(self, store: str) -> None:
@@ -48,7 +49,7 @@ class SnapshotChecker:
             self._waiting = []
 
     def due(self, position: int) -> bool:
-        """Whether a snapshot is to be compared before what comes after a position is replayed."""
+        """Whether a snapshot must be compared before the log is replayed beyond a position."""
         return bool(self._waiting) and self._waiting[-1].position <= position
 
     def compare(self, state: State) -> None:
@@ -57,31 +58,31 @@ class SnapshotChecker:
         Raises
         ------
         CorruptLog
-            They differ; the message says where.
+            They differ. The message names the first difference.
         """
         snapshot = self._waiting.pop()
         made = StateDigest()
         made.add(records_of(state))
         if found := snapshot.digest.difference(made):
             raise CorruptLog(
-                f"the snapshot at position {snapshot.position} in {self.folder} is not what the "
-                f"log makes: it has {found}; {REMEDY}"
+                f"the snapshot at position {snapshot.position} in {self.folder} differs from the "
+                f"log: it has {found}; {REMEDY}"
             )
         self.compared += 1
 
     def refuse_ahead(self, position: int) -> None:
-        """Refuse a snapshot that is ahead of the log, which ends at a position.
+        """Refuse snapshots beyond the last position of the log.
 
         Raises
         ------
         CorruptLog
-            There is one.
+            A snapshot has a higher position.
         """
         if self._waiting:
             raise CorruptLog(
-                f"a snapshot in {self.folder} is of position {self._waiting[-1].position}, the log "
-                f"ends at {position}: the log has lost rows, or the snapshot is of another store; "
-                f"restore the log from a copy of the store, else {REMEDY}"
+                f"a snapshot in {self.folder} has position {self._waiting[-1].position}, but the "
+                f"log ends at {position}: the log has lost rows, or the snapshot belongs to "
+                f"another store; restore the log from a copy of the store, or {REMEDY}"
             )
 
     def _read(self) -> Iterator[SnapshotDigest]:
@@ -92,7 +93,7 @@ class SnapshotChecker:
             except FileNotFoundError as error:
                 if os.path.basename(error.filename) in read_table_files(self.folder).files:
                     raise CorruptLog(f"{error.filename} is missing: {REMEDY}") from None
-                # else a live coordinator has made a newer one meanwhile, and dropped this one
+                # Otherwise a live coordinator wrote a newer snapshot and dropped this one.
 
 
 def _group_by_position(table: TableFiles) -> dict[int, list[NumberedFile]]:
@@ -102,15 +103,15 @@ def _group_by_position(table: TableFiles) -> dict[int, list[NumberedFile]]:
             position = int(file.partition[SNAPSHOT] or "")
         except (KeyError, ValueError):
             raise CorruptLog(
-                f"the commits of {table.folder} do not say of which snapshot {file.name} is: "
-                f"{REMEDY}"
+                f"the commits of {table.folder} do not say which snapshot {file.name} belongs "
+                f"to: {REMEDY}"
             ) from None
         found.setdefault(position, []).extend(sort_by_position(table, [file]))
     return {at: sorted(parts, key=lambda part: part.first) for at, parts in found.items()}
 
 
 def _digest_files(parts: list[NumberedFile]) -> StateDigest:
-    """Return the digest of a snapshot's records; its rows count from 1."""
+    """Return the digest of a snapshot's records. Its rows are numbered from 1."""
     digest, expected = StateDigest(), 1
     with task("verify: a snapshot", parts[-1].last) as progress:
         for part in parts:

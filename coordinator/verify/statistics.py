@@ -1,4 +1,4 @@
-"""Check the statistics of data files and commits, by which readers skip rows."""
+"""Check the statistics in data files and commits: readers skip rows by them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.storage.tables.recovery import RESTORE
 
 
 class ColumnSummary(NamedTuple):
-    """The least and the greatest value of a column, None without any, and its number of nulls."""
+    """The least and greatest value of a column (None if all are null), and its number of nulls."""
 
     least: Any
     greatest: Any
@@ -23,18 +23,18 @@ class ColumnSummary(NamedTuple):
 
 
 class FileSummary:
-    """Columns of one data file, piece by piece."""
+    """The summaries of all columns of one data file, added one row group at a time."""
 
     def __init__(self) -> None:
         self._found: dict[str, ColumnSummary] = {}
 
     def add(self, group: pq.RowGroupMetaData, rows: pa.Table, path: str) -> None:
-        """Count a row group in, and compare what the file says of it.
+        """Add a row group, and compare the statistics that the file has of it.
 
         Raises
         ------
         CorruptLog
-            The file says something else of a column.
+            The statistics of a column do not match its values.
         """
         found = {name: summary for name in rows.column_names if (summary := _summarize(rows[name]))}
         for at in range(group.num_columns):
@@ -46,19 +46,19 @@ class FileSummary:
             nulls = said.null_count if said.has_null_count else None
             if not _matches(extremes, nulls, found[name]):
                 raise CorruptLog(
-                    f"{path} is damaged: its statistics are not of its rows, which have "
+                    f"{path} is damaged: its statistics do not match its rows, which have "
                     f"{_format_summary(name, found[name])}; {RESTORE}"
                 )
         for name, summary in found.items():
             self._found[name] = _merge(self._found.get(name), summary)
 
     def compare(self, file: DataFile, path: str) -> None:
-        """Compare what the commit says of the whole file.
+        """Compare the statistics that the commit has of the whole file.
 
         Raises
         ------
         CorruptLog
-            It says something else of a column.
+            The statistics of a column do not match its values.
         """
         said = file.statistics
         least, greatest, nulls = (
@@ -73,13 +73,13 @@ class FileSummary:
                     extremes = (_parse_time(extremes[0]), _parse_time(extremes[1]))
             if not _matches(extremes, nulls.get(name), found):
                 raise CorruptLog(
-                    f"the statistics that the commits have of {path} are not of its rows, which "
+                    f"the statistics that the commits have of {path} do not match its rows, which "
                     f"have {_format_summary(name, found)}: {RESTORE}"
                 )
 
 
 def _summarize(column: pa.ChunkedArray) -> ColumnSummary | None:
-    """Return the summary of a column; None of a type that has no statistics here."""
+    """Return the summary of a column, or None if its type has no statistics."""
     kind = column.type
     known = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_timestamp)
     if not any(of_kind(kind) for of_kind in known):
@@ -99,7 +99,7 @@ def _merge(one: ColumnSummary | None, other: ColumnSummary) -> ColumnSummary:
 
 
 def _matches(extremes: tuple[Any, Any] | None, nulls: int | None, found: ColumnSummary) -> bool:
-    """Whether statistics are those of a column; bounds of texts may be cut, and then wider."""
+    """Whether statistics match a column. Bounds of strings may be truncated, and so wider."""
     if nulls is not None and nulls != found.nulls:
         return False
     if extremes is None:
@@ -117,4 +117,4 @@ def _parse_time(text: object) -> object:
 
 
 def _format_summary(name: str, found: ColumnSummary) -> str:
-    return f"{name} from {found.least} to {found.greatest} and {found.nulls} nulls"
+    return f"{name} from {found.least} to {found.greatest}, with {found.nulls} nulls"

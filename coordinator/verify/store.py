@@ -41,17 +41,19 @@ NAME_ONE = "name the folder that a coordinator was opened with"
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What was checked, and found sound.
+    """What was checked and found sound.
 
     Attributes
     ----------
     position, coordinator_epoch
         Of the log's last row.
     log_version
-        Of the Delta table.
-    snapshots, targets
-        How many say what the log makes, and have the digest that the log says. Targets past their
-        retention are not there any more.
+        The log's version as a Delta table.
+    snapshots
+        How many snapshots equal the replayed log.
+    targets
+        How many targets match their digest in the log. Targets past their retention are removed,
+        and not counted.
     """
 
     position: int
@@ -65,14 +67,14 @@ class VerifyResult:
 
 
 def verify(store: str | os.PathLike[str]) -> VerifyResult:
-    """Check a store, live or closed; memory is bounded by its state, however long its log is.
+    """Check a store, live or closed. Memory depends on its state, not on the length of its log.
 
     Raises
     ------
     CorruptLog
-        The first damage: what it is, where, and the remedy.
+        The store is damaged. The message says what is wrong, where, and the remedy.
     ConfigError, NoLog, NewerLog
-        There is no store of ours, or it is of a newer version.
+        There is no store, or a newer version of Muster wrote it.
     """
     root = open_store(store)
     check_sums(root)
@@ -80,12 +82,12 @@ def verify(store: str | os.PathLike[str]) -> VerifyResult:
 
 
 def open_store(store: str | os.PathLike[str]) -> str:
-    """Return the root of a store that is to be read.
+    """Return the root of a store to read.
 
     Raises
     ------
     ConfigError, NoLog
-        There is none, or it is a copy that is not whole.
+        There is no store, or it is an incomplete copy.
     """
     root = find_root(store)
     if not os.path.isdir(root):
@@ -97,14 +99,14 @@ def open_store(store: str | os.PathLike[str]) -> str:
 
 
 def verify_tables(root: str) -> VerifyResult:
-    """Check the tables and the lease of a store, of a copy too that is just being made.
+    """Check the tables and the lease of a store, or of a copy that is still marked incomplete.
 
     Raises
     ------
     CorruptLog, ConfigError, NoLog, NewerLog
         As for `verify`.
     """
-    # What the log has to agree with is read before it: it only grows.
+    # The log only grows, so whatever it must agree with is read before it.
     lease = read_lease(root)
     snapshots = SnapshotChecker(root)
     log = _read_log(root)
@@ -143,13 +145,13 @@ def _check_format(table: TableFiles) -> None:
     found = table.properties().get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
         raise ConfigError(
-            f"{table.folder} is a Delta table, but not of a coordinator: it has no property "
-            f"{FORMAT_PROPERTY}; name another store"
+            f"{table.folder} is a Delta table, but not the log of a coordinator: it has no "
+            f"property {FORMAT_PROPERTY}; {NAME_ONE}"
         )
     if int(found) > FORMAT:
         raise NewerLog(
-            f"{table.folder} has format {found}, this version of Muster knows formats up to "
-            f"{FORMAT}: verify it with the version that wrote it, or a newer one"
+            f"{table.folder} has format {found}, but this version of Muster reads formats up to "
+            f"{FORMAT}: use the version that wrote it, or a newer one"
         )
 
 
@@ -160,13 +162,15 @@ def _check_schema(table: TableFiles) -> None:
     except (KeyError, TypeError, ValueError):
         names = []
     if unknown := sorted(set(names) - set(SCHEMA.names)):
-        raise CorruptLog(f"the commits of {table.folder} name a column {unknown[0]!r}: {RESTORE}")
+        raise CorruptLog(
+            f"the schema of {table.folder} has an unknown column {unknown[0]!r}: {RESTORE}"
+        )
     if "position" not in names:
-        raise CorruptLog(f"the commits of {table.folder} name no columns of a log: {RESTORE}")
+        raise CorruptLog(f"the schema of {table.folder} has no column 'position': {RESTORE}")
 
 
 def _compare_with_delta(table: TableFiles) -> None:
-    """See that delta-rs, which coordinators read with, finds the same files."""
+    """Check that delta-rs, which coordinators use, finds the same files and writer."""
     try:
         opened = DeltaTable(table.folder, version=table.version)
         found = {(part.path, part.bytes) for part in list_parts(opened)}
@@ -177,11 +181,12 @@ def _compare_with_delta(table: TableFiles) -> None:
         raise CorruptLog(f"{table.folder} cannot be read: {one_line(error)}: {RESTORE}") from None
     if found != {(file.name, file.bytes) for file in table.files.values()}:
         raise CorruptLog(
-            f"the commits of {table.folder} and its newest checkpoint name other files: {RESTORE}"
+            f"the commits of {table.folder} and its newest checkpoint name different files: "
+            f"{RESTORE}"
         )
     if writer != table.writers.get(APP, 0):
         raise CorruptLog(
-            f"the commits of {table.folder} and its newest checkpoint name other coordinator "
+            f"the commits of {table.folder} and its newest checkpoint name different coordinator "
             f"epochs: {RESTORE}"
         )
 
@@ -194,11 +199,11 @@ class LogWalk:
     last
         The position of the last row.
     epoch
-        Of the last row that was read.
+        The coordinator epoch of the last row read so far.
     state
-        What the rows that were read come to.
+        The state that the rows read so far replay to.
     installed
-        The records that name whole targets.
+        The records that name targets in the table `targets`.
     """
 
     def __init__(self, log: TableFiles, snapshots: SnapshotChecker) -> None:
@@ -231,15 +236,15 @@ class LogWalk:
                     continue
                 if self._expected <= min(one.last, self.last):
                     raise CorruptLog(
-                        f"{one.path} is damaged: it ends with position {self._expected - 1}, its "
-                        f"commit says {one.last}; {RESTORE}"
+                        f"{one.path} is damaged: it ends with position {self._expected - 1}, but "
+                        f"its commit says {one.last}; {RESTORE}"
                     )
         self._compare_snapshots(self.last)
         self._snapshots.refuse_ahead(self.last)
         if self.epoch != self._log.writers.get(APP, 0):
             raise CorruptLog(
-                f"the commits of {self._log.folder} are of coordinator epoch "
-                f"{self._log.writers.get(APP, 0)}, its last row of {self.epoch}: {RESTORE}"
+                f"the commits of {self._log.folder} have coordinator epoch "
+                f"{self._log.writers.get(APP, 0)}, but its last row has {self.epoch}: {RESTORE}"
             )
 
     def _next(self) -> NumberedFile:
@@ -251,16 +256,16 @@ class LogWalk:
         )
 
     def _look_again(self, gone: NumberedFile) -> None:
-        """Go on with the files of a newer version, when it has replaced one that went away."""
+        """Continue with the files of a newer version that replaced a missing file."""
         newer = read_table_files(self._log.folder)
         if gone.file.name in newer.files:
             raise CorruptLog(f"{gone.path} is missing: {RESTORE}")
         self._files = sort_by_position(newer, list(newer.files.values()))
 
     def _check(self, piece: pa.Table, one: NumberedFile) -> int:
-        """Check the rows of a piece that are new and not after the last; returns how many."""
+        """Check the rows of a piece that are new and in the log's range; return how many."""
         check_columns(piece, one.path)
-        # A file that was compacted meanwhile has rows that we read elsewhere, and later ones.
+        # A file compacted meanwhile also has rows that were read before, and rows that came later.
         known = max(0, self._expected - int(piece["position"][0].as_py()))
         rows = piece.slice(known, self.last - self._expected + 1)
         if not len(rows):
@@ -287,6 +292,6 @@ class LogWalk:
             replay(self.state, record)
         except (Contradiction, IllegalStateError) as error:
             raise CorruptLog(
-                f"{path}, position {position}: {error}; restore the store as it was before: "
-                f"muster restore --to {position - 1}"
+                f"{path}, position {position}: {error}; restore the store as of the position "
+                f"before: muster restore --to {position - 1}"
             ) from None

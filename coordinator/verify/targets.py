@@ -1,4 +1,4 @@
-"""Check that the targets named in the log exist, with their digests."""
+"""Check that the targets named in the log exist and match their digests."""
 
 from __future__ import annotations
 
@@ -20,30 +20,28 @@ from coordinator.verify.data_files import read_pieces
 
 ROWS = ("member_id", "topic_id", "first_partition", "partition_count")
 KEYS = ("group_id", "assignment_epoch")
-REMEDY = (
-    f"{RESTORE}; without it members keep what they have, and a coordinator computes another target"
-)
+REMEDY = f"{RESTORE}; otherwise members keep what they own, and a coordinator computes a new target"
 
 
 def check_targets(store: str, installed: list[TargetMetadata], state: State) -> int:
-    """Check the targets that records name; those past the retention may be gone.
+    """Check the targets that records name. Targets past their retention may be missing.
 
     Parameters
     ----------
     installed
         The records, in order.
     state
-        What the log comes to: says which targets are in force.
+        The state at the end of the log. It says which targets are in force.
 
     Returns
     -------
     int
-        How many there are.
+        How many targets exist.
 
     Raises
     ------
     CorruptLog
-        One in force is not there, or any has other rows than its record says.
+        A target in force is missing, or the rows of a target do not match its record.
     """
     folder = os.path.join(store, "targets")
     try:
@@ -74,7 +72,7 @@ def _group_by_target(table: TableFiles) -> dict[tuple[str | None, str | None], l
 def _check_target(
     table: TableFiles, files: list[DataFile], record: TargetMetadata, *, in_force: bool
 ) -> bool:
-    """Check one target; returns whether it is there."""
+    """Check one target, and return whether it exists."""
     what = (
         f"the target of group {record.group_id!r} for assignment epoch {record.assignment_epoch}, "
         f"run {record.computation_id!r}, in {table.folder}"
@@ -83,10 +81,10 @@ def _check_target(
     if not len(rows) and record.ranges and not in_force:
         return False
     if len(rows) != record.ranges:
-        raise CorruptLog(f"{what} has {len(rows)} rows of {record.ranges}: {REMEDY}")
+        raise CorruptLog(f"{what} has {len(rows)} rows, not {record.ranges}: {REMEDY}")
     found = digest_rows(rows)
     if found != record.digest:
-        raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}: {REMEDY}")
+        raise CorruptLog(f"{what}: the digest is {found}, not {record.digest}; {REMEDY}")
     if in_force:
         _check_loadable(os.path.dirname(table.folder), record)
     if twice := _find_overlap(rows):
@@ -97,7 +95,7 @@ def _check_target(
 def _check_loadable(store: str, record: TargetMetadata) -> None:
     """Check that a coordinator can load a target at the version its record names."""
     try:
-        assert record.stored is not None, "only whole targets are looked at"
+        assert record.stored is not None, "only targets in the table are checked"
         target_table.load_target(store, record.stored)
     except (LostTarget, OSError) as error:
         raise CorruptLog(f"{error}: {REMEDY}") from None
@@ -118,14 +116,14 @@ def _read_rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Tabl
         except FileNotFoundError:
             if file.name in read_table_files(table.folder).files:
                 raise CorruptLog(f"{path} is missing: {REMEDY}") from None
-            # else `muster compact` has dropped it meanwhile
+            # Otherwise `muster compact` has removed it.
         except (KeyError, pa.ArrowException) as error:
             raise CorruptLog(f"{path} is damaged: {error}; {REMEDY}") from None
     return pa.concat_tables(pieces).combine_chunks()
 
 
 def _find_overlap(rows: pa.Table) -> str:
-    """Return a partition that is in two ranges, in words; "" when there is none."""
+    """Name a partition that is in two ranges; "" if there is none."""
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
     topic = topics.indices.to_numpy()
     first = rows["first_partition"].to_numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""`muster backup` and `muster restore`: whole, of one moment, refused half-way, fenced from the old."""
+"""`muster backup` and `muster restore`: consistent copies; incomplete ones are refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def files_of(folder):
 # What a copy is ----------------------------------------------------------------------------------
 
 
-def test_a_backup_is_the_store_and_stays_as_it_is(lived, tmp_path, muster_here):
+def test_backup_equals_the_store_and_is_read_only(lived, tmp_path, muster_here):
     (lived / "_lease.json").write_bytes(b"{}")
     before = files_of(lived)
     done = muster_here("backup", "--store", str(lived), "--into", str(tmp_path / "backup"))
@@ -90,7 +90,7 @@ def test_a_backup_is_the_store_and_stays_as_it_is(lived, tmp_path, muster_here):
     assert not (tmp_path / "second").exists()
 
 
-def test_a_restored_store_goes_on_and_is_fenced_from_the_old_one(lived, copy, tmp_path):
+def test_restored_store_serves_and_fences_old_coordinators(lived, copy, tmp_path):
     done = restore(copy, tmp_path / "new")
     assert (done.position, done.coordinator_epoch, done.verified) == (311, 2, True)
     assert state_of(tmp_path / "new", 311) == state_of(lived)
@@ -111,7 +111,7 @@ def copy_of(store, tmp_path):
     return tmp_path / "old"
 
 
-def test_restored_to_a_position_or_a_time_is_the_replay_to_it(lived, copy, tmp_path, muster_here):
+def test_restore_to_a_position_or_time_equals_the_replay_to_it(lived, copy, tmp_path, muster_here):
     ends = [(batch.position, batch.at_ms) for batch in read_log(lived)]
     for position, at_ms in random.Random(7).sample(ends, 4):
         for to in (str(position), format_time(at_ms)):
@@ -125,12 +125,12 @@ def test_restored_to_a_position_or_a_time_is_the_replay_to_it(lived, copy, tmp_p
             shutil.rmtree(new)
 
 
-def test_a_store_is_restored_without_a_backup_too(lived, tmp_path):
+def test_restore_reads_a_store_that_is_no_backup(lived, tmp_path):
     restore(lived, tmp_path / "new", 205)
     assert state_of(tmp_path / "new") == state_of(lived, 205)
 
 
-def test_modes_are_kept(lived, tmp_path):
+def test_backup_and_restore_keep_file_modes(lived, tmp_path):
     for at, _, names in os.walk(lived):
         os.chmod(at, 0o700)
         for name in names:
@@ -143,7 +143,7 @@ def test_modes_are_kept(lived, tmp_path):
             assert stat.S_IMODE(path.stat().st_mode) == wanted, path
 
 
-def test_targets_that_records_name_are_copied(tmp_path, engine):
+def test_backup_copies_the_targets_that_records_name(tmp_path, engine):
     config = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark"))
     store, group = tmp_path / "store", "g"
     with Coordinator.open(store, topics={"a": 6}, config=config, engine=engine) as coordinator:
@@ -164,7 +164,7 @@ def test_targets_that_records_name_are_copied(tmp_path, engine):
     assert verify(tmp_path / "new").targets > whole
 
 
-def test_targets_of_groups_with_odd_names_are_copied(tmp_path):
+def test_backup_copies_targets_of_groups_with_odd_names(tmp_path):
     """Their names are folders, coded twice: by the table for the file system, and in its commits."""
     log = claimed(tmp_path / "store")
     names = ["plain", "a b", "a/b", "../../x", "ü%20=:?*<>|", "%2F", "{x}#\\\\", ".", "tab\there"]
@@ -191,7 +191,7 @@ def test_targets_of_groups_with_odd_names_are_copied(tmp_path):
 # Of a live store ---------------------------------------------------------------------------------
 
 
-def test_backups_under_load_are_sound_and_have_what_was_acknowledged(tmp_path):
+def test_backup_under_load_is_sound_and_has_every_answered_change(tmp_path):
     """The coordinator packs and drops files all the time; heartbeats go on."""
     crowd, node = Crowd({"a": 4, "b": 3}, random.Random(7)), Node(tmp_path / "store")
     node.wait_serves()
@@ -245,7 +245,7 @@ class Packing:
         return self.real(source, to, size, wanted)
 
 
-def test_files_that_are_replaced_while_they_are_copied_are_copied_anew(tmp_path, monkeypatch):
+def test_backup_copies_again_when_compaction_replaces_files(tmp_path, monkeypatch):
     packing = Packing(monkeypatch, tmp_path / "store", 3)
     done = backup(tmp_path / "store", tmp_path / "backup")
     assert packing.times == 0
@@ -253,18 +253,18 @@ def test_files_that_are_replaced_while_they_are_copied_are_copied_anew(tmp_path,
     assert verify(tmp_path / "backup").position == done.position
 
 
-def test_files_that_are_always_replaced_end_with_the_remedy(tmp_path, monkeypatch):
+def test_backup_fails_with_a_remedy_when_files_are_always_replaced(tmp_path, monkeypatch):
     Packing(monkeypatch, tmp_path / "store", 100)
     with pytest.raises(CommitFailed, match=r"raise log\.files_kept_ms"):
         backup(tmp_path / "store", tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
 
 
-# Half-way and damaged ----------------------------------------------------------------------------
+# Incomplete and damaged ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seen", ["log", "log/_delta_log", "snapshots"])
-def test_every_command_refuses_a_killed_backup(lived, tmp_path, seen, muster_here):
+def test_every_command_refuses_an_interrupted_backup(lived, tmp_path, seen, muster_here):
     folder = tmp_path / "backup"
     command = [sys.executable, "-m", "coordinator", "backup", "--store", lived, "--into", folder]
     assert kill_when((folder / seen).exists, [str(word) for word in command], tmp_path)
@@ -282,9 +282,9 @@ def test_every_command_refuses_a_killed_backup(lived, tmp_path, seen, muster_her
         done = muster_here(*words)
         assert done.returncode == 2, words
         assert done.stderr.count(b"\n") == 1
-        assert b"half-way" in done.stderr, words
+        assert b"incomplete" in done.stderr, words
         assert not new.exists()
-    with pytest.raises(ConfigError, match="half-way"):
+    with pytest.raises(ConfigError, match=r"is incomplete: .* was interrupted"):
         Coordinator.open(folder, takeover="refuse")
 
 
@@ -302,7 +302,7 @@ def flip(path, at):
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_damaged_backup_is_refused_by_the_files_name(copy, tmp_path, harm, muster_here):
+def test_error_names_the_damaged_file_of_a_backup(copy, tmp_path, harm, muster_here):
     for pattern in ("log/*.parquet", "snapshots/*.parquet", "log/_delta_log/*1.json"):
         path = min(copy.glob(pattern))
         kept = path.read_bytes()
@@ -317,7 +317,7 @@ def test_a_damaged_backup_is_refused_by_the_files_name(copy, tmp_path, harm, mus
     restore(copy, tmp_path / "new")
 
 
-def test_a_damaged_store_is_not_backed_up(lived, tmp_path, muster_here):
+def test_backup_refuses_a_damaged_store(lived, tmp_path, muster_here):
     shutil.copytree(lived, tmp_path / "store")
     log = read_table_files(str(tmp_path / "store" / "log"))
     path = Path(log.path(next(iter(log.files.values()))))
@@ -329,8 +329,8 @@ def test_a_damaged_store_is_not_backed_up(lived, tmp_path, muster_here):
 
 
 @pytest.mark.parametrize("name", ["new", "empty"])
-def test_a_full_disk_is_one_line_and_leaves_nothing(lived, tmp_path, name, muster_here):
-    """A limit of 4 KiB a file stands in for it."""
+def test_full_disk_is_a_one_line_error_and_leaves_nothing(lived, tmp_path, name, muster_here):
+    """A limit of 4 KiB per file stands in for a full disk."""
     (tmp_path / "empty").mkdir()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for words in (
@@ -344,7 +344,12 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(lived, tmp_path, name, muste
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         said = done.stderr.decode()
         assert (done.returncode, done.stdout, said.count("\n")) == (1, b"", 1)
-        for part in (str(lived), f"was not made in {tmp_path / name}", "File too large", "room"):
+        for part in (
+            str(lived),
+            f"could not be written to {tmp_path / name}",
+            "File too large",
+            "room",
+        ):
             assert part in said
         assert files_of(tmp_path) == []
 
@@ -352,7 +357,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(lived, tmp_path, name, muste
 # Bad input ---------------------------------------------------------------------------------------
 
 
-def test_bad_destinations_are_refused_and_left_alone(lived, copy, tmp_path):
+def test_bad_destinations_are_refused_and_unchanged(lived, copy, tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("x")
@@ -363,7 +368,7 @@ def test_bad_destinations_are_refused_and_left_alone(lived, copy, tmp_path):
     for inside in (lived, lived / "copy"):
         with pytest.raises(ConfigError, match="is inside"):
             backup(lived, inside)
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         backup(lived, "s3://bucket/backup")
     for odd in ("a%41b", "new\nline"):
         with pytest.raises(ConfigError, match="in its path, and Delta would look for it at"):
@@ -378,7 +383,7 @@ def test_bad_destinations_are_refused_and_left_alone(lived, copy, tmp_path):
     [
         (0, "position 0 is not in the log"),
         (312, "positions 1 to 311"),
-        (202, r"positions 200 to 205: give --to 205, or 199"),
+        (202, r"positions 200 to 205, which was written at once: give --to 205, or 199"),
     ],
 )
 def test_positions_that_cannot_be_restored_are_refused(copy, tmp_path, to, what):
@@ -387,7 +392,7 @@ def test_positions_that_cannot_be_restored_are_refused(copy, tmp_path, to, what)
     assert not (tmp_path / "new").exists()
 
 
-def test_bad_times_are_bad_input(copy, tmp_path, muster_here):
+def test_bad_times_are_refused(copy, tmp_path, muster_here):
     words = ("restore", "--from", str(copy), "--store", str(tmp_path / "new"), "--to")
     for to, what in (
         ("soon", "--to 'soon' is neither a position nor a time"),
@@ -400,7 +405,7 @@ def test_bad_times_are_bad_input(copy, tmp_path, muster_here):
     assert not (tmp_path / "new").exists()
 
 
-def test_the_lease_of_a_live_store_stays_with_its_coordinator(lived, tmp_path):
+def test_backup_does_not_copy_or_change_the_lease(lived, tmp_path):
     shutil.copytree(lived, tmp_path / "store")
     lease = Lease(str(tmp_path / "store"), "me", "", QUICK.lease, lambda: 1)
     lease.wait()

@@ -1,4 +1,4 @@
-"""`muster verify`: a sound store is sound, every damage is named, and nothing is disturbed."""
+"""`muster verify`: sound stores pass, errors name the damage, and nothing is written."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def everything(store):
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
 
-def test_a_sound_store_is_sound_and_nothing_is_written(store, muster_here):
+def test_verify_passes_a_sound_store_and_writes_nothing(store, muster_here):
     before = everything(store)
     done = muster_here("verify", "--store", str(store))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -103,7 +103,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_named_with_the_remedy(store, damage, muster_here):
+def test_error_names_the_damaged_file_and_the_remedy(store, damage, muster_here):
     pattern, harm, what = DAMAGE[damage]
     named = {path.name for path in store.glob("log/*.parquet")} if pattern[4] == "*" else set()
     harmed = [path for path in files(store, pattern) if not named or is_named(store, path)][-1]
@@ -121,7 +121,7 @@ def is_named(store, path):
     return path.name in read_table_files(str(store / "log")).files
 
 
-def test_commits_that_are_gone_are_damage_and_no_empty_store(store, muster_here):
+def test_missing_commits_are_damage_not_an_empty_store(store, muster_here):
     shutil.rmtree(store / "log" / "_delta_log")
     done = muster_here("verify", "--store", str(store))
     assert done.returncode == 1
@@ -139,7 +139,7 @@ def test_a_table_without_commits_is_skipped(tmp_path):
     assert verify(tmp_path / "copy").snapshots == 0
 
 
-def test_a_commit_that_names_a_file_outside_of_the_table_is_refused(store):
+def test_commit_naming_a_file_outside_its_table_is_refused(store):
     newest = files(store, "log/_delta_log/*.json")[-1]
     text = newest.read_text()
     for path in ("../log/", "/etc/", "%2e%2e/", "file:///etc/"):
@@ -148,7 +148,7 @@ def test_a_commit_that_names_a_file_outside_of_the_table_is_refused(store):
             verify(store)
 
 
-def test_a_commit_with_another_size_or_number_of_rows_is_refused(store):
+def test_commit_with_wrong_file_size_or_row_count_is_refused(store):
     newest = files(store, "log/_delta_log/*.json")[-1]
     text = newest.read_text()
     size = json.loads(text.splitlines()[1])["add"]["size"]
@@ -176,7 +176,7 @@ OLD = {
 
 
 @pytest.mark.parametrize("old", OLD)
-def test_old_commits_and_checkpoints_are_checked_too(store, old):
+def test_old_commits_and_checkpoints_are_checked(store, old):
     path = OLD[old](store)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(CorruptLog, match="is damaged") as error:
@@ -184,11 +184,11 @@ def test_old_commits_and_checkpoints_are_checked_too(store, old):
     assert str(path) in str(error.value)
 
 
-def test_the_newest_checkpoint_is_there(store):
+def test_missing_newest_checkpoint_is_damage(store):
     last = store / "log" / "_delta_log" / "_last_checkpoint"
     said = json.loads(last.read_text())
     last.write_text(json.dumps(said | {"version": said["version"] + 1}))
-    with pytest.raises(CorruptLog, match=r"_last_checkpoint names checkpoint .* not found"):
+    with pytest.raises(CorruptLog, match=r"_last_checkpoint names checkpoint .* does not exist"):
         verify(store)
 
 
@@ -200,16 +200,16 @@ def test_the_newest_checkpoint_is_there(store):
         ('\\"at\\": \\"1970', '\\"at\\": \\"1971'),
     ],
 )
-def test_statistics_of_a_commit_by_which_readers_skip_rows_are_compared(store, old, new):
+def test_wrong_statistics_in_a_commit_are_damage(store, old, new):
     newest = files(store, "log/_delta_log/*.json")[-1]
     text = newest.read_text()
     assert old in text
     newest.write_text(text.replace(old, new))
-    with pytest.raises(CorruptLog, match=r"statistics that the commits have of .* are not"):
+    with pytest.raises(CorruptLog, match=r"statistics that the commits have of .* do not match"):
         verify(store)
 
 
-def test_statistics_of_a_file_by_which_readers_skip_rows_are_compared(tmp_path):
+def test_wrong_statistics_in_a_data_file_are_damage(tmp_path):
     log = claimed(tmp_path)
     log.append(life(1), 2)
     log.append([GroupMetadata("groupname", 1, 1)], 3)
@@ -220,7 +220,9 @@ def test_statistics_of_a_file_by_which_readers_skip_rows_are_compared(tmp_path):
     content = path.read_bytes()
     at = content.rfind(b"groupname")  # what the footer says is at the end
     path.write_bytes(content[:at] + b"h" + content[at + 1 :])
-    with pytest.raises(CorruptLog, match="its statistics are not of its rows, which have group_id"):
+    with pytest.raises(
+        CorruptLog, match="its statistics do not match its rows, which have group_id"
+    ):
         verify(tmp_path)
 
 
@@ -247,7 +249,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_contradicting_records_are_named_by_position(tmp_path, forged):
+def test_error_names_the_position_of_a_contradicting_record(tmp_path, forged):
     records, what = FORGED[forged]
     log = claimed(tmp_path)
     log.append(life(1), 2)
@@ -259,7 +261,7 @@ def test_contradicting_records_are_named_by_position(tmp_path, forged):
     assert f"muster restore --to {11 + len(records)}" in str(error.value)
 
 
-def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):
+def test_rows_of_a_fenced_coordinator_are_refused(tmp_path):
     """Its commit got through: its rows are after those of its successor."""
     claimed(tmp_path)
     log = claimed(tmp_path)
@@ -273,7 +275,7 @@ def test_rows_of_a_coordinator_that_had_lost_the_log_are_refused(tmp_path):
 # Snapshots, targets, the lease -------------------------------------------------------------------
 
 
-def test_a_snapshot_that_says_something_else_is_damage(store, muster_here):
+def test_snapshot_that_differs_from_the_log_is_damage(store, muster_here):
     """Also one that is whole: only the log says what is right."""
     log = claimed(store)
     state, _, position = loaded(log)
@@ -284,7 +286,7 @@ def test_a_snapshot_that_says_something_else_is_damage(store, muster_here):
     assert done.returncode == 1
     for part in (
         f"the snapshot at position {position} in {store}/snapshots",
-        "other records current_member_assignment of group 'g'",
+        "different records current_member_assignment of group 'g'",
         "remove the folder",
     ):
         assert part in done.stderr.decode()
@@ -292,7 +294,7 @@ def test_a_snapshot_that_says_something_else_is_damage(store, muster_here):
     assert verify(store).snapshots == 0
 
 
-def test_a_snapshot_without_a_record_is_damage(tmp_path):
+def test_snapshot_that_lacks_a_record_is_damage(tmp_path):
     log = claimed(tmp_path)
     log.append(life(1), 2)
     state, _, position = loaded(log)
@@ -306,7 +308,7 @@ def test_a_snapshot_ahead_of_the_log_is_damage(tmp_path):
     log = claimed(tmp_path)
     log.append(life(1), 2)
     log.snapshot(life(1), log.position + 1, 3)
-    with pytest.raises(CorruptLog, match="position 13, the log ends at 12"):
+    with pytest.raises(CorruptLog, match="position 13, but the log ends at 12"):
         verify(tmp_path)
 
 
@@ -323,7 +325,7 @@ def targets(tmp_path, engine):
     return store
 
 
-def test_targets_are_checked(targets):
+def test_verify_counts_the_targets_it_checked(targets):
     whole = verify(targets).targets
     assert whole >= 3
     kept = files(targets, "targets/group_id=g/*/*.parquet")
@@ -333,10 +335,10 @@ def test_targets_are_checked(targets):
     assert verify(targets).targets == whole - 1  # one past the retention
 
 
-def test_a_lost_target_is_damage(targets, muster_here):
+def test_missing_or_changed_target_is_damage(targets, muster_here):
     folder, where = targets / "targets", "targets/group_id=g/*/*.parquet"
     harms = {
-        "has 0 rows of": lambda: shutil.rmtree(folder),
+        "has 0 rows, not": lambda: shutil.rmtree(folder),
         "is missing": lambda: os.unlink(files(targets, where)[-1]),
         "is damaged": lambda: os.truncate(files(targets, where)[-1], 99),
         "the digest is": lambda: swap_members(files(targets, where)[-1], folder),
@@ -376,7 +378,7 @@ LEASE = '{"owner":"o","coordinator_epoch":%d,"address":"","expires_ms":%d,"token
         (b"{}", "_lease.json is damaged"),
         ((LEASE % (1, 1 << 60)).encode(), "more than a day from now"),
         ((LEASE % (1, 32503680000000)).encode(), "3000-01-01"),
-        ((LEASE % (9, 1)).encode(), "is of coordinator epoch 9, the log's last one is 1"),
+        ((LEASE % (9, 1)).encode(), "has coordinator epoch 9, but the log's last one is 1"),
     ],
 )
 def test_an_impossible_lease_is_damage(store, content, what):
@@ -400,7 +402,7 @@ def test_a_folder_without_a_store_is_bad_input(tmp_path, muster_here):
         ("empty", "no store of a coordinator"),
         ("nothing", "no store in"),
         ("delta", "is itself a Delta table"),
-        ("other", "not of a coordinator"),
+        ("other", "not the log of a coordinator"),
     ):
         done = muster_here("verify", "--store", str(tmp_path / name))
         assert (done.returncode, done.stdout) == (2, b""), name
