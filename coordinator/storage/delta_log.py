@@ -143,6 +143,7 @@ class DeltaLog:
                         ) from None
                 else:
                     self.epoch = epoch
+                    self._add_columns()
                     return epoch
         raise CommitFailed(
             f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
@@ -153,6 +154,25 @@ class DeltaLog:
         """Return what nothing but a log leaves behind; to be asked before another can make one."""
         tables = (self._table, self._snapshots)
         return [path for table in tables for path in list_remains(self._disk, table.path)]
+
+    def _add_columns(self) -> None:
+        """Have the table of an older version name today's columns, before a row has them.
+
+        Our own reader knows them without that; others, as Delta asks, read what the table names.
+        """
+        for _ in range(TRIES):
+            try:
+                self._table.add_columns(SCHEMA, self.epoch)
+            except VersionConflict:
+                continue
+            return
+        raise self._explain_conflicts()
+
+    def _explain_conflicts(self) -> CommitFailed:
+        return CommitFailed(
+            f"nothing was written: other writers took {TRIES} versions of {self._table.path} in a "
+            f"row; let only the coordinator write there"
+        )
 
     def append(self, records: Sequence[Record], at_ms: int) -> int:
         """Make records durable, all or none, and return the position of the last one."""
@@ -169,10 +189,7 @@ class DeltaLog:
                 except VersionConflict:
                     continue
                 return self.position
-        raise CommitFailed(
-            f"nothing was written: other writers took {TRIES} versions of {self._table.path} in a "
-            f"row; let only the coordinator write there"
-        )
+        raise self._explain_conflicts()
 
     def look(self) -> None:
         """Raise Fenced when another coordinator has claimed the log since our last commit."""
@@ -248,6 +265,7 @@ class DeltaLog:
                 self._snapshots.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
             elif self._snapshots.unsure:
                 self._snapshots.refresh()
+            self._snapshots.add_columns(SNAPSHOT_SCHEMA, self.epoch)
         return self._snapshots
 
     # Care ----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.fenced_table import FencedTable, FileAction, transact
+from coordinator.storage.tables.fenced_table import FencedTable, TableAction, transact
 from coordinator.storage.tables.filesystem import Filesystem
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
@@ -61,7 +61,7 @@ def write_snapshot(
         there = _group_by_position(table.handle)
     if position in there:
         return []
-    actions: list[FileAction] = []
+    actions: list[TableAction] = []
     source, row = iter(records), 1
     try:
         while some := list(islice(source, part_rows)):

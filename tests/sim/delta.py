@@ -22,7 +22,7 @@ from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
-from coordinator.storage.tables.fenced_table import FileAction, Transact, transact
+from coordinator.storage.tables.fenced_table import TableAction, Transact, transact
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file, log_folder
 
@@ -88,7 +88,7 @@ def failing(faults: LogFaults) -> Transact:
     """Return delta-rs's commit with faults around it."""
 
     def commit(
-        table: DeltaTable, actions: Sequence[FileAction], epoch: int, commit_id: str
+        table: DeltaTable, actions: Sequence[TableAction], epoch: int, commit_id: str
     ) -> None:
         faults.commit("before")
         faults.take_over()

@@ -16,7 +16,14 @@ from contextlib import suppress
 from typing import TypeAlias
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+)
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -53,27 +60,37 @@ PROPERTIES = {
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
 
-FileAction: TypeAlias = AddAction | RemoveAction
-Transact: TypeAlias = Callable[[DeltaTable, Sequence[FileAction], int, str], None]
+TableAction: TypeAlias = AddAction | RemoveAction | Field
+"""What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
+Transact: TypeAlias = Callable[[DeltaTable, Sequence[TableAction], int, str], None]
 
 
 class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
 
 
-def transact(table: DeltaTable, actions: Sequence[FileAction], epoch: int, commit_id: str) -> None:
+def transact(table: DeltaTable, actions: Sequence[TableAction], epoch: int, commit_id: str) -> None:
     """Commit actions at the version after the table's, or fail; a simulator wraps this one."""
-    metadata = table.metadata()
+    columns = [action for action in actions if isinstance(action, Field)]
+    files = [action for action in actions if not isinstance(action, Field)]
+    assert not (columns and files), "delta-rs adds columns in a commit of their own"
+    properties = CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[Transaction(APP, epoch)],
+        # Columns are one line, the table's new metadata, however many they are.
+        custom_metadata={COMMIT_ID: commit_id, ACTIONS: (len(files) or 1) + 1},
+    )
+    if columns:
+        table.alter.add_columns(
+            columns, commit_properties=properties, post_commithook_properties=NO_HOOKS
+        )
+        return
     table.create_write_transaction(
-        list(actions),
+        files,
         mode="append",
         schema=table.schema(),
-        partition_by=metadata.partition_columns or None,
-        commit_properties=CommitProperties(
-            max_commit_retries=0,
-            app_transactions=[Transaction(APP, epoch)],
-            custom_metadata={COMMIT_ID: commit_id, ACTIONS: len(actions) + 1},
-        ),
+        partition_by=table.metadata().partition_columns or None,
+        commit_properties=properties,
         post_commithook_properties=NO_HOOKS,
     )
 
@@ -108,6 +125,21 @@ def open_newest(disk: Filesystem, path: str) -> DeltaTable:
             f"open it with the version that wrote it, or a newer one"
         )
     return table
+
+
+def find_new_columns(there: pa.Schema, wanted: pa.Schema) -> list[Field]:
+    """Return the columns that a table lacks, and those whose structs lack a field.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        A column has another type in each.
+    """
+    both = pa.unify_schemas([there, wanted], promote_options="permissive")
+    new = [
+        field for field in both if field.name not in there.names or there.field(field.name) != field
+    ]
+    return Schema.from_arrow(pa.schema(new)).fields
 
 
 def explain_unreadable(disk: Filesystem, path: str, error: Exception) -> str:
@@ -227,7 +259,7 @@ class FencedTable:
             if not self.unsure and fresh.version() == self.version:
                 self.handle = fresh
 
-    def commit(self, actions: Sequence[FileAction], epoch: int) -> int:
+    def commit(self, actions: Sequence[TableAction], epoch: int) -> int:
         """Commit at the next version and return it; it is durable then.
 
         Raises
@@ -251,7 +283,7 @@ class FencedTable:
             self._advance(version, epoch)
             return version
 
-    def _land(self, actions: Sequence[FileAction], epoch: int) -> int:
+    def _land(self, actions: Sequence[TableAction], epoch: int) -> int:
         """Get the actions into the next version, whatever delta-rs says of it, and return it."""
         if self.unsure:
             self.refresh()
@@ -264,7 +296,32 @@ class FencedTable:
             self._resolve(version, epoch, commit_id, one_line(error))
         return version
 
-    def discard(self, actions: Sequence[FileAction]) -> None:
+    def add_columns(self, schema: pa.Schema, epoch: int) -> None:
+        """Have the table name every column of a schema; a table that does is left as it is.
+
+        Columns that it has besides, of a newer version, stay.
+
+        Raises
+        ------
+        Fenced, VersionConflict, CommitFailed
+            As for `commit`.
+        CorruptLog
+            A column of the table has values of another type.
+        """
+        with self.lock:
+            if self.unsure:
+                self.refresh()
+            try:
+                columns = find_new_columns(pa.schema(self.handle.schema().to_arrow()), schema)
+            except pa.ArrowException as error:
+                raise CorruptLog(
+                    f"{self.path} has a column of another type than Muster gives it "
+                    f"({one_line(error)}): {RESTORE}"
+                ) from None
+            if columns:
+                self.commit(columns, epoch)
+
+    def discard(self, actions: Sequence[TableAction]) -> None:
         """Remove data files that no version will ever name."""
         for action in actions:
             if isinstance(action, AddAction):
