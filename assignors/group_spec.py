@@ -27,6 +27,13 @@ from assignors.arrays import (
     take_lists,
 )
 from assignors.errors import SpecError
+from assignors.loads.load_spec import LoadSpec
+from assignors.loads.parse_loads import (
+    RawLoads,
+    parse_load_fields,
+    parse_load_tables,
+    resolve_loads,
+)
 from assignors.partition_ranges import PartitionRanges
 from assignors.prior_ownership import (
     PriorOwnership,
@@ -60,6 +67,8 @@ class GroupSpec:
         Permutation that sorts the owned ranges by (topic, first).
     released
         Claims that could not be honoured.
+    loads
+        Weights, capacities, racks of partitions and constraints; None when none were given.
     """
 
     member_ids: pa.StringArray
@@ -79,6 +88,7 @@ class GroupSpec:
     member_ranges: Longs
     line_order: Longs
     released: ReleasedOwnership
+    loads: LoadSpec | None = None
 
     @property
     def member_count(self) -> int:
@@ -116,7 +126,9 @@ class GroupSpec:
         ----------
         spec
             `topics`: {name: partitions}; `members`: {member id: {"subscribed": [topic, …],
-            "owned": {topic: [partition, …] or [[first, count], …]}, "instance_id", "rack"}}.
+            "owned": {topic: [partition, …] or [[first, count], …]}, "instance_id", "rack",
+            "capacity", "state", "process"}}; optional `weights`, `move_costs`, `racks`: {topic:
+            a value each partition}, `constraints`: a list of rules.
             Also `id`, `assignor`, and `kafka` of the golden cases, which are not read here.
 
         Raises
@@ -124,7 +136,9 @@ class GroupSpec:
         SpecError
             The group is refused whole; the message names the value and the remedy.
         """
-        return cls.from_columns(**parse.parse_dict(spec))
+        columns = parse.parse_dict(spec)
+        loads = parse_load_fields(spec, columns["topics"], columns["partitions"])
+        return cls.from_columns(**columns, loads=loads)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -145,25 +159,40 @@ class GroupSpec:
         members: pa.Table | pa.RecordBatch,
         topics: pa.Table | pa.RecordBatch,
         owned: pa.Table | pa.RecordBatch | None = None,
+        *,
+        partitions: pa.Table | pa.RecordBatch | None = None,
+        constraints: object = None,
+        as_of_ms: int | None = None,
     ) -> Self:
         """Read the tables of docs/reference/formats.md#tables.
 
         Parameters
         ----------
         members
-            member_id, subscribed (list of topic names); optional instance_id, rack.
+            member_id, subscribed (list of topic names); optional instance_id, rack, capacity,
+            state, process.
         topics
             topic, partitions; topic_id and racks are let through, for a coordinator's catalog.
         owned
             member_id, topic, first_partition, partition_count; None for a fresh group. Any order,
             split anyhow. Owners that are not members have left.
+        partitions
+            topic, partition; optional weight, move_cost, racks, colocate, pinned_to. Partitions
+            may be absent.
+        constraints
+            A table, or a list of dicts: kind, selector, value, hard, reason, until.
+        as_of_ms
+            Now, in ms since 1970, which `until` is compared with; None: nothing has expired.
 
         Raises
         ------
         SpecError
             As `from_dict`; also a missing column or a wrong type, with what was expected.
         """
-        return cls.from_columns(**parse_tables.parse_tables(members, topics, owned))
+        columns = parse_tables.parse_tables(members, topics, owned)
+        names, counts = columns["topics"], columns["partitions"]
+        loads = parse_load_tables(members, names, counts, partitions, constraints, as_of_ms)
+        return cls.from_columns(**columns, loads=loads)
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Return the group as the tables that `from_arrow` reads: members, topics, owned."""
@@ -200,6 +229,7 @@ class GroupSpec:
         owned_topic: Ints,
         owned_first: Longs,
         owned_count: Longs,
+        loads: RawLoads | None = None,
     ) -> Self:
         """Build a group from columns in any order; the common end of all readers.
 
@@ -212,6 +242,8 @@ class GroupSpec:
             Sorted by name, distinct, counts checked.
         owner, owned_topic, owned_first, owned_count
             Claims; topic −1 is allowed only for owners that are not members.
+        loads
+            Weights, capacities, racks and constraints, as they were given.
 
         Raises
         ------
@@ -222,6 +254,7 @@ class GroupSpec:
         _refuse_twice(member_id)
         order = order_members(member_id, instance_id)
         ids = member_id.take(pa.array(order))
+        instances = instance_id.take(pa.array(order))
         labels, class_offsets, class_topics = _find_classes(
             subscription[order], sort_lists(list_offsets, list_topics, len(topics))
         )
@@ -235,9 +268,12 @@ class GroupSpec:
         )
         pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
         resolved = resolve_claims(claims, ids, topics, partitions, labels, pairs)
+        found = None
+        if loads is not None:
+            found = resolve_loads(loads, order, ids, instances, topics, partitions)
         return cls(
             member_ids=ids,
-            instance_ids=instance_id.take(pa.array(order)),
+            instance_ids=instances,
             racks=rack.take(pa.array(order)),
             topics=topics,
             partitions=partitions,
@@ -253,6 +289,7 @@ class GroupSpec:
             member_ranges=np.searchsorted(resolved.member, np.arange(len(ids) + 1)),
             line_order=resolved.line_order,
             released=resolved.released,
+            loads=found,
         )
 
 

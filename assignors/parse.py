@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 from assignors.arrays import PARTITIONS_MAX, Longs, offsets_of
 from assignors.errors import SpecError
 
-SPEC_KEYS = ("id", "assignor", "topics", "members", "kafka")
+SPEC_KEYS = (
+    "id", "assignor", "topics", "members", "weights", "move_costs", "racks", "constraints", "kafka",
+)  # fmt: skip
 """Fields of a spec; `kafka` holds Kafka's answer in the golden cases, and is not read."""
-MEMBER_KEYS = ("subscribed", "owned", "instance_id", "rack")
+MEMBER_KEYS = ("subscribed", "owned", "instance_id", "rack", "capacity", "state", "process")
 
 INT32_MAX = 2**31 - 1
 _SHOWN_MAX = 80

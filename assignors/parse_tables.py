@@ -24,11 +24,13 @@ from assignors.parse import (
 )
 
 MEMBERS_COLUMNS = ("member_id", "instance_id", "rack", "subscribed")
+LOAD_COLUMNS = ("capacity", "state", "process")
+"""More columns of members: `loads.parse_loads` reads them."""
 TOPICS_COLUMNS = ("topic", "partitions", "topic_id", "racks")
 """The last two are of a coordinator's catalog, which may be the same table; they change nothing."""
 OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
-_LISTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
+LIST_TESTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
 
 
 def parse_tables(
@@ -37,10 +39,10 @@ def parse_tables(
     owned: pa.Table | pa.RecordBatch | None,
 ) -> dict[str, Any]:
     """Turn tables (docs/reference/formats.md#tables) into columns of `GroupSpec.from_columns`."""
-    ids = _get_strings(members, "members", "member_id")
-    refuse_unknown_columns(members.schema.names, MEMBERS_COLUMNS, "members")
+    ids = get_strings(members, "members", "member_id")
+    refuse_unknown_columns(members.schema.names, (*MEMBERS_COLUMNS, *LOAD_COLUMNS), "members")
     names, partitions = parse_topics_table(topics)
-    offsets, flat = _get_string_lists(members, "members", "subscribed")
+    offsets, flat = get_string_lists(members, "members", "subscribed")
     at = pc.index_in(flat, value_set=names)
     if at.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
@@ -48,8 +50,8 @@ def parse_tables(
         refuse_unknown_topic(who, flat[row].as_py())
     columns: dict[str, Any] = {
         "member_id": ids,
-        "instance_id": _get_strings(members, "members", "instance_id", optional=True),
-        "rack": _get_strings(members, "members", "rack", optional=True),
+        "instance_id": get_strings(members, "members", "instance_id", optional=True),
+        "rack": get_strings(members, "members", "rack", optional=True),
         "subscription": np.arange(len(ids)),
         "list_offsets": offsets,
         "list_topics": np.asarray(at, dtype=np.int64),
@@ -77,8 +79,8 @@ def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: st
 
 def parse_topics_table(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
     """Read and check a topics table: names in order, and partition counts."""
-    names = _get_strings(topics, "topics", "topic")
-    counts = _get_integers(topics, "topics", "partitions")
+    names = get_strings(topics, "topics", "topic")
+    counts = get_integers(topics, "topics", "partitions")
     refuse_unknown_columns(topics.schema.names, TOPICS_COLUMNS, "topics")
     bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
     if len(bad):
@@ -135,9 +137,9 @@ def parse_owned_table(
     SpecError
         A column is missing, unknown, of another type or null; a range is none.
     """
-    owner, names = _get_strings(owned, where, "member_id"), _get_strings(owned, where, "topic")
-    first = _get_integers(owned, where, "first_partition")
-    count = _get_integers(owned, where, "partition_count")
+    owner, names = get_strings(owned, where, "member_id"), get_strings(owned, where, "topic")
+    first = get_integers(owned, where, "first_partition")
+    count = get_integers(owned, where, "partition_count")
     refuse_unknown_columns(owned.schema.names, OWNED_COLUMNS, where)
     bad = np.flatnonzero((first < 0) | (count < 1) | (first > INT32_MAX) | (count > INT32_MAX))
     if len(bad):
@@ -150,9 +152,10 @@ def parse_owned_table(
     return owner, names, first, count
 
 
-def _get_column(
+def get_column(
     table: pa.Table | pa.RecordBatch, where: str, name: str, expected: str
 ) -> pa.ChunkedArray:
+    """Return a column of a table; refuse one that lacks it."""
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise SpecError(f"{where}: expected an Arrow table, got {kind_of(table)}")
     if table.schema.get_field_index(name) < 0:
@@ -164,29 +167,31 @@ def _get_column(
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
-def _get_strings(
+def get_strings(
     table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
 ) -> pa.StringArray:
+    """Read a column of text; nulls only where it is optional."""
     if optional and table.schema.get_field_index(name) < 0:
         return pa.nulls(table.num_rows, pa.string())
-    column = _get_column(table, where, name, "string")
+    column = get_column(table, where, name, "string")
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if optional and pt.is_null(column.type):
         return pa.nulls(table.num_rows, pa.string())
-    if not _is_text(column.type):
+    if not is_text(column.type):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
     if column.null_count and not optional:
         raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
     return column.cast(pa.string()).combine_chunks()
 
 
-def _get_string_lists(
+def get_string_lists(
     table: pa.Table | pa.RecordBatch, where: str, name: str
 ) -> tuple[Longs, pa.StringArray]:
-    column = _get_column(table, where, name, "list<string>")
-    if not any(test(column.type) for test in _LISTS) or not (
-        _is_text(column.type.value_type) or pt.is_null(column.type.value_type)
+    """Read a column of lists of text: offsets, and the values."""
+    column = get_column(table, where, name, "list<string>")
+    if not any(test(column.type) for test in LIST_TESTS) or not (
+        is_text(column.type.value_type) or pt.is_null(column.type.value_type)
     ):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected list<string>")
     if column.null_count:
@@ -198,8 +203,9 @@ def _get_string_lists(
     return offsets_of(np.asarray(lists.value_lengths(), dtype=np.int64)), flat
 
 
-def _get_integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
-    column = _get_column(table, where, name, "integer")
+def get_integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Longs:
+    """Read a column of whole numbers without nulls."""
+    column = get_column(table, where, name, "integer")
     if not pt.is_integer(column.type):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected an integer type")
     if column.null_count:
@@ -210,5 +216,6 @@ def _get_integers(table: pa.Table | pa.RecordBatch, where: str, name: str) -> Lo
         raise SpecError(f"{where}: column {name!r}: {error}") from None
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """Tell whether a type is text."""
     return any(test(type_) for test in (pt.is_string, pt.is_large_string, pt.is_string_view))

@@ -149,7 +149,7 @@ TABLES_REFUSED = {
     "owned first -1": (MEMBERS, TOPICS, OWNED.set_column(2, "first_partition", pa.array([-1])), "first_partition -1"),
     "owned outside": (MEMBERS, TOPICS, OWNED.set_column(3, "partition_count", pa.array([5])), "partition 4 of topic 'a', which has 4"),
     "owned twice": (MEMBERS, TOPICS, pa.concat_tables([OWNED, OWNED]), "partition 0 of topic 'a' twice"),
-    "unknown column of members": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), TOPICS, OWNED, "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed; leave"),
+    "unknown column of members": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), TOPICS, OWNED, "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed, capacity"),
     "unknown column of topics": (MEMBERS, TOPICS.append_column("weight", pa.array([2])), OWNED, "topics: unknown column 'weight': the columns are topic, partitions, topic_id, racks; leave"),
     "unknown column of owned": (MEMBERS, TOPICS, OWNED.append_column("day", pa.array([2])), "owned: unknown column 'day': the columns are member_id, topic, first_partition, partition_count;"),
     "no table": ([1], TOPICS, OWNED, "members: expected an Arrow table, got a list"),

@@ -1,0 +1,236 @@
+"""Rules on where partitions may be: rows of a table or of JSON, resolved against a group.
+
+A rule that names a member or partition that the group does not have now, or that has expired, is
+idle: members come and go while their rules stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import PARTITIONS_MAX, Longs
+from assignors.errors import SpecError
+from assignors.loads.load_spec import Constraint
+from assignors.parse import kind_of, show
+
+PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY = "pin", "exclude", "colocate", "anti_affinity"
+MAX_PARTITIONS, DRAIN = "max_partitions", "drain"
+KINDS = (PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY, MAX_PARTITIONS, DRAIN)
+FIELDS = ("kind", "selector", "value", "hard", "reason", "until")
+EVERY_MEMBER = "*"
+
+_PLACEHOLDER = "{partition}"
+_SELECTOR = re.compile(r"(.+)/(\d{1,10})(?:-(\d{1,10}))?", re.DOTALL)
+_LIMIT = re.compile(r"[0-9]{1,10}")
+_NUMBER_BITS = 31
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintRow:
+    """A rule as it was written: `FIELDS`, each of its type; `until` as ms since 1970."""
+
+    kind: str
+    selector: str
+    value: str | None
+    hard: bool = True
+    reason: str | None = None
+    until_ms: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The rule in words."""
+        words = {PIN: " to ", EXCLUDE: " from ", COLOCATE: " as ", ANTI_AFFINITY: " as "}
+        value = "" if self.value is None else words.get(self.kind, " ") + self.value
+        return f"{self.kind} {self.selector}{value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What rules may name: topics with their place on the line, members by any of their names."""
+
+    topic: Mapping[str, int]
+    topic_start: Longs
+    members: Mapping[str, Longs]
+    count: int
+
+    @classmethod
+    def of(cls, topics: pa.StringArray, topic_start: Longs, *member_names: pa.StringArray) -> Names:
+        """Collect names; a member is known by its id, then instance id, then process."""
+        found: dict[str, list[int]] = {}
+        for names in member_names:
+            own: dict[str, list[int]] = {}
+            for at, name in enumerate(names.to_pylist()):
+                if name is not None and name not in found:
+                    own.setdefault(name, []).append(at)
+            found |= own
+        members = {name: np.array(at, dtype=np.int64) for name, at in found.items()}
+        topic = {name: at for at, name in enumerate(topics.to_pylist())}
+        return cls(topic, topic_start, members, len(member_names[0]))
+
+    def find_partitions(self, selector: str) -> Longs | str:
+        """Return the places that `topic`, `topic/3` or `topic/3-7` selects, or why none."""
+        first, last, topic = 0, PARTITIONS_MAX, selector
+        if selector not in self.topic:
+            parsed = _SELECTOR.fullmatch(selector)
+            if parsed is None:
+                return f"topic {show(selector)} is not in the group"
+            topic, first = parsed[1], int(parsed[2])
+            last = int(parsed[3] or parsed[2])
+            if topic not in self.topic:
+                return f"topic {show(topic)} is not in the group"
+        start, end = self.topic_start[self.topic[topic] : self.topic[topic] + 2]
+        places = np.arange(start + first, min(end, start + last + 1), dtype=np.int64)
+        return places if len(places) else f"topic {show(topic)} has {int(end - start)} partitions"
+
+    def find_members(self, name: str) -> Longs | str:
+        """Return the members of a name, or why there are none."""
+        found = self.members.get(name)
+        return f"member {show(name)} is not in the group" if found is None else found
+
+
+def parse_constraints(rows: object, where: str = "constraints") -> list[ConstraintRow]:
+    """Read rules from an Arrow table or a list of objects.
+
+    Raises
+    ------
+    SpecError
+        Names the row, counted from 0, what it has and what it should have.
+    """
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        rows = rows.to_pylist()
+    if not isinstance(rows, list | tuple):
+        raise SpecError(f"{where}: expected a list of rules, got {kind_of(rows)}: {show(rows)}")
+    return [_parse_row(row, f"{where}, row {at}") for at, row in enumerate(rows)]
+
+
+def _parse_row(row: object, where: str) -> ConstraintRow:
+    if not isinstance(row, Mapping):
+        raise SpecError(f"{where} is {show(row)}: expected an object with {', '.join(FIELDS)}")
+    for name in row:
+        if name not in FIELDS:
+            raise SpecError(
+                f"{where}: unknown field {show(name)}: the fields are {', '.join(FIELDS)}"
+            )
+    kind, selector, value = row.get("kind"), row.get("selector"), row.get("value")
+    if kind not in KINDS:
+        raise SpecError(f"{where}: kind is {show(kind)}: give one of {', '.join(KINDS)}")
+    if not isinstance(selector, str) or not selector:
+        raise SpecError(f"{where}: selector is {show(selector)}: give {_expected_selector(kind)}")
+    if kind == MAX_PARTITIONS and type(value) is int:
+        value = str(value)
+    if kind == DRAIN:
+        if value is not None:
+            raise SpecError(f"{where}: drain has value {show(value)}: leave the value out")
+    elif not isinstance(value, str) or not (
+        _LIMIT.fullmatch(value) if kind == MAX_PARTITIONS else value
+    ):
+        raise SpecError(f"{where}: {kind} has value {show(value)}: give {_expected_value(kind)}")
+    hard, reason = row.get("hard"), row.get("reason")
+    if hard is not None and not isinstance(hard, bool):
+        raise SpecError(f"{where}: hard is {show(hard)}: give true or false")
+    if reason is not None and not isinstance(reason, str):
+        raise SpecError(f"{where}: reason is {show(reason)}: give text")
+    until = _parse_time(row.get("until"), where)
+    return ConstraintRow(kind, selector, value, hard is not False, reason, until)
+
+
+def _expected_selector(kind: str) -> str:
+    if kind in (DRAIN, MAX_PARTITIONS):
+        return "a member" + (', or "*" for every member' if kind == MAX_PARTITIONS else "")
+    return 'partitions: "topic", "topic/3" or "topic/3-7"'
+
+
+def _expected_value(kind: str) -> str:
+    if kind == MAX_PARTITIONS:
+        return "a whole number of partitions, 0 or more"
+    return "a member" if kind in (PIN, EXCLUDE) else 'a label; "{partition}" in it is the number'
+
+
+def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a user gave
+    """Return ms since 1970; a time without a zone is UTC."""
+    if value is None or type(value) is int:
+        return value
+    kind = pa.timestamp("us", tz="UTC")
+    try:
+        if isinstance(value, str):
+            zoned = re.search(r"(Z|[+-]\d\d:?\d\d)$", value)
+            time = pa.array([value]).cast(kind if zoned else pa.timestamp("us"))
+        else:
+            time = pa.array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise SpecError(
+            f"{where}: until is {show(value)}: give a time such as 2026-12-31T18:00:00Z"
+        ) from None
+    return int(time.cast(pa.int64())[0].as_py()) // 1000
+
+
+def show_time(ms: int) -> str:
+    """Return a time in words, UTC."""
+    time = pa.scalar(ms // 1000, pa.timestamp("s"))
+    return str(pc.strftime(time, format="%Y-%m-%dT%H:%M:%SZ").as_py())
+
+
+def resolve_constraints(
+    rows: Sequence[ConstraintRow], names: Names, as_of_ms: int | None
+) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
+    """Return the rules in force, and the idle ones with the cause.
+
+    Parameters
+    ----------
+    as_of_ms
+        What `until` is compared with; None: nothing has expired.
+    """
+    held, idle = [], []
+    labels: dict[str, int] = {}
+    for row in rows:
+        if as_of_ms is not None and row.until_ms is not None and row.until_ms <= as_of_ms:
+            idle.append(f"{row.name}: expired at {show_time(row.until_ms)}")
+            continue
+        found = _resolve_row(row, names, labels)
+        if isinstance(found, str):
+            idle.append(f"{row.name}: {found}")
+        else:
+            held.append(found)
+    return tuple(held), tuple(idle)
+
+
+def _resolve_row(row: ConstraintRow, names: Names, labels: dict[str, int]) -> Constraint | str:
+    partitions, members, label, limit = _NONE, _NONE, _NONE, 0
+    if row.kind in (DRAIN, MAX_PARTITIONS):
+        everyone = row.kind == MAX_PARTITIONS and row.selector == EVERY_MEMBER
+        found = np.arange(names.count) if everyone else names.find_members(row.selector)
+        if isinstance(found, str):
+            return found
+        members, limit = found, int(row.value or 0)
+    else:
+        found = names.find_partitions(row.selector)
+        if isinstance(found, str):
+            return found
+        partitions = found
+        if row.kind in (PIN, EXCLUDE):
+            named = names.find_members(row.value or "")
+            if isinstance(named, str):
+                return named
+            members = named
+        else:
+            label = _number_label(row.value or "", partitions, names.topic_start, labels)
+    return Constraint(row.kind, row.name, row.reason, row.hard, partitions, label, members, limit)
+
+
+def _number_label(
+    value: str, partitions: Longs, topic_start: Longs, labels: dict[str, int]
+) -> Longs:
+    """Return a number for each partition's label: rules with the same text share labels."""
+    base = np.int64(labels.setdefault(value, len(labels))) << _NUMBER_BITS
+    if _PLACEHOLDER not in value:
+        return np.full(len(partitions), base)
+    topic = np.searchsorted(topic_start, partitions, side="right") - 1
+    return base + 1 + partitions - topic_start[topic]
