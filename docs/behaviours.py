@@ -2,8 +2,8 @@
 
     python docs/behaviours.py
 
-Statements are in design/behaviours.toml; tests name them: @pytest.mark.behaviour("G-31"). A test
-writes it again and compares.
+Statements are in design/behaviours.toml and behaviours_classic.toml; tests name them:
+@pytest.mark.behaviour("G-31"). A test writes it again and compares.
 """
 
 from __future__ import annotations
@@ -19,19 +19,26 @@ HEAD = """# Behaviours
 What a group coordinator must do, statement by statement, and the tests that check it.
 
 - **K** is from the pages of KIP-848, **G** what Apache Kafka 4.4.0 does, **S** a scenario.
+- **H** are the rules of the classic protocol, **M2** those of the change between both; **W** and
+  **P** are the designs that it comes from: where Kafka does otherwise today, its rule stands.
 - Where the pages and 4.4.0 differ, 4.4.0 counts; but targets may be computed outside (K-38…K-50).
 - A test names what it checks: `@pytest.mark.behaviour("G-31")`. Besides, the traces of Kafka itself
-  (`tests/trace/test_player.py`), everything in any order (`tests/core/test_state_machine.py`)
-  and the simulator (`tests/sim`) check many of them at once.
+  (`tests/trace`), everything in any order (`tests/core/test_state_machine.py`) and the simulator
+  (`tests/sim`) check many of them at once.
 
 This page is made of the markers by `python docs/behaviours.py`; its statements are in
-`behaviours.toml`.
+`behaviours.toml` and `behaviours_classic.toml`.
 """
+FILES = ("behaviours.toml", "behaviours_classic.toml")
 
 
 def statements() -> dict:
     """Return sections of statements, and why some have no test."""
-    return tomllib.loads((HERE / "design/behaviours.toml").read_text(encoding="utf-8"))
+    trees = [tomllib.loads((HERE / "design" / name).read_text(encoding="utf-8")) for name in FILES]
+    return {
+        "section": [section for tree in trees for section in tree["section"]],
+        "not": {name: why for tree in trees for name, why in tree["not"].items()},
+    }
 
 
 def tests_by_id() -> dict[str, list[str]]:

@@ -212,7 +212,7 @@ DEFAULTS = {
 }
 
 
-@pytest.mark.behaviour("G-140", "G-142", "G-144")
+@pytest.mark.behaviour("G-140", "G-142", "G-144", "G-141")
 @pytest.mark.parametrize(("name", "values"), DEFAULTS.items(), ids=DEFAULTS)
 def test_defaults_and_bounds_are_kafkas(name, values):
     default, low, high = values

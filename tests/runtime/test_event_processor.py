@@ -36,7 +36,20 @@ def refused(shell, event):
     return error.value.code
 
 
-@pytest.mark.behaviour("G-11", "G-150", "G-151", "S-11", "K-37")
+@pytest.mark.behaviour(
+    "G-11",
+    "G-150",
+    "G-151",
+    "S-11",
+    "K-37",
+    "W-35",
+    "W-36",
+    "W-37",
+    "W-64",
+    "W-66",
+    "W-67",
+    "W-115",
+)
 @pytest.mark.parametrize(
     ("status", "code"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
+
 from coordinator.config import Config, LeaseConfig, QuotasConfig
 from coordinator.core.classic.events import (
     WAITING,
@@ -60,6 +62,7 @@ def answers_of(processor):
     return dict(processor.parked.take_answered())
 
 
+@pytest.mark.behaviour("H-28", "H-33", "G-109", "G-112", "P-31")
 def test_a_commit_that_fails_releases_those_whom_it_would_have_answered():
     """The sync of the leader completes another one; its record does not become durable."""
     broken = []
@@ -85,6 +88,7 @@ def test_a_commit_that_fails_releases_those_whom_it_would_have_answered():
     assert not processor.parked.waiting
 
 
+@pytest.mark.behaviour("H-38", "G-151")
 def test_who_loses_the_store_releases_everyone():
     processor = processor_of(DELAYED)
     waits = join()

@@ -81,7 +81,7 @@ def test_a_topic_that_nobody_subscribes_to_moves_nothing(group):
     assert reasons(group.run(group.heartbeat("m1"))) == []
 
 
-@pytest.mark.behaviour("G-148", "S-22")
+@pytest.mark.behaviour("G-148", "S-22", "W-17")
 def test_a_topic_may_be_subscribed_to_before_it_exists(group):
     assert group.join("m1", "c").assignment == ()
     group.topics(c=3)

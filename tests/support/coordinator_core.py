@@ -27,7 +27,7 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.records import MemberState
-from coordinator.core.replay import replay
+from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_machine import answer_steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
@@ -84,6 +84,7 @@ class Core:
             assert (steady.records, steady.response) == (result.records, result.response)
         for record in result.records:
             replay(self.state, record)
+        keep_classic(self.state, result.classic)
         self.records += result.records
         self.tasks += result.tasks
         for timer in result.timers:
@@ -189,6 +190,8 @@ class Core:
     def _set(self, timer):
         assert isinstance(timer, SetTimer)
         key = (timer.kind, timer.group_id, timer.member_id)
+        if timer.unless_set and key in self.timers:
+            return
         self.timers.pop(key, None)
         if timer.after_ms is not None:
             self.timers[key] = (self.now + timer.after_ms, timer.member_epoch)

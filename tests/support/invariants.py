@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator.core import partition_owners as ownership
 from coordinator.core import state_records
+from coordinator.core.classic.group import ClassicState
 from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.replay import replay, replay_all
 from coordinator.core.state import FREE, HASH_BITS, Computation, State, fingerprint
@@ -24,6 +25,22 @@ def check(state):
         _check_epochs(group)
         _check_targets(group)
         _check_derived(state, group)
+    assert not state.groups.keys() & state.classic.keys()
+    for group in state.classic.values():
+        _check_classic(group)
+
+
+def _check_classic(group):
+    """What is counted is what is there; somebody leads who is a member."""
+    members = list(group.members.values())
+    assert group.parked_joins == sum(one.parked_join is not None for one in members)
+    assert group.supported == Counter(name for one in members for name, _ in one.protocols)
+    assert group.preferences == Counter(tuple(n for n, _ in one.protocols) for one in members)
+    assert group.rebalance_timeouts == Counter(one.rebalance_timeout_ms for one in members)
+    assert (group.leader is None) == (not members) or group.state is ClassicState.EMPTY
+    assert group.leader is None or group.leader in group.members
+    assert not group.members.keys() & group.pending_joins.keys()
+    assert group.instances == {one.instance_id: one.member_id for one in members if one.instance_id}
 
 
 def holders(group):

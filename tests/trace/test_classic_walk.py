@@ -12,8 +12,8 @@ from collections import Counter
 
 import pytest
 
-from coordinator.core.classic.group import ClassicState
 from coordinator.trace.player import TracePlayer
+from tests.support import invariants
 
 SEEDS = range(300 if os.environ.get("MUSTER_LONG") else 30)
 STEPS = 200
@@ -126,20 +126,10 @@ def check_answer(op, answer, waiting):
 def check_state(processor):
     """What is counted is what is there; who waits in the core waits in the runtime."""
     state = processor.state
-    assert not state.groups.keys() & state.classic.keys()
-    parked = Counter()
-    for group in state.classic.values():
-        members = list(group.members.values())
-        parked.update(one.parked_join for one in members)
-        parked.update(one.parked_sync for one in members)
-        assert group.parked_joins == sum(one.parked_join is not None for one in members)
-        known = Counter(name for one in members for name, _ in one.protocols)
-        assert group.supported == dict(known)
-        assert (group.leader is None) == (not members) or group.state is ClassicState.EMPTY
-        assert group.leader is None or group.leader in group.members
-        assert not group.members.keys() & group.pending_joins.keys()
-        statics = {one.instance_id: one.member_id for one in members if one.instance_id}
-        assert group.instances == statics
+    invariants.check(state)
+    members = [one for group in state.classic.values() for one in group.members.values()]
+    parked = Counter(one.parked_join for one in members)
+    parked.update(one.parked_sync for one in members)
     del parked[None]
     assert parked == Counter(processor.parked.waiting.keys())
     for group in state.groups.values():

@@ -125,6 +125,7 @@ def answered(api, version, request, answer):
 # What is asked -----------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("H-1", "H-10", "G-100", "W-41", "W-47", "W-53", "P-1")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.JOIN_GROUP))
 def test_a_join_is_read(api, version):
     def write(out):
@@ -176,6 +177,7 @@ def test_a_drawn_id_fits_into_a_text():
         check_types(event)
 
 
+@pytest.mark.behaviour("H-2", "G-100", "P-4")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.SYNC_GROUP))
 def test_a_sync_is_read(api, version):
     def write(out):
@@ -200,6 +202,7 @@ def test_a_sync_is_read(api, version):
     check_types(event)
 
 
+@pytest.mark.behaviour("H-2")
 @pytest.mark.parametrize(("kind", "name"), [(None, None), ("consumer", None), (None, "range")])
 def test_a_sync_of_version_5_must_name_its_protocol(kind, name):
     request = asked(
@@ -213,6 +216,7 @@ def test_a_sync_of_version_5_must_name_its_protocol(kind, name):
     assert (int(message.error_code), message.assignment) == (23, b"")
 
 
+@pytest.mark.behaviour("H-2", "W-55")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.HEARTBEAT))
 def test_a_heartbeat_is_read(api, version):
     def write(out):
@@ -221,6 +225,7 @@ def test_a_heartbeat_is_read(api, version):
     assert event_of(asked(api, version, write)) == ClassicHeartbeat("g", "m1", -5, None)
 
 
+@pytest.mark.behaviour("H-2", "G-100")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.LEAVE_GROUP))
 def test_a_leave_is_read(api, version):
     def write(out):
@@ -243,6 +248,7 @@ def test_a_leave_is_read(api, version):
 # What is answered --------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("H-1", "W-54", "P-2", "P-6")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.JOIN_GROUP))
 @pytest.mark.parametrize("leads", [True, False])
 def test_the_answer_to_a_join_is_written(api, version, leads):
@@ -279,6 +285,7 @@ def test_a_refused_join_says_why_and_who_was_meant(api, version):
         assert message.members == ()
 
 
+@pytest.mark.behaviour("H-2", "P-5")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.SYNC_GROUP))
 def test_the_answer_to_a_sync_is_written(api, version):
     request = request_of(api, version, **SYNC)
@@ -297,6 +304,7 @@ def test_the_answer_to_a_sync_is_written(api, version):
         assert answered(api, version, request, refused)[0] == out.data
 
 
+@pytest.mark.behaviour("H-5", "W-11", "W-56", "W-65")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.HEARTBEAT))
 def test_the_answer_to_a_heartbeat_is_written(api, version):
     request = request_of(api, version, **BEAT)

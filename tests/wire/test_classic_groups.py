@@ -99,6 +99,7 @@ def test_classic_groups_are_listed_by_state_and_type():
     )  # fmt: skip
 
 
+@pytest.mark.behaviour("H-38", "G-151")
 def test_who_waits_is_answered_when_another_takes_the_store_over():
     side = Classic(clicks=4)
     first = side.say(Api.JOIN_GROUP, 2, **JOIN | {"member_id": ""})
@@ -220,6 +221,7 @@ resource_name = "g"
 """
 
 
+@pytest.mark.behaviour("H-3")
 @pytest.mark.parametrize("api", CLASSIC_VERSIONS)
 def test_a_member_needs_read_of_its_group(api):
     side = Classic(clicks=4)
@@ -235,6 +237,7 @@ def test_a_member_needs_read_of_its_group(api):
                 assert int(answer.error_code) == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
+@pytest.mark.behaviour("G-120", "W-57")
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_member_of_any_kind_commits_as_its_protocol_lets_it(version):
     side = Classic(clicks=4)

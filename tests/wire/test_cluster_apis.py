@@ -60,6 +60,7 @@ def test_metadata_by_id(side, name):
     assert found == [("clicks", CLICKS, NONE), (None, UUID(int=9), UNKNOWN_TOPIC_ID)]
 
 
+@pytest.mark.behaviour("W-2", "W-5", "W-51", "W-52")
 @pytest.mark.parametrize("version", range(7))
 def test_this_node_coordinates_every_group(side, version):
     def find(**more):

@@ -49,6 +49,7 @@ def sent(side):
     return found
 
 
+@pytest.mark.behaviour("W-83")
 @given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3), st.randoms())
 def test_answers_leave_in_request_order(numbers, answer_first, rng):
     """What is sent is what is received, and every answer leaves in the order of the requests."""
