@@ -1,4 +1,4 @@
-"""Draw the states of groups and members into docs/design/coordinator.md, from the code.
+"""Draw the states of groups and members into the pages of docs/design, from the code.
 
     python docs/states.py
 
@@ -7,36 +7,61 @@ A test draws them again and compares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 
 from coordinator.core.reconcile import ALLOWED_MOVES
 from coordinator.core.state import GROUP_MOVES
+from coordinator.member.states import MOVES
 
-PAGE = Path(__file__).resolve().parent / "design/coordinator.md"
+DESIGN = Path(__file__).resolve().parent / "design"
 
 
-def drawn(moves: Mapping[Enum, frozenset[Enum]]) -> str:
-    """Return a mermaid diagram of the moves between different states."""
-    arrows = [
+def arrows_between(moves: Mapping[Enum, frozenset[Enum]]) -> list[str]:
+    """Return an arrow for each move between different states."""
+    return [
         f"    {here.name} --> {there.name}"
         for here, to in moves.items()
         for there in moves
         if there in to and there is not here
     ]
+
+
+def labelled_arrows(moves: Mapping[Enum, Mapping[Enum, Enum]]) -> list[str]:
+    """Return an arrow for each pair of states, with all that leads from one to the other."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for here, to in moves.items():
+        for cause, there in to.items():
+            causes.setdefault((here.name, there.name), []).append(str(cause.value))
+    return [f"    {a} --> {b}: {' / '.join(why)}" for (a, b), why in causes.items()]
+
+
+def drawn(arrows: Iterable[str]) -> str:
+    """Return arrows as a mermaid diagram."""
     return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"])
 
 
-def page(text: str) -> str:
-    """Return the page with both diagrams drawn anew."""
-    for place, moves in (("groups", GROUP_MOVES), ("members", ALLOWED_MOVES)):
-        begin, end = f"<!-- {place} -->\n", "\n<!-- end -->"
+PAGES = {
+    "coordinator.md": {
+        "groups": drawn(arrows_between(GROUP_MOVES)),
+        "members": drawn(arrows_between(ALLOWED_MOVES)),
+    },
+    "member.md": {"client states": drawn(labelled_arrows(MOVES))},
+}
+
+
+def page(name: str) -> str:
+    """Return a page of docs/design with its diagrams drawn anew."""
+    text = (DESIGN / name).read_text(encoding="utf-8")
+    for place, diagram in PAGES[name].items():
+        begin, end = f"<!-- {place} -->\n", "<!-- end -->"
         head, rest = text.split(begin)
-        text = head + begin + drawn(moves) + end + rest.partition(end)[2]
+        text = head + begin + diagram + "\n" + end + rest.partition(end)[2]
     return text
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print("docs/design/coordinator.md")
+    for name in PAGES:
+        (DESIGN / name).write_text(page(name), encoding="utf-8")
+        print(f"docs/design/{name}")

@@ -25,6 +25,7 @@ from coordinator.core.state import State
 from coordinator.errors import ErrorCode
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import KafkaConfig, group_defaults
+from coordinator.member.states import ClientState
 from coordinator.runtime.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,6 +159,12 @@ def commands() -> str:
     return "\n".join(lines)
 
 
+def client_states() -> str:
+    """Return the states of a member on its own side."""
+    rows = [(code(state.name), state.value) for state in ClientState]
+    return table(("state", "the member"), rows)
+
+
 def all_commands() -> dict[str, Any]:
     """Return every command of `muster` by its name."""
     app = typer.Typer()
@@ -214,6 +221,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "client_states": client_states,
     "commands": commands,
     "errors": errors,
     "group_settings": group_settings,

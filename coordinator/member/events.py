@@ -1,0 +1,184 @@
+"""What happens to a member, and what it asks whoever runs it to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coordinator.core.events import Heartbeat
+from coordinator.core.partition_spans import Spans
+from coordinator.errors import GroupError
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """What stays the same for the life of a member.
+
+    Attributes
+    ----------
+    instance_id
+        The name of a static member; None for a dynamic one.
+    rebalance_timeout_ms
+        How long it may take to give up partitions.
+    session_timeout_ms
+        After how long without a heartbeat the coordinator removes it: the group's
+        `consumer.session.timeout.ms`.
+    backoff_ms, backoff_max_ms
+        What it waits after a first failed heartbeat, and at most after many.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    rebalance_timeout_ms: int = 60_000
+    session_timeout_ms: int = 45_000
+    backoff_ms: int = 100
+    backoff_max_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Join, or subscribe to something else.
+
+    Attributes
+    ----------
+    names
+        Topics by name.
+    pattern
+        Topics by a regular expression of RE2, beside those by name; "" for none.
+    server_assignor
+        The assignor that the member wishes.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    server_assignor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Give up everything and leave; `for_a_while` keeps a static member's partitions for it."""
+
+    for_a_while: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """A heartbeat was served.
+
+    Attributes
+    ----------
+    assignment
+        What the member may own now; None: as before.
+    session_timeout_ms
+        The group's session timeout, where the transport knows it.
+    """
+
+    number: int
+    member_epoch: int
+    interval_ms: int
+    assignment: Spans | None = None
+    session_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRefused:
+    """A heartbeat was refused. `jitter` is a random number from 0 to 1."""
+
+    number: int
+    error: GroupError
+    jitter: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatUnanswered:
+    """No answer came in time, or the connection broke. `jitter` is a random number from 0 to 1."""
+
+    number: int
+    jitter: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """What an action with this number asked for is done."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The work has shown no sign of life for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The work shows signs of life again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Nothing happened, but time has passed."""
+
+
+Event: TypeAlias = (
+    Subscribe
+    | Leave
+    | HeartbeatAnswered
+    | HeartbeatRefused
+    | HeartbeatUnanswered
+    | StepDone
+    | Stall
+    | Resume
+    | Wake
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Send this, and report what came of it under the number; no other is under way."""
+
+    number: int
+    request: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """Stop the work on these partitions, wait until it has stopped, and commit how far it came."""
+
+    number: int
+    partitions: Spans
+
+
+@dataclass(frozen=True, slots=True)
+class RevokePartitions:
+    """Tell the application that these partitions, which are still its own, go to somebody else."""
+
+    number: int
+    partitions: Spans
+
+
+@dataclass(frozen=True, slots=True)
+class AssignPartitions:
+    """Tell the application that these partitions are its own, then begin to work on them."""
+
+    number: int
+    partitions: Spans
+
+
+@dataclass(frozen=True, slots=True)
+class LosePartitions:
+    """Stop the work on all partitions, and tell the application that these are not its own.
+
+    Somebody else may have them already, so nothing is committed.
+    """
+
+    number: int
+    partitions: Spans
+
+
+Action: TypeAlias = (
+    SendHeartbeat | CommitOffsets | RevokePartitions | AssignPartitions | LosePartitions
+)
+"""Those with partitions are steps: one at a time, in order, and each is reported by `StepDone`."""

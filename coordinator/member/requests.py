@@ -1,0 +1,55 @@
+"""The requests that a member sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.core.events import Heartbeat
+from coordinator.core.partition_spans import Spans, kafka_id
+from coordinator.member.events import MemberSettings, Subscribe
+
+
+def make_heartbeat(
+    settings: MemberSettings, epoch: int, owned: Spans | None, subscription: Subscribe | None
+) -> Heartbeat:
+    """Return a heartbeat.
+
+    Parameters
+    ----------
+    settings
+        Whose it is.
+    epoch
+        The member's; 0 joins, −1 and −2 leave.
+    owned
+        What it owns; None: as it said last.
+    subscription
+        What it subscribes to; None: as it said last. A request with it says everything, so it is
+        answered with everything.
+    """
+    everything: dict[str, Any] = {}
+    if subscription is not None:
+        everything = {
+            "rack_id": settings.rack_id,
+            "rebalance_timeout_ms": settings.rebalance_timeout_ms,
+            "subscribed_topic_names": subscription.names,
+            "subscribed_topic_regex": subscription.pattern,
+            "server_assignor": subscription.server_assignor,
+        }
+    return Heartbeat(
+        settings.group_id,
+        settings.member_id,
+        epoch,
+        settings.instance_id,
+        topic_partitions=None if owned is None else by_topic_id(owned),
+        client_id=settings.client_id,
+        by_topic_id=True,
+        **everything,
+    )
+
+
+def by_topic_id(spans: Spans) -> dict[str, list[int]]:
+    """Return partitions by the id of their topic, as Kafka has ids."""
+    found: dict[str, list[int]] = {}
+    for topic, first, end in spans:
+        found.setdefault(kafka_id(topic.topic_id), []).extend(range(first, end))
+    return found

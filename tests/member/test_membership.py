@@ -1,0 +1,351 @@
+"""One member's side, event by event: what it asks for, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.partition_spans import TopicKey
+from coordinator.errors import ErrorCode, GroupError, IllegalStateError
+from coordinator.member.events import (
+    AssignPartitions,
+    CommitOffsets,
+    HeartbeatAnswered,
+    HeartbeatRefused,
+    HeartbeatUnanswered,
+    Leave,
+    LosePartitions,
+    MemberSettings,
+    Resume,
+    RevokePartitions,
+    SendHeartbeat,
+    Stall,
+    StepDone,
+    Subscribe,
+    Wake,
+)
+from coordinator.member.membership import Membership
+from coordinator.member.states import BEATING, MOVES, Cause, ClientState
+
+A = TopicKey("a", "id-a")
+INTERVAL_MS = 5_000
+State = ClientState
+
+
+def spans(*bounds):
+    return tuple((A, first, end) for first, end in bounds)
+
+
+class Side:
+    """A member, its clock, and what it asked for last."""
+
+    def __init__(self, **settings):
+        self.membership = Membership(MemberSettings("g", "m", **settings))
+        self.now = 1_000_000
+        self.sent = None
+        self.steps = []
+
+    @property
+    def state(self):
+        return self.membership.state
+
+    def tell(self, event, after_ms=0):
+        """What it asks for when this happens, after a while."""
+        self.now += after_ms
+        actions = self.membership.handle(event, self.now)
+        for action in actions:
+            if isinstance(action, SendHeartbeat):
+                self.sent = action
+            else:
+                self.steps.append(action)
+        return actions
+
+    def answer(self, epoch, assignment=None, after_ms=0):
+        """Answer the heartbeat that is under way."""
+        number = self.sent.number
+        return self.tell(HeartbeatAnswered(number, epoch, INTERVAL_MS, assignment), after_ms)
+
+    def refuse(self, code):
+        return self.tell(HeartbeatRefused(self.sent.number, GroupError(code, "because")))
+
+    def done(self):
+        """The oldest step is done."""
+        return self.tell(StepDone(self.steps.pop(0).number))
+
+    def settle(self, epoch, assignment):
+        """Get an assignment and go all the way to STABLE."""
+        self.answer(epoch, assignment)
+        while self.steps:
+            self.done()
+        self.answer(epoch)
+        assert self.state is State.STABLE
+        return self
+
+
+def kinds(actions):
+    return [type(action) for action in actions]
+
+
+@pytest.fixture
+def side():
+    return Side()
+
+
+@pytest.fixture
+def stable():
+    """It owns partitions 0 to 3 of a, at epoch 2."""
+    side = Side()
+    side.tell(Subscribe(("a",)))
+    return side.settle(2, spans((0, 4)))
+
+
+@pytest.mark.behaviour("M-20")
+def test_who_subscribes_to_nothing_sends_nothing(side):
+    assert side.tell(Wake(), 100_000) == []
+    assert side.state is State.UNSUBSCRIBED
+
+
+@pytest.mark.behaviour("M-11", "M-12", "M-21")
+def test_a_join_has_epoch_0_and_says_everything(side):
+    (beat,) = side.tell(Subscribe(("a",), "b.*", "sticky"))
+    request = beat.request
+    assert side.state is State.JOINING
+    assert (request.member_epoch, request.topic_partitions) == (0, {})
+    assert request.rebalance_timeout_ms == 60_000
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (("a",), "b.*")
+    assert request.server_assignor == "sticky"
+    side.answer(2, ())
+    assert side.state is State.STABLE
+
+
+@pytest.mark.behaviour("M-13", "M-22")
+def test_a_stable_member_sends_heartbeats_that_say_nothing_new(stable):
+    assert stable.tell(Wake(), INTERVAL_MS - 1) == []
+    (beat,) = stable.tell(Wake(), 1)
+    request = beat.request
+    assert request.member_epoch == 2
+    assert (request.topic_partitions, request.subscribed_topic_names) == (None, None)
+    assert stable.tell(Wake(), 1_000) == []  # one at a time
+    assert stable.state is State.STABLE
+
+
+@pytest.mark.behaviour("M-2", "M-10", "M-14", "M-16", "M-23", "M-24", "M-25", "M-17")
+def test_it_commits_then_revokes_then_takes_then_says_so_at_once(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    (commit,) = stable.answer(3, spans((2, 6)))
+    assert commit == CommitOffsets(commit.number, spans((0, 2)))
+    assert stable.state is State.RECONCILING
+    (revoke,) = stable.done()
+    assert revoke == RevokePartitions(revoke.number, spans((0, 2)))
+    assert stable.membership.owned == spans((0, 4))  # still its own
+    assign, beat = stable.done()
+    assert assign == AssignPartitions(assign.number, spans((4, 6)))
+    assert sum(map(len, beat.request.topic_partitions.values())) == 4  # others wait for the two
+    stable.answer(3)
+    assert stable.state is State.RECONCILING
+    (beat,) = stable.done()
+    assert stable.state is State.STABLE
+    assert list(beat.request.topic_partitions.values()) == [[2, 3, 4, 5]]
+    stable.answer(3)
+    assert stable.membership.is_told_everything
+    assert stable.tell(Wake(), INTERVAL_MS - 1) == []  # the interval begins anew
+    assert stable.tell(Wake(), 1) != []
+
+
+@pytest.mark.behaviour("M-4")
+def test_nothing_to_revoke_is_no_step(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    assert kinds(stable.answer(3, spans((0, 6)))) == [AssignPartitions]
+
+
+@pytest.mark.behaviour("M-16", "M-31")
+def test_one_reconciliation_at_a_time_goes_on_with_the_newest_target(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    stable.answer(3, spans((2, 6)))
+    stable.tell(Wake(), INTERVAL_MS)  # heartbeats go on
+    assert stable.answer(4, spans((3, 5))) == []
+    stable.done()
+    assert kinds(stable.done())[0] is CommitOffsets  # 2 goes too before 4 is taken
+    stable.done()
+    assert stable.done()[0].partitions == spans((4, 5))
+    assert stable.membership.owned == spans((3, 5))
+
+
+@pytest.mark.behaviour("M-15", "M-19", "M-27", "S-15")
+def test_a_fenced_member_loses_all_then_joins_with_epoch_0(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    (lose,) = stable.refuse(ErrorCode.FENCED_MEMBER_EPOCH)
+    assert lose == LosePartitions(lose.number, spans((0, 4)))
+    assert stable.state is State.FENCED
+    assert stable.membership.owned == ()
+    assert stable.tell(Wake(), INTERVAL_MS) == []  # not before the application let go
+    (beat,) = stable.done()
+    assert (stable.state, beat.request.member_epoch) == (State.JOINING, 0)
+    assert beat.request.topic_partitions == {}
+
+
+@pytest.mark.behaviour("M-27", "M-31", "S-38")
+def test_fencing_cancels_a_reconciliation_and_names_nothing_twice(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    stable.answer(3, spans((2, 6)))
+    stable.done()
+    revoke = stable.steps[0]
+    stable.tell(Wake(), INTERVAL_MS)
+    (lose,) = stable.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert lose.partitions == spans((2, 4))  # 0 and 1 are being revoked
+    assert stable.tell(StepDone(revoke.number)) == []
+    assert stable.state is State.FENCED
+
+
+@pytest.mark.behaviour("M-6", "M-18", "M-26", "S-38")
+def test_leaving_cancels_commits_revokes_and_says_goodbye(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    (begun,) = stable.answer(3, spans((2, 6)))
+    (commit,) = stable.tell(Leave())
+    assert commit == CommitOffsets(commit.number, spans((0, 4)))
+    assert stable.state is State.PREPARE_LEAVING
+    assert stable.tell(StepDone(begun.number)) == []
+    stable.steps = [commit]
+    assert kinds(stable.done()) == [RevokePartitions]
+    (beat,) = stable.done()
+    assert (stable.state, beat.request.member_epoch) == (State.LEAVING, -1)
+    stable.answer(-1)
+    assert stable.state is State.UNSUBSCRIBED
+
+
+def test_a_static_member_may_leave_for_a_while():
+    side = Side(instance_id="i")
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 1)))
+    side.tell(Leave(for_a_while=True))
+    side.done()
+    (beat,) = side.done()
+    assert beat.request.member_epoch == -2
+
+
+def test_an_answer_that_was_under_way_does_not_end_the_leaving(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    stable.tell(Leave())
+    stable.done()
+    assert stable.done() == []  # its turn comes after the one that is under way
+    (beat,) = stable.answer(2)
+    assert (stable.state, beat.request.member_epoch) == (State.LEAVING, -1)
+
+
+@pytest.mark.behaviour("M-28", "M-30")
+def test_fatal_is_for_good(stable):
+    stable.tell(Subscribe((), "["))
+    (lose,) = stable.refuse(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    assert (stable.state, lose.partitions) == (State.FATAL, spans((0, 4)))
+    stable.done()
+    for event in (Subscribe(("a",)), Leave(), Stall(), Resume(), Wake()):
+        assert stable.tell(event, 100_000) == []
+    assert stable.state is State.FATAL
+    assert stable.membership.fatal.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.behaviour("M-29")
+def test_a_changed_subscription_is_said_at_once(stable):
+    (beat,) = stable.tell(Subscribe(("a", "b")))
+    assert beat.request.subscribed_topic_names == ("a", "b")
+    assert stable.tell(Subscribe(("b",))) == []  # one at a time
+    (beat,) = stable.answer(2)
+    assert beat.request.subscribed_topic_names == ("b",)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.UNRELEASED_INSTANCE_ID])
+def test_what_may_be_served_later_is_asked_again_later_and_later(stable, code):
+    stable.tell(Wake(), INTERVAL_MS)
+    waits = []
+    for _ in range(8):
+        assert stable.refuse(code) == []
+        waits.append(stable.membership.wake_at_ms - stable.now)
+        (beat,) = stable.tell(Wake(), waits[-1])
+        assert beat.request.topic_partitions is not None, "the next one says everything"
+    assert waits == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+    stable.answer(2)
+    assert stable.membership.wake_at_ms == stable.now + INTERVAL_MS
+
+
+def test_jitter_spreads_what_is_asked_again(stable):
+    stable.tell(Wake(), INTERVAL_MS)
+    stable.tell(HeartbeatUnanswered(stable.sent.number, jitter=1.0))
+    assert stable.membership.wake_at_ms - stable.now == 120
+
+
+def test_it_stops_before_its_session_may_be_over(stable):
+    """The coordinator counts 45 s from a heartbeat that it got after ours was sent."""
+    sent_at = stable.now
+    stable.tell(Wake(), INTERVAL_MS)
+    stable.tell(HeartbeatUnanswered(stable.sent.number))
+    assert stable.membership.uses_until_ms == sent_at + 36_000
+    stable.now = sent_at + 36_000
+    assert kinds(stable.tell(Wake())) == [LosePartitions]
+    assert stable.state is State.FENCED
+
+
+def test_an_answer_that_was_read_too_late_is_worth_nothing(stable):
+    """A process that was stopped looks at the clock before it reads what came in meanwhile."""
+    stable.tell(Wake(), INTERVAL_MS)
+    assert kinds(stable.answer(3, spans((0, 6)), after_ms=40_000)) == [LosePartitions]
+    assert stable.membership.target == ()
+
+
+def test_it_stops_when_it_cannot_revoke_in_time():
+    side = Side(rebalance_timeout_ms=10_000)
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 4)))
+    side.tell(Wake(), INTERVAL_MS)
+    sent_at = side.now
+    side.answer(2, spans((0, 2)), after_ms=10)
+    for at in (INTERVAL_MS, 7_900):
+        side.now = sent_at + at
+        side.tell(Wake())
+        side.answer(2)
+    side.now = sent_at + 8_000
+    assert kinds(side.tell(Wake())) == [LosePartitions]
+
+
+@pytest.mark.behaviour("G-172")
+def test_work_without_life_leaves_and_comes_back(stable):
+    lose, beat = stable.tell(Stall())
+    assert (lose.partitions, beat.request.member_epoch) == (spans((0, 4)), -1)
+    stable.answer(-1)
+    assert stable.state is State.STALE
+    assert stable.tell(Resume()) == []  # the application has not let go yet
+    (beat,) = stable.done()
+    assert (stable.state, beat.request.member_epoch) == (State.JOINING, 0)
+
+
+@pytest.mark.behaviour("G-170")
+def test_the_states_are_those_of_kafkas_client():
+    assert " ".join(state.name for state in State) == (
+        "UNSUBSCRIBED JOINING STABLE RECONCILING ACKNOWLEDGING FENCED PREPARE_LEAVING LEAVING "
+        "STALE FATAL"
+    )
+
+
+@pytest.mark.behaviour("G-171")
+def test_the_table_is_kafkas_but_for_what_it_says():
+    """Ours: leaving while stale is over at once; no move where nothing changes."""
+    into = {state: {here for here in State if state in MOVES[here].values()} for state in State}
+    joined = {State.JOINING, State.STABLE, State.RECONCILING, State.ACKNOWLEDGING}
+    assert into[State.STABLE] == {State.JOINING, State.ACKNOWLEDGING}
+    assert into[State.RECONCILING] == {State.STABLE, State.JOINING, State.ACKNOWLEDGING}
+    assert into[State.ACKNOWLEDGING] == {State.RECONCILING}
+    assert into[State.FENCED] == joined
+    assert into[State.JOINING] == {State.FENCED, State.UNSUBSCRIBED, State.STALE}
+    assert into[State.PREPARE_LEAVING] == joined
+    assert into[State.LEAVING] == {State.PREPARE_LEAVING}
+    left = {State.PREPARE_LEAVING, State.LEAVING, State.FENCED}
+    assert into[State.UNSUBSCRIBED] == left | {State.STALE}
+    assert into[State.STALE] == {State.LEAVING}
+    assert into[State.FATAL] == joined | {State.PREPARE_LEAVING}
+
+
+def test_there_is_no_move_but_by_the_table(side):
+    with pytest.raises(IllegalStateError, match="UNSUBSCRIBED: RECONCILED"):
+        side.membership._move(Cause.RECONCILED)
+
+
+def test_nothing_is_sent_in_the_other_states():
+    assert set(State) - BEATING == {State.UNSUBSCRIBED, State.FENCED, State.STALE, State.FATAL}
