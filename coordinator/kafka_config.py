@@ -1,7 +1,8 @@
 """Kafka's group settings under Kafka's names, with its defaults and bounds.
 
 Of the coordinator (G-140, G-142), of classic groups (H-5…H-20), and of single groups (G-143,
-G-144). Ours beside them begin with `consumer.assignor.`: sticky's options, and the engine.
+G-144). Ours beside them begin with `consumer.assignor.`: sticky's options, the engine, and who
+assigns for classic members.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 INT32_MAX = 2**31 - 1
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 ENGINES = ("auto", "local", "spark", "external")
+CLASSIC_ASSIGNOR, OFF = "consumer.assignor.classic", "off"
+"""The setting of a group by which Muster assigns for classic members; off: their leader does."""
 
 
 class ConfigError(ValueError):
@@ -165,6 +168,7 @@ GROUP_NAMES = (
     "consumer.assignor.imbalance",
     "consumer.assignor.max.moves",
     "consumer.assignor.engine",
+    CLASSIC_ASSIGNOR,
 )
 
 
@@ -201,6 +205,7 @@ def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
         "consumer.assignor.imbalance": "0",
         "consumer.assignor.max.moves": None,  # as many as it takes
         "consumer.assignor.engine": "auto",
+        CLASSIC_ASSIGNOR: OFF,
     }
 
 
@@ -216,6 +221,12 @@ def _find_bound(config: KafkaConfig, name: str, text: str) -> str | None:
         return None if _number(name, text) >= 0 else "0 or more"
     if name == "consumer.assignor.engine":
         return None if text in ENGINES else f"one of {', '.join(ENGINES)}"
+    if name == CLASSIC_ASSIGNOR:
+        return (
+            None
+            if text in {OFF, *config.assignors}
+            else f"{OFF} or one of {', '.join(config.assignors)}"
+        )
     if name == "consumer.assignor.offload.enable":
         return None if text in {"true", "false"} else "true or false"
     raise ConfigError(f"unknown setting {name!r}: a group has {', '.join(GROUP_NAMES)}")

@@ -234,6 +234,8 @@ class ClassicGroupWritten(Record, frozen=True, gc=False):
         Column("classic_members"),
         "in the order in which they came, with the bytes of subscription and assignment",
     ] = ()
+    assignor: Annotated[Own[str], "of Muster that assigned; empty: the leader did"] = ""
+    moved: Own[Long] = 0
 
 
 class OffsetCommitted(Record, frozen=True, gc=False):

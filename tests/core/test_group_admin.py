@@ -154,6 +154,7 @@ WRONG_SETTINGS = {
     "moves": {"consumer.assignor.max.moves": -1},
     "engine": {"consumer.assignor.engine": "abacus"},
     "offload": {"consumer.assignor.offload.enable": "maybe"},
+    "classic": {"consumer.assignor.classic": "abacus"},
 }
 
 
@@ -171,6 +172,7 @@ def test_every_setting_of_a_group(group):
         SESSION_NAME: "50000", HEARTBEAT_NAME: "6000", "consumer.assignment.interval.ms": "0",
         "consumer.assignor.offload.enable": "true", "consumer.assignor.imbalance": "5%",
         "consumer.assignor.max.moves": "3", "consumer.assignor.engine": "local",
+        "consumer.assignor.classic": "sticky",
     }  # fmt: skip
     group.run(ConfigureGroup("g", given))
     assert group.state.settings["g"] == given

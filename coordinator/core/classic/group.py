@@ -54,7 +54,9 @@ class ClassicMember(msgspec.Struct, frozen=True):
     protocols
         In the member's order of preference; of one read from the log, only what its group chose.
     assignment
-        What the leader gave it in the last generation.
+        What the leader gave it in the last generation; forgotten when a generation is given up.
+    last_assignment
+        The same, not forgotten: where the coordinator assigns, it begins from there.
     is_new
         Whether it waits for its first generation.
     parked_join, parked_sync
@@ -69,6 +71,7 @@ class ClassicMember(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
+    last_assignment: bytes = b""
     is_new: bool = False
     parked_join: int | None = None
     parked_sync: int | None = None
@@ -107,6 +110,9 @@ class ClassicGroup:
         While the first generation waits; None once it need not.
     newcomer
         Whether somebody joined since the delay began.
+    assignor, moved
+        Which assignor of ours made the assignment, and how many owned partitions it moved; "" where
+        the leader made it.
     """
 
     group_id: str
@@ -124,6 +130,8 @@ class ClassicGroup:
     subscribed: frozenset[str] | None = None
     delay: InitialDelay | None = None
     newcomer: bool = False
+    assignor: str = ""
+    moved: int = 0
     parked_joins: int = 0
     """How many members' joins wait."""
     supported: MutableMapping[str, int] = field(default_factory=dict)

@@ -17,6 +17,8 @@ def record_of(group: ClassicGroup) -> ClassicGroupWritten:
         protocol=group.protocol,
         leader=group.leader,
         state_timestamp=group.state_since_ms,
+        assignor=group.assignor,
+        moved=group.moved,
         members=tuple(
             ClassicMemberWritten(
                 member_id=member.member_id,
@@ -43,6 +45,8 @@ def group_of(record: ClassicGroupWritten) -> ClassicGroup:
         leader=record.leader,
         state=ClassicState.STABLE if record.members else ClassicState.EMPTY,
         state_since_ms=record.state_timestamp,
+        assignor=record.assignor,
+        moved=record.moved,
     )
     for member in record.members:
         group.put(
@@ -55,6 +59,7 @@ def group_of(record: ClassicGroupWritten) -> ClassicGroup:
                 session_timeout_ms=member.session_timeout_ms,
                 protocols=(Protocol(record.protocol or "", member.subscription),),
                 assignment=member.assignment,
+                last_assignment=member.assignment,
             )
         )
     group.subscribed = find_subscribed(group)

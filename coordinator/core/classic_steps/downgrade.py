@@ -89,6 +89,7 @@ def convert_to_classic(
         state=ClassicState.STABLE,
         previous=ClassicState.PREPARING,
         state_since_ms=now_ms,
+        assignor=group.assignor,
     )
     for meta in reversed(metas):
         classic.put(_convert_member(meta))
@@ -97,7 +98,8 @@ def convert_to_classic(
     for member in list(classic.members.values()):
         spans = group.targets.get(member.member_id, ())
         version = subscription_version(member.metadata(classic.protocol))
-        classic.put(changed(member, assignment=assignment_of(state, spans, version)))
+        given = assignment_of(state, spans, version)
+        classic.put(changed(member, assignment=given, last_assignment=given))
     update = ClassicUpdate(classic, config, now_ms)
     update.records += [*end_of_consumer_group(group), record_of(classic)]
     for member_id in group.members:

@@ -1,5 +1,7 @@
 """SyncGroup to a classic group: the leader brings the assignment, everyone gets their part.
 
+Where the group's settings say so the coordinator assigns instead (assign.py).
+
 The sync of the leader makes the group Stable in the step that writes the assignment. Whoever waits
 is answered when the record is durable, and not before; what came in meanwhile was decided behind
 it, on the group as it is by then. A join that came while the record was being written therefore
@@ -12,6 +14,7 @@ from coordinator.config import Config
 from coordinator.core.classic.events import WAITING, SyncGroup, SyncGroupResponse
 from coordinator.core.classic.group import ClassicGroup, ClassicState
 from coordinator.core.classic.written import record_of
+from coordinator.core.classic_steps.assign import ClassicAssignment, assign_classic_group
 from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed
 from coordinator.core.events import SYNC_PHASE, Result
 from coordinator.core.member_removal import unknown_member
@@ -42,17 +45,19 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
     update.group.put(update.park_sync(member, event.request_id))
     if update.group.leader != event.member_id:
         return update.result(WAITING)
-    _assign(update, event)
+    computed = assign_classic_group(state, update.group)
+    _assign(update, computed or ClassicAssignment(event.assignments))
     return update.result(update.take_answer(event.request_id))
 
 
-def _assign(update: ClassicUpdate, event: SyncGroup) -> None:
-    """Store what the leader assigned, and answer all who wait for it."""
+def _assign(update: ClassicUpdate, given: ClassicAssignment) -> None:
+    """Store what members are assigned, and answer all who wait for it."""
     group = update.group
+    group.assignor, group.moved = given.assignor, given.moved
     for member in list(group.members.values()):
-        assignment = event.assignments.get(member.member_id, b"")
+        assignment = given.assignments.get(member.member_id, b"")
         answered = update.answer_sync(member, _assigned(group, assignment))
-        group.put(changed(answered, assignment=assignment))
+        group.put(changed(answered, assignment=assignment, last_assignment=assignment))
         if member.parked_sync is not None:
             update.start_session(member)
     update.records.append(record_of(group))
