@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
+from coordinator.core.classic.events import ClassicHeartbeat
 from coordinator.core.events import (
     Answer,
     Event,
@@ -39,7 +40,7 @@ TIMERS_A_ROUND = 200
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 500
 """Requests about groups that a round takes: bounded, so that they do not starve heartbeats."""
-BRIEF = Heartbeat | OffsetCommit
+BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them."""
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")

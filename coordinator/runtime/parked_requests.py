@@ -39,7 +39,8 @@ class ParkedRequests:
     Attributes
     ----------
     waiting
-        Those without an answer.
+        Those without an answer, each with as little as its refusal takes: the member id that a join
+        has or would get, None of a sync.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ class ParkedRequests:
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
-        self.waiting: dict[int, ParkedRequest] = {}
-        self._answered: list[tuple[ParkedRequest, Parked | None]] = []
+        self.waiting: dict[int, str | None] = {}
+        self._answered: list[tuple[int, str | None, Parked | None]] = []
 
     def refuse_newcomer(self, event: Event) -> None:
         """Refuse a newcomer's join while too many requests wait already.
@@ -79,13 +80,15 @@ class ParkedRequests:
             self._answer(request_id, None)
         if result.response is WAITING:
             assert isinstance(event, ParkedRequest)
-            self.waiting[event.request_id] = event
+            self.waiting[event.request_id] = (
+                event.member_id or event.drawn_id if isinstance(event, JoinGroup) else None
+            )
 
     def release(self) -> None:
         """Refuse everyone, those too whose answers have not left: their groups are gone (H-38)."""
         self._answered = [
-            *((request, answer and _refuse(request)) for request, answer in self._answered),
-            *((request, _refuse(request)) for request in self.waiting.values()),
+            *((number, who, answer and _refuse(who)) for number, who, answer in self._answered),
+            *((number, who, _refuse(who)) for number, who in self.waiting.items()),
         ]
         self.waiting = {}
 
@@ -95,18 +98,16 @@ class ParkedRequests:
         None instead of an answer: the member asked again, or is gone, and nobody waits for it.
         """
         found, self._answered = self._answered, []
-        return [(request.request_id, answer) for request, answer in found]
+        return [(number, answer) for number, _, answer in found]
 
     def _answer(self, request_id: int, answer: Parked | None) -> None:
-        request = self.waiting.pop(request_id, None)
-        if request is not None:
-            self._answered.append((request, answer))
+        if request_id in self.waiting:
+            self._answered.append((request_id, self.waiting.pop(request_id), answer))
 
 
-def _refuse(request: ParkedRequest) -> Parked:
-    if isinstance(request, SyncGroup):
+def _refuse(member_id: str | None) -> Parked:
+    if member_id is None:
         return SyncGroupResponse(ErrorCode.NOT_COORDINATOR)
-    member_id = request.member_id or request.drawn_id
     return JoinGroupResponse(member_id, ErrorCode.NOT_COORDINATOR)
 
 

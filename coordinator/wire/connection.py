@@ -18,7 +18,10 @@ from coordinator.wire.sasl import Login
 from coordinator.wire.session import Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+BRIEF = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT, Api.OFFSET_COMMIT}
+"""What members send all the time."""
 CORRELATION_ID_END = HEAD.size
+REPEATED = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT}
 REPEATABLE_BYTES_MAX = 512
 """Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
 KEPT_BYTES = 1 << 16
@@ -130,6 +133,17 @@ class Connection:
         """Add received bytes to the buffer, in pieces of any size."""
         self._buffer += data
 
+    @property
+    def is_next_brief(self) -> bool:
+        """Whether the next request is what members send all the time, or not there yet."""
+        at = self._at
+        if self.full or len(self._buffer) < at + LENGTH.size + HEAD.size:
+            return True
+        (length,) = LENGTH.unpack_from(self._buffer, at)
+        if len(self._buffer) < at + LENGTH.size + length:
+            return True
+        return HEAD.unpack_from(self._buffer, at + LENGTH.size)[0] in BRIEF
+
     def next_request(self) -> PendingRequest | None:
         """Return the next request to answer; None until more bytes or answers arrive.
 
@@ -195,7 +209,7 @@ class Connection:
         if request.api is Api.API_VERSIONS:
             told = ("client_software_name", "client_software_version")
             self.session.introduce(*(getattr(request.body, name, "") for name in told))
-        if request.api is Api.CONSUMER_GROUP_HEARTBEAT and len(frame) <= REPEATABLE_BYTES_MAX:
+        if request.api in REPEATED and len(frame) <= REPEATABLE_BYTES_MAX:
             self._last, self._last_body = request, frame[CORRELATION_ID_END:]
             self._conversation.expect_again(request.body)
         return request

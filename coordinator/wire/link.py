@@ -35,6 +35,8 @@ class Link(asyncio.Protocol):
         self._reading = self._writing = True
         self.busy = False
         """Whether a long request is under way; nothing is taken meanwhile."""
+        self.behind = False
+        """Whether it waits for its turn; nothing is taken meanwhile."""
         self.unread_bytes = 0
         """Of a long request that waits to be read."""
         self.waiting: set[Future[Answer]] = set()
@@ -116,9 +118,23 @@ class Link(asyncio.Protocol):
             return
         self._update_reading()
 
+    def have_turn(self) -> None:
+        """Go on with the request that waited for its turn."""
+        self.behind = False
+        self.proceed()
+
     def _take(self) -> None:
-        """Ask for answers to the requests that arrived, while the client reads answers."""
-        while self._open and (pending := self.connection.next_request()) is not None:
+        """Ask for answers to the requests that arrived, while the client reads answers.
+
+        What others have to wait for is asked when this connection has its turn.
+        """
+        while self._open:
+            if not self.connection.is_next_brief and not self._server.turns.take(self):
+                self.behind = True
+                return
+            pending = self.connection.next_request()
+            if pending is None:
+                return
             if self._held_back:
                 self._release()
             self._server.ask(self, pending)
@@ -174,7 +190,7 @@ class Link(asyncio.Protocol):
     @property
     def _open(self) -> bool:
         """Whether requests are taken now."""
-        return self._writing and not self.busy and self._muted is None
+        return self._writing and not self.busy and not self.behind and self._muted is None
 
     def finish_reading(
         self, pending: PendingRequest, found: asyncio.Future[Call | SplitRequest]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -34,6 +34,9 @@ from coordinator.wire.split_requests import SplitRequest, split_request
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
+REQUESTS_A_TURN = 100
+"""Requests that a turn of the event loop takes beside heartbeats and commits, and answers that it
+gives to those that waited: bounded, so that they do not starve heartbeats."""
 PATROL_S = 1.0
 NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")
@@ -61,6 +64,50 @@ class EventSubmitter(Protocol):
     @property
     def metrics(self) -> RequestCounts:
         """Where requests and connections are counted."""
+
+
+class Turns:
+    """Whose requests a turn of the event loop takes, of those that others have to wait for.
+
+    A connection that comes too late in a turn waits behind the others that do, and then asks one
+    request after which it waits again: however many come at once, heartbeats have every turn.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._room = REQUESTS_A_TURN
+        self._behind: deque[Link] = deque()
+        self._begun = False
+        self._now: Link | None = None
+
+    def take(self, link: Link) -> bool:
+        """Whether a connection's next request may be taken now; if not, it has a turn later."""
+        self._begin_soon()
+        if link is self._now:
+            self._now = None
+            return True
+        if self._room > 0 and not self._behind:
+            self._room -= 1
+            return True
+        self._behind.append(link)
+        return False
+
+    def _begin_soon(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin the next turn, with those that wait."""
+        self._begun = False
+        turns = min(len(self._behind), REQUESTS_A_TURN)
+        self._room = REQUESTS_A_TURN - turns
+        for _ in range(turns):
+            self._now = self._behind.popleft()
+            self._now.have_turn()
+        self._now = None
+        if self._behind:
+            self._begin_soon()
 
 
 class Server:
@@ -91,11 +138,15 @@ class Server:
         self.held = 0
         """Bytes of incomplete requests and unsent answers, of all connections."""
         self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop)
         self.clients = RefusedClients(self.metrics.client_refused, self.loop.time)
         self._quotas = Quotas(quotas)
         self._backend = backend
         self._cluster = cluster
         self._pending: list[tuple[Link, PendingRequest, Call]] = []
+        self._answered: deque[tuple[Link, PendingRequest, Call, Future[Answer]]] = deque()
+        """Requests that waited, and are answered now."""
+        self._wakes = False
         self._refusals = refusals or RefusalCounter()
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
@@ -278,24 +329,46 @@ class Server:
     def _await_answer(
         self, link: Link, pending: PendingRequest, call: Call, future: Future[Answer]
     ) -> None:
-        """Answer a request once the coordinator does; until then it is one of its connection's."""
+        """Answer a request once the coordinator does; until then it is one of its connection's.
+
+        What only its way in needed is let go: very many may wait, and for long.
+        """
         link.waiting.add(future)
         link.waiting_bytes += pending.size
+        call.events = ()
+        pending.request.body = None
 
-        def answer() -> None:
-            link.waiting.discard(future)
-            link.waiting_bytes -= pending.size
-            if link.connected and not future.cancelled():
-                self.answer(link, pending, call, [future.result()])
-                link.proceed()
-
-        def done(_: object) -> None:
-            try:
-                self.loop.call_soon_threadsafe(answer)
-            except RuntimeError:
-                logger.info("an answer comes after the server's end")
+        def done(found: Future[Answer]) -> None:
+            self._answered.append((link, pending, call, found))
+            if not self._wakes:
+                self._wake_to_answer()
 
         future.add_done_callback(done)
+
+    def _wake_to_answer(self) -> None:
+        """Have what waited answered, in the loop's thread; any thread may say so."""
+        self._wakes = True
+        try:
+            self.loop.call_soon_threadsafe(self._answer_waiting)
+        except RuntimeError:
+            logger.info("an answer comes after the server's end")
+
+    def _answer_waiting(self) -> None:
+        """Answer those that waited, so many of them that others have their turn in between."""
+        self._wakes = False  # before it looks: what comes from now on wakes it again
+        for _ in range(min(len(self._answered), REQUESTS_A_TURN)):
+            self._answer_later(*self._answered.popleft())
+        if self._answered:
+            self._wake_to_answer()
+
+    def _answer_later(
+        self, link: Link, pending: PendingRequest, call: Call, future: Future[Answer]
+    ) -> None:
+        link.waiting.discard(future)
+        link.waiting_bytes -= pending.size
+        if link.connected and not future.cancelled():
+            self.answer(link, pending, call, [future.result()])
+            link.proceed()
 
     def answer(
         self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]

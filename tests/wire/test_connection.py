@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.wire.codec import Api, encode
+from coordinator.wire.codec import CLASSIC_VERSIONS, Api, encode
 from coordinator.wire.connection import Connection
 from coordinator.wire.decoder import WireError
 from tests.support.wire_client import read_response, request_frame
@@ -143,3 +143,28 @@ def test_answers_are_kio_s():
     pending = side.next_request()
     pending.frame = encode(pending.request, {"error_code": 16, "groups": ()})
     assert int(read_response(side.take_answers(), Api.LIST_GROUPS, 4)[1].error_code) == 16
+
+
+def test_a_request_is_known_to_be_brief_before_it_is_read():
+    for frame, brief in ((beat(1), True), (listing(2), False)):
+        side = connection()
+        for piece in (frame[:3], frame[3:-1]):
+            side.receive(piece)
+            assert side.is_next_brief, "there is none yet"
+        side.receive(frame[-1:])
+        assert side.is_next_brief is brief
+    for number in range(IN_FLIGHT):
+        side.receive(listing(number))
+        assert side.next_request()
+    assert side.is_next_brief, "there is no room for more"
+
+
+def test_a_classic_heartbeat_that_is_said_again_is_not_decoded_again():
+    side = connection(versions=CLASSIC_VERSIONS)
+    words = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    side.receive(request_frame(Api.HEARTBEAT, 4, 1, **words))
+    side.receive(request_frame(Api.HEARTBEAT, 4, 2, **words))
+    side.receive(request_frame(Api.HEARTBEAT, 4, 3, **words | {"generation_id": 2}))
+    first, again, other = (side.next_request().request for _ in range(3))
+    assert (again.body is first.body, again.correlation_id) == (True, 2)
+    assert other.body.generation_id == 2

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import os
 import select
 import ssl
 import struct
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +24,7 @@ from coordinator.wire import acceptor
 from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
 from coordinator.wire.listener import load_access
 from coordinator.wire.sasl import Verifier
+from coordinator.wire.server import REQUESTS_A_TURN, Server, Turns
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.wire.test_access import certificates, tls_of
 from tests.wire.test_server import count, loop, served, until
@@ -283,3 +288,91 @@ def test_a_user_removed_during_the_login_is_refused(guarded, monkeypatch):
         let.set()
         assert login_code(client) == 58
         assert client.is_closed()
+
+
+BACKEND = SimpleNamespace(metrics=SimpleNamespace(client_refused=None))
+
+
+class TurnLoop:
+    """An event loop whose turns a test takes."""
+
+    def __init__(self):
+        self.soon = []
+
+    def call_soon(self, work):
+        self.soon.append(work)
+
+    def take_turn(self):
+        now, self.soon = self.soon, []
+        for work in now:
+            work()
+
+
+class TurnLink:
+    """A connection with requests that others wait for; it notes each that it may ask."""
+
+    def __init__(self, turns, requests, asked):
+        self.turns, self.left, self.asked = turns, requests, asked
+
+    def have_turn(self):
+        while self.left and self.turns.take(self):
+            self.left -= 1
+            self.asked.append(self)
+
+
+def test_requests_that_others_wait_for_are_asked_some_a_turn_one_connection_after_another():
+    loop, asked = TurnLoop(), []
+    turns = Turns(loop)
+    greedy, *others = links = [TurnLink(turns, n, asked) for n in (500, *[1] * 250)]
+    for link in links:
+        link.have_turn()
+    assert asked == [greedy] * REQUESTS_A_TURN, "at once, while nobody else waits"
+    for _ in range(3):
+        before = len(asked)
+        loop.take_turn()
+        assert len(asked) - before == REQUESTS_A_TURN
+    assert all(asked.count(link) == 1 for link in others), "in the order in which they came"
+    while loop.soon:
+        loop.take_turn()
+    assert asked.count(greedy) == 500
+    newcomer = TurnLink(turns, 1, asked)
+    newcomer.have_turn()
+    assert asked[-1] is newcomer, "with nobody behind it waits for nothing"
+
+
+def test_turns_go_on_when_a_connection_has_gone_meanwhile():
+    loop, asked = TurnLoop(), []
+    turns = Turns(loop)
+    links = [TurnLink(turns, 1, asked) for _ in range(3 * REQUESTS_A_TURN)]
+    for link in links:
+        link.have_turn()
+    for link in links[REQUESTS_A_TURN : 2 * REQUESTS_A_TURN]:
+        link.left = 0
+    while loop.soon:
+        loop.take_turn()
+    assert len(asked) == 2 * REQUESTS_A_TURN
+
+
+def test_who_waited_is_answered_some_a_turn():
+    """However many a group's rebalance answers at once, others have their turn in between."""
+
+    async def answer_all():
+        server = Server(BACKEND, SimpleNamespace(versions={}), ServerConfig())
+        answered, turns = [], []
+        server.answer = lambda *words: answered.append(words)
+        link = SimpleNamespace(waiting=set(), waiting_bytes=0, connected=True, proceed=list)
+        futures = [Future() for _ in range(250)]
+        for future in futures:
+            pending = SimpleNamespace(size=10, request=SimpleNamespace(body=b"large"))
+            server._await_answer(link, pending, SimpleNamespace(events=[1]), future)
+            assert pending.request.body is None, "nothing that only the way in needed is kept"
+        for future in futures:
+            future.set_result(None)
+        while len(answered) < len(futures):
+            await asyncio.sleep(0)
+            turns.append(len(answered))
+        assert {after - before for before, after in itertools.pairwise(turns)} <= {0, 50, 100}
+        assert (link.waiting, link.waiting_bytes) == (set(), 0)
+        await server.close()
+
+    asyncio.run(answer_all())

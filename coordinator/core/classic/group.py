@@ -46,7 +46,7 @@ CLASSIC_MOVES: dict[ClassicState, frozenset[ClassicState]] = {
 """From which state a group may come to which."""
 
 
-class ClassicMember(msgspec.Struct, frozen=True):
+class ClassicMember(msgspec.Struct, frozen=True, gc=False):
     """One member.
 
     Attributes

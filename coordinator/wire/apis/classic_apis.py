@@ -72,7 +72,8 @@ def join_group(request: Request, _cluster: Cluster) -> Call:
         knows_member_id=version >= MEMBER_ID_SINCE,
         knows_skipping=version >= SKIPPING_SINCE,
     )
-    return Call(lambda answers: _join_fields(asked.member_id, answers[0]), [event])
+    member_id = asked.member_id  # all that the answer needs of the request, which may be large
+    return Call(lambda answers: _join_fields(member_id, answers[0]), [event])
 
 
 def _shorten(name: str) -> str:
