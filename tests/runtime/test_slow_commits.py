@@ -1,0 +1,187 @@
+"""Somebody joins while the leader's assignment is being written: a commit takes its time.
+
+The sync makes the group Stable in memory; its answers leave when the record is durable. What comes
+meanwhile waits in the queue, or was in the same batch, and is decided on the group as it is then.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coordinator.core.classic.events import ClassicHeartbeat, SyncGroupResponse
+from coordinator.core.classic.group import ClassicState
+from coordinator.errors import ErrorCode
+from coordinator.storage.record_log import LogError, MemoryLog
+from tests.runtime.test_parked_requests import (
+    PATIENCE_S,
+    ask,
+    error_of,
+    join,
+    opened,
+    response_of,
+    sync,
+    two_members,
+)
+
+GENERATION = 3
+NONE, AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+ELSEWHERE, TRY_AGAIN = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class SlowLog:
+    """The log of a coordinator in memory, whose next commit waits until it is told how it ends."""
+
+    def __init__(self, coordinator):
+        self._log = coordinator._processor.log
+        self._log._fault = self._fault
+        self._begun, self._go = threading.Event(), threading.Event()
+        self._error, self._when = None, "never"
+
+    def wait(self):
+        """Wait until the commit has begun."""
+        assert self._begun.wait(PATIENCE_S)
+
+    def end(self, how):
+        """Let it end: it lands, fails before or after that, or somebody else has the log."""
+        if how == "another has the log":
+            MemoryLog(self._log.storage).claim("another", "", 0)
+        elif how != "lands":
+            self._error, self._when = LogError("simulated"), how.removeprefix("fails ")
+        self._go.set()
+
+    def _fault(self, when):
+        if self._begun.is_set() and self._go.is_set() and self._when == "never":
+            return
+        if when == "before":
+            self._begun.set()
+            assert self._go.wait(PATIENCE_S)
+        if when == self._when:
+            self._when = "never"
+            raise self._error
+
+
+@pytest.fixture
+def coordinator():
+    """A coordinator whose group g has m1, the leader, and m2 in generation 3; m2's sync waits."""
+    with opened() as found:
+        two_members(found)
+        waits, _ = ask(found, sync("m2", 2), sync("m1", 2, m1=b"old", m2=b"old"))
+        response_of(waits)
+        again, _ = ask(found, join("m1"), join("m2"))
+        assert response_of(again).generation == GENERATION
+        yield found
+
+
+def submit(coordinator, log, *events, together):
+    """Ask while the commit of the first event is under way; return the future of each answer.
+
+    In one batch all are decided before the commit; else the others come while it is under way.
+    """
+    if together:
+        whole = coordinator.submit(list(events))
+        log.wait()
+        return [lambda at=at: whole.result(PATIENCE_S)[at] for at in range(len(events))]
+    first = coordinator.submit(list(events[:1]))
+    log.wait()
+    rest = [coordinator.submit([one]) for one in events[1:]]
+    assert not any(one.done() for one in [first, *rest]), "nothing leaves before"
+    return [lambda one=one: one.result(PATIENCE_S)[0] for one in [first, *rest]]
+
+
+def state_of(coordinator):
+    """The group's state and generation, once the loop has done what it was asked."""
+    group = coordinator._loop.call(lambda: coordinator._processor.state.classic["g"])
+    found = group.result(PATIENCE_S)
+    return found.state, found.generation
+
+
+TOGETHER = pytest.mark.parametrize("together", [True, False], ids=["in one batch", "behind it"])
+
+
+@pytest.mark.behaviour("H-27", "S-5", "P-26")
+@TOGETHER
+def test_a_join_while_the_assignment_is_written(coordinator, together):
+    """All who waited get what was written; then a rebalance begins, of which heartbeats tell."""
+    (follower,) = ask(coordinator, sync("m2", GENERATION))
+    log = SlowLog(coordinator)
+    leads = sync("m1", GENERATION, m1=b"one", m2=b"two")
+    led, joined = submit(coordinator, log, leads, join(name="m3"), together=together)
+    assert not follower.done()
+    log.end("lands")
+    assert led().response.assignment == b"one"
+    assert response_of(follower) == SyncGroupResponse(NONE, "consumer", "range", b"two")
+    waits = joined().response.future
+    assert state_of(coordinator) == (ClassicState.PREPARING, GENERATION)
+    beats = ask(coordinator, *(ClassicHeartbeat("g", one, GENERATION) for one in ("m1", "m2")))
+    assert [one.response for one in beats] == [AGAIN] * 2
+    first, last = ask(coordinator, join("m1"), join("m2"))
+    told = [response_of(waits), response_of(first), last.response]
+    assert {one.generation for one in told} == {GENERATION + 1}
+
+
+@pytest.mark.behaviour("H-28", "H-33", "G-109", "G-112", "P-27", "P-28", "W-97", "W-98")
+@pytest.mark.parametrize("how", ["fails before", "fails after"])
+def test_a_join_while_the_assignment_is_not_written(coordinator, how):
+    """Memory is what the log says: who waited is told to look again, who comes is decided on it."""
+    (follower,) = ask(coordinator, sync("m2", GENERATION))
+    log = SlowLog(coordinator)
+    leads = sync("m1", GENERATION, m1=b"one", m2=b"two")
+    led, joined = submit(coordinator, log, leads, join(name="m3"), together=False)
+    log.end(how)
+    assert error_of(led()) is TRY_AGAIN
+    assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
+    waits = joined().response.future
+    generation = GENERATION if how == "fails after" else GENERATION - 1
+    assert state_of(coordinator) == (ClassicState.PREPARING, generation)
+    (beat,) = ask(coordinator, ClassicHeartbeat("g", "m2", GENERATION))
+    if how == "fails after":
+        assert beat.response is AGAIN, "the generation that was written is theirs"
+    else:
+        assert error_of(beat) is ErrorCode.ILLEGAL_GENERATION
+    first, last = ask(coordinator, join("m1"), join("m2"))
+    told = [response_of(waits), response_of(first), last.response]
+    assert {one.generation for one in told} == {generation + 1}
+
+
+@pytest.mark.behaviour("H-28", "H-33")
+def test_nothing_is_kept_of_a_batch_that_is_not_written(coordinator):
+    """The join was decided behind the sync; nobody waits for a rebalance that never was."""
+    (follower,) = ask(coordinator, sync("m2", GENERATION))
+    log = SlowLog(coordinator)
+    events = sync("m1", GENERATION), join(name="m3"), ClassicHeartbeat("g", "m2", GENERATION)
+    answers = submit(coordinator, log, *events, together=True)
+    log.end("fails before")
+    assert [error_of(one()) for one in answers] == [TRY_AGAIN] * 3
+    assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
+    assert state_of(coordinator) == (ClassicState.STABLE, GENERATION - 1)
+    assert not coordinator._processor.parked.waiting
+
+
+@pytest.mark.behaviour("H-28", "P-28")
+def test_what_was_written_unheard_is_there_for_who_syncs_again(coordinator):
+    (follower,) = ask(coordinator, sync("m2", GENERATION))
+    log = SlowLog(coordinator)
+    leads = sync("m1", GENERATION, m1=b"one", m2=b"two")
+    (led,) = submit(coordinator, log, leads, together=True)
+    log.end("fails after")
+    assert error_of(led()) is TRY_AGAIN
+    assert response_of(follower).error_code is ELSEWHERE
+    both = ask(coordinator, sync("m2", GENERATION), sync("m1", GENERATION, m2=b"other"))
+    assert [one.response.assignment for one in both] == [b"two", b"one"]
+
+
+@pytest.mark.behaviour("H-28", "H-38", "W-67")
+@TOGETHER
+def test_a_join_while_another_coordinator_takes_the_log(coordinator, together):
+    """Everyone is sent away: who waited, who was to be answered, and the newcomer."""
+    (follower,) = ask(coordinator, sync("m2", GENERATION))
+    log = SlowLog(coordinator)
+    answers = submit(
+        coordinator, log, sync("m1", GENERATION, m2=b"two"), join(name="m3"), together=together
+    )
+    log.end("another has the log")
+    assert [error_of(one()) for one in answers] == [ELSEWHERE] * 2
+    assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
+    assert coordinator.status == "fenced"
