@@ -28,7 +28,7 @@ class JavaMissingError(RuntimeError):
 
 
 def compiled(folder):
-    """Compile tests/clients/Member.java into a folder and return the command that runs it."""
+    """Compile tests/clients/members/Member.java into a folder and return the command that runs it."""
     java = java_command()
     javac = java and shutil.which("javac", path=beside(java))
     if javac is None:
@@ -36,7 +36,7 @@ def compiled(folder):
     jars = fetch_jars(KAFKA, DIGESTS, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in FROM_SPARK]
     path = ":".join(map(str, [folder, *jars]))
-    source = str(ROOT / "tests" / "clients" / "Member.java")
+    source = str(ROOT / "tests" / "clients" / "members" / "Member.java")
     subprocess.run([javac, "-cp", path, "-d", str(folder), source], check=True)
     return (java, *SMALL, "-cp", path, "Member")
 

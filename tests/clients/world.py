@@ -18,7 +18,7 @@ from tests.clients import checker
 from tests.support.wire_client import Client
 
 HERE = Path(__file__).parent
-MEMBER = (sys.executable, str(HERE / "member.py"))
+MEMBER = (sys.executable, str(HERE / "members" / "librdkafka.py"))
 PATIENCE_S = 60.0
 LOOK_S = 0.1
 SETTINGS = """

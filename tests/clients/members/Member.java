@@ -19,7 +19,7 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A worker on the Java client: the twin of tests/clients/member.py, with the same argument, and the
+ * A worker on the Java client: the twin of librdkafka.py, with the same argument, and the
  * same JSON lines on standard output. System.nanoTime is the machine's monotonic clock there, too.
  */
 public final class Member implements ConsumerRebalanceListener {

@@ -1,6 +1,6 @@
 """A worker as users write it, on librdkafka; what befalls it goes out as JSON lines.
 
-`python member.py '{"subscribe": ["clicks"], "config": {"bootstrap.servers": …}}'` joins, resumes each
+`python librdkafka.py '{"subscribe": ["clicks"], "config": {"bootstrap.servers": …}}'` joins, resumes each
 partition that it is given where the last owner stopped, and commits a little more again and again.
 SIGTERM makes it leave. Times are those of the machine's monotonic clock, the same in all processes.
 """
