@@ -34,8 +34,8 @@ test-fast: $(READY)  ## tests that need no Spark
 test-spark: $(READY) ## tests that need Spark
 	@$(BIN)/pytest -m spark
 
-test-clients: $(READY) ## groups of real Kafka clients, the longer lives too
-	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/wire/test_commands.py tests/wire/test_hostile.py
+test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
+	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py tests/wire/test_commands.py tests/wire/test_hostile.py
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
@@ -60,6 +60,8 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 lock: $(READY)   ## resolve dependencies anew (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group dev --extra kafka pyproject.toml --output-file requirements.lock
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --group clients --output-file tests/clients/clients.lock
 
 clean:           ## remove what set-up and tests made here (the cache stays)
 	rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

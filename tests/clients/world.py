@@ -30,7 +30,11 @@ check_ms = 100
 [topics]
 poll_ms = 200
 
+[server]
+classic_protocol = true
+
 [kafka]
+"group.initial.rebalance.delay.ms" = 0
 "group.consumer.session.timeout.ms" = 6000
 "group.consumer.min.session.timeout.ms" = 1000
 "group.consumer.heartbeat.interval.ms" = 400
