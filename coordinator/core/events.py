@@ -363,8 +363,7 @@ HEARTBEAT, JOIN_PHASE, SYNC_PHASE = "heartbeat", "join", "sync"
 """Of classic groups: a member's session, and the time that a group joins, or syncs."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """Start a timer, or start it again; `after_ms` None cancels it."""
 
     kind: str

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from coordinator.clock import Clock
 from coordinator.config import Config
+from coordinator.core.classic.events import ClassicHeartbeat
+from coordinator.core.classic_steps.membership import find_steady_member
 from coordinator.core.events import (
     Answer,
     Event,
@@ -28,13 +30,15 @@ from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State
 from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
 from coordinator.core.validate_types import check_types
-from coordinator.errors import GroupError
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import GroupTimers
 from coordinator.status import our_fault
 
+STEADY = Result(response=ErrorCode.NONE)
+"""Of a heartbeat to a classic group that changes nothing."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -160,6 +164,11 @@ class EventDecider:
     def _decide_one(self, state: State, event: Event, now: int) -> Result:
         """Decide an event: a steady heartbeat without a step; the types of others come first."""
         typed = False
+        if isinstance(event, ClassicHeartbeat) and _has_classic_ids(event):
+            member = find_steady_member(state, event)
+            if member is not None:
+                self._timers.extend_classic_session(event.group_id, member, now)
+                return STEADY
         if isinstance(event, Heartbeat) and _has_ids(event):
             if event.topic_partitions is not None:
                 check_types(event)  # the fast path does not look at them
@@ -198,4 +207,14 @@ def _has_ids(event: Heartbeat) -> bool:
         isinstance(event.group_id, str)
         and isinstance(event.member_id, str)
         and isinstance(event.member_epoch, int)
+    )
+
+
+def _has_classic_ids(event: ClassicHeartbeat) -> bool:
+    """Whether what the fast path looks up has the right types."""
+    return (
+        isinstance(event.group_id, str)
+        and isinstance(event.member_id, str)
+        and type(event.generation) is int
+        and (event.instance_id is None or isinstance(event.instance_id, str))
     )

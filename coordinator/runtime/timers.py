@@ -9,7 +9,9 @@ import numpy as np
 
 from coordinator.clock import Clock
 from coordinator.config import Config
+from coordinator.core.classic.group import ClassicMember
 from coordinator.core.events import (
+    HEARTBEAT,
     REBALANCE,
     SESSION,
     Event,
@@ -204,6 +206,11 @@ class GroupTimers:
         """Give a member another session timeout, from `now` on."""
         at_ms = now + self._session_ms(state, group_id)
         self._deadlines.set((SESSION, group_id, member_id), at_ms)
+
+    def extend_classic_session(self, group_id: str, member: ClassicMember, now: int) -> None:
+        """Give a member of a classic group another session timeout, from `now` on."""
+        key = (HEARTBEAT, group_id, member.member_id)
+        self._deadlines.set(key, now + member.session_timeout_ms)
 
     def extend_sessions(self, state: State, group_id: str, member_ids: Sequence[str]) -> None:
         """Give members of a group another session timeout, from this instant on."""

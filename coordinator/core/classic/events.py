@@ -160,8 +160,7 @@ class Waiting:
 WAITING = Waiting()
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(msgspec.Struct, frozen=True, gc=False):
     """A member as its leader is told of it."""
 
     member_id: str
@@ -169,8 +168,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroupResponse:
+class JoinGroupResponse(msgspec.Struct, frozen=True, gc=False):
     """The answer to a JoinGroup; with an error only `member_id` means something."""
 
     member_id: str
@@ -183,8 +181,7 @@ class JoinGroupResponse:
     members: Sequence[JoinedMember] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroupResponse:
+class SyncGroupResponse(msgspec.Struct, frozen=True, gc=False):
     """The answer to a SyncGroup."""
 
     error_code: ErrorCode = ErrorCode.NONE

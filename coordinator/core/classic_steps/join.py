@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from coordinator.config import Config
 from coordinator.core.classic.events import (
     JoinGroup,
@@ -187,9 +185,9 @@ def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> obje
     update.records.append(record_of(group))
     response = current_generation(group, member_id, with_members=event.knows_skipping)
     if event.knows_skipping:
-        return replace(response, skip_assignment=group.leader == member_id)
+        return changed(response, skip_assignment=group.leader == member_id)
     # It would assign, did it know that it leads.
-    return replace(response, leader=led or "")
+    return changed(response, leader=led or "")
 
 
 def _refuse(event: JoinGroup, code: ErrorCode) -> Result:

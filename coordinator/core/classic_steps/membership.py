@@ -9,7 +9,7 @@ from coordinator.core.classic.events import (
     LeaveGroupResponse,
     Leaver,
 )
-from coordinator.core.classic.group import ClassicGroup, ClassicState
+from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState
 from coordinator.core.classic_steps.rebalance import (
     ClassicUpdate,
     complete_if_all_joined,
@@ -43,6 +43,24 @@ def heartbeat(state: State, event: ClassicHeartbeat) -> Result:
         response=ErrorCode.REBALANCE_IN_PROGRESS if rebalances else ErrorCode.NONE,
         timers=[session],
     )
+
+
+def find_steady_member(state: State, event: ClassicHeartbeat) -> ClassicMember | None:
+    """Return the member of a heartbeat that changes nothing but its session; None for all others.
+
+    The fast path: of exactly these `heartbeat` says NONE, and gives them another session timeout.
+    """
+    group = state.classic.get(event.group_id)
+    if (
+        group is None
+        or event.generation != group.generation
+        or group.state is ClassicState.PREPARING
+        or not (
+            event.instance_id is None or group.instances.get(event.instance_id) == event.member_id
+        )
+    ):
+        return None
+    return group.members.get(event.member_id)
 
 
 def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) -> Result:

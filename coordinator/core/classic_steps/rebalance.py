@@ -43,7 +43,7 @@ PREPARABLE = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
 """From these a rebalance can begin."""
 
 changed = msgspec.structs.replace
-"""A member with some fields changed."""
+"""A member or a response with some fields changed."""
 
 
 @dataclass(slots=True)
@@ -236,8 +236,10 @@ def complete_join_phase(update: ClassicUpdate) -> None:
         return
     group.move(ClassicState.COMPLETING, update.now_ms)
     for member in list(group.members.values()):
-        answered = update.answer_join(member, current_generation(group, member.member_id))
-        group.put(changed(answered, is_new=False))
+        if member.parked_join is not None:
+            response = current_generation(group, member.member_id)
+            update.completed.append((member.parked_join, response))
+        group.put(changed(member, parked_join=None, is_new=False))
         update.start_session(member)
         group.pending_syncs[member.member_id] = None
     update.set_timer(SYNC_PHASE, "", group.rebalance_timeout_ms)
