@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-matrix sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-foreign test-matrix sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -35,13 +35,18 @@ test-spark: $(READY) ## tests that need Spark
 	@$(BIN)/pytest -m spark
 
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
-	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py tests/wire/test_commands.py tests/wire/test_hostile.py
+	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
+	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
 
 test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once
-	@MUSTER_JAVA=1 $(BIN)/pytest tests/clients/test_java.py tests/clients/test_tools.py
+	@MUSTER_JAVA=1 $(BIN)/pytest tests/clients/test_java.py tests/clients/test_tools.py \
+	  tests/clients/test_classic_clients.py
+
+test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
+	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
 	@$(BIN)/python -m tests.sim

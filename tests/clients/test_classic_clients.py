@@ -1,7 +1,7 @@
-"""The classic protocol by every client for Python, each member a process of its own.
+"""The classic protocol by every client, each member a process of its own.
 
-Every client lives the same lives, and each ends in `tests.clients.checker`. `make test-clients` only:
-kafka-python and aiokafka are fetched once.
+Every client lives the same lives, and each ends in `tests.clients.checker`. `make test-clients` has the
+clients for Python, `make test-foreign` those for Go and JavaScript, `make test-java` Java's.
 """
 
 from __future__ import annotations
@@ -11,34 +11,83 @@ import re
 
 import pytest
 
-from tests.clients.python_clients import ClientMissingError, member_of
+from spark_jobs.jars import JarsMissingError
+from tests.clients.foreign import ClientMissingError, go_member, node_member, python_member
+from tests.clients.java import JavaMissingError, compiled
 from tests.clients.world import MEMBER, Coordinators, Group, partitions, until
 
-pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
 TOPICS = {"clicks": 8}
 CLICKS = partitions("clicks", 8)
 SOON = {"heartbeat_interval_ms": 500}
 SHORT = {"session_timeout_ms": 6000}
 """The shortest that a broker allows, where a session is to end; all else is the client's default."""
+CLASSIC = {"group_protocol": "classic"}
 CLIENTS = {
-    "librdkafka": (None, {"group_protocol": "classic"}),
+    "librdkafka": ("MUSTER_LONG", lambda _: MEMBER, CLASSIC),
     "librdkafka-cooperative": (
-        None,
-        {"group_protocol": "classic", "partition_assignment_strategy": "cooperative-sticky"},
+        "MUSTER_LONG",
+        lambda _: MEMBER,
+        CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"},
     ),
-    "kafka-python": ("kafka_python.py", {"reconnect_backoff_max_ms": 1000}),  # else half a minute
-    "aiokafka": ("aiokafka_member.py", {}),
+    "kafka-python": (
+        "MUSTER_LONG",
+        lambda _: python_member("kafka_python.py"),
+        {"reconnect_backoff_max_ms": 1000},  # else half a minute
+    ),
+    "aiokafka": ("MUSTER_LONG", lambda _: python_member("aiokafka_member.py"), {}),
+    "java": ("MUSTER_JAVA", compiled, CLASSIC),
+    "java-cooperative": (
+        "MUSTER_JAVA",
+        compiled,
+        CLASSIC
+        | {
+            "partition_assignment_strategy": (
+                "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+            )
+        },
+    ),
+    "kafkajs": ("MUSTER_FOREIGN", lambda _: node_member(), {}),
+    "sarama": ("MUSTER_FOREIGN", lambda _: go_member("sarama"), {}),
+    "franz-go": ("MUSTER_FOREIGN", lambda _: go_member("franz-go"), {}),
+    "kafka-go": ("MUSTER_FOREIGN", lambda _: go_member("kafka-go"), {}),
 }
+"""By client: the switch that its tests need, what makes its command, its settings."""
+MAKE = {
+    "MUSTER_LONG": "make test-clients",
+    "MUSTER_JAVA": "make test-java",
+    "MUSTER_FOREIGN": "make test-foreign",
+}
+NOT_STATIC = {"kafkajs", "kafka-go"}
+REJOIN = {"kafkajs", "sarama", "franz-go", "kafka-go"}
+"""They let go of everything when they cannot reach their coordinator, and join again."""
+NOT_TOLD_OF_LOSS = {"aiokafka", "sarama", "kafka-go"}
+"""They call back alike whether partitions were taken or lost: the checker would see two owners."""
 
 
-@pytest.fixture(scope="module", params=CLIENTS)
-def client(request):
+def clients_but(*left_out):
+    """Return the parameters of a test of all clients, each with its switch."""
+    return pytest.mark.parametrize(
+        "client",
+        [
+            pytest.param(
+                name, marks=pytest.mark.skipif(not os.environ.get(switch), reason=MAKE[switch])
+            )
+            for name, (switch, _, _) in CLIENTS.items()
+            if name not in left_out
+        ],
+        indirect=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def client(request, tmp_path_factory):
     """The command and the settings of a member."""
-    file, settings = CLIENTS[request.param]
+    _, command, settings = CLIENTS[request.param]
     try:
-        return {"command": member_of(file) if file else MEMBER} | SOON | settings
-    except ClientMissingError as missing:
+        made = command(tmp_path_factory.mktemp("member"))
+    except (ClientMissingError, JavaMissingError, JarsMissingError) as missing:
         pytest.fail(str(missing), pytrace=False)
+    return {"command": made} | SOON | settings
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +110,7 @@ def joined(group, client, names):
     group.works(names)
 
 
+@clients_but()
 def test_members_come_and_go_and_resume_where_others_stopped(group, client):
     joined(group, client | SHORT, ["m0", "m1", "m2"])
     group.members["m0"].leave()
@@ -78,6 +128,7 @@ def test_members_come_and_go_and_resume_where_others_stopped(group, client):
     assert min(resumed) > 0
 
 
+@clients_but(*NOT_STATIC)
 def test_a_static_member_finds_its_partitions_after_a_restart(group, client):
     for number in (0, 1):
         group.join(f"m{number}", group_instance_id=f"i{number}", **client)
@@ -92,7 +143,8 @@ def test_a_static_member_finds_its_partitions_after_a_restart(group, client):
     assert group.changes()["m1"] == changes
 
 
-def test_members_stay_when_another_process_takes_over(client, tmp_path):
+@clients_but()
+def test_members_stay_when_another_process_takes_over(client, tmp_path, request):
     with (
         Coordinators(tmp_path, TOPICS) as own,
         Group(tmp_path, "g", [own.address]) as group,
@@ -103,15 +155,16 @@ def test_members_stay_when_another_process_takes_over(client, tmp_path):
         own.serve()  # stands by
         own.servers[0].kill()
         group.works(names)
-        assert group.changes() == changes
+        if not any(f"[{name}]" in request.node.name for name in REJOIN):
+            assert group.changes() == changes
+        group.settled(names, CLICKS)
         group.join("m3", **client)
         group.settled([*names, "m3"], CLICKS)
         group.works([*names, "m3"])
 
 
-def test_a_member_past_its_session_timeout_rejoins(group, client, request):
-    if "aiokafka" in request.node.name:
-        pytest.skip("aiokafka does not tell its user that partitions were lost")
+@clients_but(*NOT_TOLD_OF_LOSS)
+def test_a_member_past_its_session_timeout_rejoins(group, client):
     joined(group, client | SHORT, ["m0", "m1"])
     group.members["m0"].stop()
     until(lambda: len(group.held()["m1"]) == 8, group.held)
