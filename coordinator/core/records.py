@@ -202,6 +202,15 @@ class RegexResolved(Record, frozen=True, gc=False):
     timestamp: Annotated[Long, "when the expression was resolved, milliseconds"]
 
 
+class ClassicRange(msgspec.Struct, frozen=True, gc=False):
+    """Neighbouring partitions that a classic member was assigned."""
+
+    topic: str
+    topic_id: str
+    first_partition: Int
+    partition_count: Int
+
+
 class ClassicMemberWritten(msgspec.Struct, frozen=True, gc=False):
     """A member in the record of its classic group: what it told, and what it was assigned."""
 
@@ -214,6 +223,9 @@ class ClassicMemberWritten(msgspec.Struct, frozen=True, gc=False):
     subscription: bytes = b""
     """Under the group's protocol; the others that a member knows are not kept."""
     assignment: bytes = b""
+    subscribed_topic_names: Own[tuple[str, ...]] = ()
+    assigned: Own[tuple[ClassicRange, ...]] = ()
+    """What the bytes say, of a consumer: for history and SQL; the bytes are what counts."""
 
 
 class ClassicGroupWritten(Record, frozen=True, gc=False):
@@ -234,8 +246,12 @@ class ClassicGroupWritten(Record, frozen=True, gc=False):
         Column("classic_members"),
         "in the order in which they came, with the bytes of subscription and assignment",
     ] = ()
-    assignor: Annotated[Own[str], "of Muster that assigned; empty: the leader did"] = ""
+    assignor: Own[str] = ""
+    """Of Muster; empty: the leader assigned."""
     moved: Own[Long] = 0
+    reason: Own[str] = ""
+    member_id: Own[MemberId] | None = None
+    """Why the generation began, and the member that caused it, if it was but one."""
 
 
 class OffsetCommitted(Record, frozen=True, gc=False):

@@ -103,7 +103,8 @@ def _to_plain_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Return a value as JSON has it: bytes in base64, states as numbers, structs as objects."""
     if isinstance(value, msgspec.Struct):
         fields = fields_of(type(value))
-        return {field.kafka: _to_json(getattr(value, field.name), field) for field in fields}
+        theirs = [field for field in fields if Mark.OWN not in field.marks]
+        return {field.kafka: _to_json(getattr(value, field.name), field) for field in theirs}
     if isinstance(value, tuple):
         return [_to_plain_json(one) for one in value]
     if isinstance(value, bytes):

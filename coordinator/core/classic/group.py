@@ -16,6 +16,7 @@ import msgspec
 
 from coordinator.core.classic.draft_dict import DraftDict
 from coordinator.core.classic.events import CONSUMER, Protocol
+from coordinator.core.partition_spans import Spans
 from coordinator.errors import ErrorCode, GroupError
 
 K = TypeVar("K")
@@ -57,6 +58,8 @@ class ClassicMember(msgspec.Struct, frozen=True, gc=False):
         What the leader gave it in the last generation; forgotten when a generation is given up.
     last_assignment
         The same, not forgotten: where the coordinator assigns, it begins from there.
+    assigned
+        What the last assignment says, of a consumer: for history.
     is_new
         Whether it waits for its first generation.
     parked_join, parked_sync
@@ -72,6 +75,7 @@ class ClassicMember(msgspec.Struct, frozen=True, gc=False):
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     last_assignment: bytes = b""
+    assigned: Spans = ()
     is_new: bool = False
     parked_join: int | None = None
     parked_sync: int | None = None
@@ -113,6 +117,8 @@ class ClassicGroup:
     assignor, moved
         Which assignor of ours made the assignment, and how many owned partitions it moved; "" where
         the leader made it.
+    reason, cause
+        Why the generation began, or the next one will, and the member that caused it, if one did.
     """
 
     group_id: str
@@ -132,6 +138,8 @@ class ClassicGroup:
     newcomer: bool = False
     assignor: str = ""
     moved: int = 0
+    reason: str = ""
+    cause: str | None = None
     parked_joins: int = 0
     """How many members' joins wait."""
     supported: MutableMapping[str, int] = field(default_factory=dict)
@@ -232,6 +240,15 @@ class ClassicGroup:
             )
 
     # Changes, of a draft -------------------------------------------------------------------------
+
+    def note_reason(self, reason: str, cause: str | None) -> None:
+        """Note why a generation begins; one that was never assigned leaves its reasons to it."""
+        if self.state in {ClassicState.STABLE, ClassicState.EMPTY} or not self.reason:
+            self.reason, self.cause = reason, cause
+            return
+        if reason not in self.reason.split(", "):
+            self.reason = f"{self.reason}, {reason}"
+        self.cause = cause if cause == self.cause else None
 
     def move(self, state: ClassicState, now_ms: int) -> None:
         """Come to another state."""

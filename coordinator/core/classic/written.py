@@ -5,11 +5,13 @@ from __future__ import annotations
 from coordinator.core.classic.embedded import topics_of
 from coordinator.core.classic.events import CONSUMER, Protocol
 from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState
-from coordinator.core.records import ClassicGroupWritten, ClassicMemberWritten
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import ClassicGroupWritten, ClassicMemberWritten, ClassicRange
 
 
 def record_of(group: ClassicGroup) -> ClassicGroupWritten:
     """Return the record of a group: of each member what it told under the group's protocol."""
+    known: dict[bytes, tuple[str, ...]] = {}
     return ClassicGroupWritten(
         group_id=group.group_id,
         generation=group.generation,
@@ -19,6 +21,8 @@ def record_of(group: ClassicGroup) -> ClassicGroupWritten:
         state_timestamp=group.state_since_ms,
         assignor=group.assignor,
         moved=group.moved,
+        reason=group.reason,
+        member_id=group.cause,
         members=tuple(
             ClassicMemberWritten(
                 member_id=member.member_id,
@@ -29,10 +33,31 @@ def record_of(group: ClassicGroup) -> ClassicGroupWritten:
                 session_timeout_ms=member.session_timeout_ms,
                 subscription=member.metadata(group.protocol),
                 assignment=member.assignment,
+                subscribed_topic_names=_topics_told(group, member, known),
+                assigned=tuple(
+                    ClassicRange(key.name, key.topic_id, first, end - first)
+                    for key, first, end in member.assigned
+                ),
             )
             for member in group.members.values()
         ),
     )
+
+
+def _topics_told(
+    group: ClassicGroup, member: ClassicMember, known: dict[bytes, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return the topics that a consumer subscribes to; none where its bytes do not say."""
+    if group.protocol_type != CONSUMER:
+        return ()
+    raw = member.metadata(group.protocol)
+    if raw not in known:  # many members tell the same
+        known[raw] = tuple(sorted(topics_of([raw]) or ()))
+    return known[raw]
+
+
+def _end_of(one: ClassicRange) -> int:
+    return one.first_partition + one.partition_count
 
 
 def group_of(record: ClassicGroupWritten) -> ClassicGroup:
@@ -47,6 +72,8 @@ def group_of(record: ClassicGroupWritten) -> ClassicGroup:
         state_since_ms=record.state_timestamp,
         assignor=record.assignor,
         moved=record.moved,
+        reason=record.reason,
+        cause=record.member_id,
     )
     for member in record.members:
         group.put(
@@ -60,6 +87,10 @@ def group_of(record: ClassicGroupWritten) -> ClassicGroup:
                 protocols=(Protocol(record.protocol or "", member.subscription),),
                 assignment=member.assignment,
                 last_assignment=member.assignment,
+                assigned=tuple(
+                    (TopicKey(one.topic, one.topic_id), one.first_partition, _end_of(one))
+                    for one in member.assigned
+                ),
             )
         )
     group.subscribed = find_subscribed(group)

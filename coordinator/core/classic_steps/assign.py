@@ -95,6 +95,14 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
     return ClassicAssignment(assignments, assignor, moved)
 
 
+def read_assigned(state: State, raw: bytes) -> Spans:
+    """Return what the bytes of an assignment say, of partitions that there are; () if nothing."""
+    try:
+        return spans_of(_existing(state, read_assignment(raw).partitions)) if raw else ()
+    except MalformedError:
+        return ()
+
+
 def _find_owners(state: State, told: Mapping[str, Subscription]) -> Owners:
     """Return who owns what, by what members say.
 

@@ -24,7 +24,7 @@ from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed, pre
 from coordinator.core.events import Result
 from coordinator.core.member_removal import end_timers, remove_members
 from coordinator.core.offsets import end_of_group
-from coordinator.core.partition_spans import Spans
+from coordinator.core.partition_spans import Spans, TopicKey
 from coordinator.core.records import (
     CurrentMember,
     MemberMetadata,
@@ -36,6 +36,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import Group, State
 
+CONVERTED = "consumer group converted"
 DOWNGRADES = {"bidirectional", "downgrade"}
 
 
@@ -57,7 +58,7 @@ def remove_or_downgrade(
         return remove_members(state, group, member_ids, reason, response)
     metas = [member.meta for member in left]
     update = convert_to_classic(state, config, group, metas, group.epoch, now_ms)
-    prepare_rebalance(update)
+    prepare_rebalance(update, reason, member_ids[0] if len(member_ids) == 1 else None)
     return update.result(response)
 
 
@@ -90,6 +91,7 @@ def convert_to_classic(
         previous=ClassicState.PREPARING,
         state_since_ms=now_ms,
         assignor=group.assignor,
+        reason=CONVERTED,
     )
     for meta in reversed(metas):
         classic.put(_convert_member(meta))
@@ -99,7 +101,8 @@ def convert_to_classic(
         spans = group.targets.get(member.member_id, ())
         version = subscription_version(member.metadata(classic.protocol))
         given = assignment_of(state, spans, version)
-        classic.put(changed(member, assignment=given, last_assignment=given))
+        assigned = tuple(span for span in spans if _exists(state, span[0]))
+        classic.put(changed(member, assignment=given, last_assignment=given, assigned=assigned))
     update = ClassicUpdate(classic, config, now_ms)
     update.records += [*end_of_consumer_group(group), record_of(classic)]
     for member_id in group.members:
@@ -129,10 +132,14 @@ def assignment_of(state: State, spans: Spans, version: int) -> bytes:
     """Return the bytes of an assignment; topics that are gone are left out."""
     partitions: dict[str, list[int]] = {}
     for key, first, end in spans:
-        topic = state.topics.get(key.name)
-        if topic is not None and topic.key == key:
+        if _exists(state, key):
             partitions.setdefault(key.name, []).extend(range(first, end))
     return write_assignment(Assignment(version, partitions))
+
+
+def _exists(state: State, key: TopicKey) -> bool:
+    topic = state.topics.get(key.name)
+    return topic is not None and topic.key == key
 
 
 def subscription_version(metadata: bytes) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from coordinator.config import Config
+from coordinator.core.classic.embedded import topics_of
 from coordinator.core.classic.events import (
+    CONSUMER,
     JoinGroup,
     JoinGroupResponse,
     Protocol,
@@ -121,7 +123,7 @@ def _add(
         parked_join=event.request_id,
     )
     update.add_member(member, event.protocol_type)
-    rebalance_or_complete(update)
+    rebalance_or_complete(update, "member joined", member_id)
     return update.take_answer(event.request_id)
 
 
@@ -140,8 +142,20 @@ def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protoc
         case ClassicState.STABLE if unchanged and group.leader != member_id:
             return current_generation(group, member_id)
     _take_over(update, event, protocols, member)
-    rebalance_or_complete(update)
+    news = not unchanged and _topics(group, protocols) != _topics(group, member.protocols)
+    reason = "subscription changed" if news else None
+    rebalance_or_complete(update, reason, member_id)
     return update.take_answer(event.request_id)
+
+
+def _topics(group: ClassicGroup, protocols: tuple[Protocol, ...]) -> object:
+    """Return what members subscribe to by their protocols; by the bytes, where no topics are told.
+
+    A consumer's bytes are others at each join: they say what it owns, too.
+    """
+    told = [metadata for _, metadata in protocols]
+    topics = topics_of(told) if group.protocol_type == CONSUMER else None
+    return protocols if topics is None else topics
 
 
 def _take_over(
@@ -174,7 +188,7 @@ def _replace_static(
     _take_over(update, event, protocols, member)
     if group.state is ClassicState.STABLE and choose_protocol(group) == group.protocol:
         return _hand_over(update, event, led)
-    rebalance_or_complete(update)
+    rebalance_or_complete(update, "static member returned", member_id)
     return update.take_answer(event.request_id)
 
 

@@ -72,7 +72,8 @@ def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) ->
     update = ClassicUpdate(found.draft(), config, now_ms)
     left = [(leaver, _leave(update, leaver)) for leaver in event.members]
     if any(code is ErrorCode.NONE for _, code in left):
-        _members_went(update)
+        gone = [one.member_id for one, code in left if code is ErrorCode.NONE]
+        _members_went(update, "member left", gone[0] if len(gone) == 1 else None)
     return update.result(LeaveGroupResponse(left))
 
 
@@ -95,11 +96,12 @@ def _leave(update: ClassicUpdate, leaver: Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _members_went(update: ClassicUpdate) -> None:
+def _members_went(update: ClassicUpdate, reason: str, cause: str | None) -> None:
     match update.group.state:
         case ClassicState.STABLE | ClassicState.COMPLETING:
-            prepare_rebalance(update)
+            prepare_rebalance(update, reason, cause or None)
         case ClassicState.PREPARING:
+            update.group.note_reason(reason, cause or None)
             complete_if_all_joined(update)
 
 
@@ -138,7 +140,7 @@ def _expire(update: ClassicUpdate, member_id: str) -> None:
     if waits and not member.is_new:
         return
     update.turn_away(member_id)
-    _members_went(update)
+    _members_went(update, "session timeout", member_id)
 
 
 def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
@@ -155,7 +157,7 @@ def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
         for member in found.members.values():
             update.start_session(member, member.session_timeout_ms + config.lease.check_ms)
         if len(found.members) > config.kafka.classic_max_size:
-            prepare_rebalance(update)
+            prepare_rebalance(update, "group.max.size fell")
         one = update.result()
         timers.extend(one.timers)
         groups.extend(one.classic)

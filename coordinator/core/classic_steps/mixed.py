@@ -103,7 +103,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     records = [after if isinstance(one, MembersAdvanced) else one for one in records]
     converted = _downgrade(state, config, update, records, now_ms)
     if stale:
-        prepare_rebalance(converted)
+        prepare_rebalance(converted, "static member returned", member_id)
     return converted.result(response)
 
 

@@ -158,17 +158,32 @@ class ClassicUpdate:
         self.drop_member(member_id)
 
 
-def rebalance_or_complete(update: ClassicUpdate) -> None:
-    """Begin a rebalance, or where one is under way see whether it is complete."""
+def rebalance_or_complete(update: ClassicUpdate, reason: str | None, cause: str) -> None:
+    """Begin a rebalance, or where one is under way see whether it is complete.
+
+    Parameters
+    ----------
+    reason
+        Why; None is no news, of a member that joins because a rebalance is under way.
+    """
     if update.group.state in PREPARABLE:
-        prepare_rebalance(update)
+        prepare_rebalance(update, reason or "member joined again", cause)
     else:
+        if reason is not None:
+            update.group.note_reason(reason, cause)
         complete_if_all_joined(update)
 
 
-def prepare_rebalance(update: ClassicUpdate) -> None:
-    """Begin a rebalance: every member is to join again."""
+def prepare_rebalance(update: ClassicUpdate, reason: str, cause: str | None = None) -> None:
+    """Begin a rebalance: every member is to join again.
+
+    Parameters
+    ----------
+    reason, cause
+        Why, and the member that caused it, if it was one.
+    """
     group = update.group
+    group.note_reason(reason, cause)
     if group.state is ClassicState.COMPLETING:
         cancel_assignment(update, ErrorCode.REBALANCE_IN_PROGRESS)
     update.set_timer(SYNC_PHASE, "", None)
@@ -249,7 +264,7 @@ def end_sync_phase(update: ClassicUpdate) -> None:
     """Remove those who have not sent a SyncGroup in time, and begin again."""
     for member_id in list(update.group.pending_syncs):
         update.drop_member(member_id)
-    prepare_rebalance(update)
+    prepare_rebalance(update, "sync timeout")
 
 
 def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:

@@ -11,10 +11,14 @@ finds the group Stable, and begins a rebalance, of which members hear by their h
 from __future__ import annotations
 
 from coordinator.config import Config
-from coordinator.core.classic.events import WAITING, SyncGroup, SyncGroupResponse
+from coordinator.core.classic.events import CONSUMER, WAITING, SyncGroup, SyncGroupResponse
 from coordinator.core.classic.group import ClassicGroup, ClassicState
 from coordinator.core.classic.written import record_of
-from coordinator.core.classic_steps.assign import ClassicAssignment, assign_classic_group
+from coordinator.core.classic_steps.assign import (
+    ClassicAssignment,
+    assign_classic_group,
+    read_assigned,
+)
 from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed
 from coordinator.core.events import SYNC_PHASE, Result
 from coordinator.core.member_removal import unknown_member
@@ -46,18 +50,21 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
     if update.group.leader != event.member_id:
         return update.result(WAITING)
     computed = assign_classic_group(state, update.group)
-    _assign(update, computed or ClassicAssignment(event.assignments))
+    _assign(state, update, computed or ClassicAssignment(event.assignments))
     return update.result(update.take_answer(event.request_id))
 
 
-def _assign(update: ClassicUpdate, given: ClassicAssignment) -> None:
+def _assign(state: State, update: ClassicUpdate, given: ClassicAssignment) -> None:
     """Store what members are assigned, and answer all who wait for it."""
     group = update.group
     group.assignor, group.moved = given.assignor, given.moved
     for member in list(group.members.values()):
         assignment = given.assignments.get(member.member_id, b"")
         answered = update.answer_sync(member, _assigned(group, assignment))
-        group.put(changed(answered, assignment=assignment, last_assignment=assignment))
+        assigned = read_assigned(state, assignment) if group.protocol_type == CONSUMER else ()
+        group.put(
+            changed(answered, assignment=assignment, last_assignment=assignment, assigned=assigned)
+        )
         if member.parked_sync is not None:
             update.start_session(member)
     update.records.append(record_of(group))
