@@ -27,6 +27,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import GroupState
 from coordinator.core.target_assignment import StoredTarget
+from coordinator.history import classic_views
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
@@ -40,6 +41,7 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
+from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.target_table import read_checked_rows
 
 KEY = ("kind", "tombstone", "group_id", "member_id")
@@ -154,7 +156,15 @@ def read_members(log: LogRows) -> pa.Table:
     columns[NAMES] = _parse_name_lists(pick(found.rows[NAMES], found.metadata))
     columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
     columns |= {"state": found.state, "member_epoch": found.member_epoch}
-    return pa.table(columns | {"assigned": found.assigned, "pending": found.pending})
+    columns |= {"assigned": found.assigned, "pending": found.pending}
+    classic = classic_views.read_classic_members(classic_views.read_present(log))
+    return _join_rows("members", pa.table(columns), classic)
+
+
+def _join_rows(view: str, *tables: pa.Table) -> pa.Table:
+    """Return rows of a view that are found apart."""
+    schema = VIEW_SCHEMAS[view]
+    return pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
 
 
 def _parse_name_lists(texts: pa.Array) -> pa.Array:
@@ -166,14 +176,12 @@ def _parse_name_lists(texts: pa.Array) -> pa.Array:
 
 def read_current_assignments(log: LogRows) -> pa.Table:
     """Return what each member may own now, and what it must give up: one row a range."""
-    found = read_member_rows(log, "instance_id", "client_id", "client_host")
-    who = ["instance_id", "client_id", "client_host"]
-    columns = {name: found.ids[name] for name in found.ids.column_names}
-    columns |= {name: pick(found.rows[name], found.metadata) for name in who}
-    about = pa.table(columns | {"member_epoch": found.member_epoch, "state": found.state})
+    found = read_members(log)
+    who = ("group_id", "member_id", "instance_id", "client_id", "client_host")
+    about = found.select([*who, "member_epoch", "state"])
     pieces = []
-    for lists, pending in ((found.assigned, False), (found.pending, True)):
-        member, ranges = flatten(lists)
+    for column, pending in (("assigned", False), ("pending", True)):
+        member, ranges = flatten(combine_chunks(found[column]))
         piece = about.take(pa.array(member))
         for name in (*RANGE, "assignment_epoch"):
             piece = piece.append_column(name, ranges.field(name))
@@ -214,13 +222,14 @@ def read_target_assignments(log: LogRows) -> pa.Table:
         there = read_member_rows(log).ids
         pieces += [_read_whole_target(log, stored, there, gone) for stored in whole_targets]
     found = pa.concat_tables(pieces)
+    classic = classic_views.read_present(log)
     known = read_groups(log).select(["group_id", "assignment_epoch"])
     place = pc.index_in(found["group_id"], value_set=combine_chunks(known["group_id"]))
     found = found.append_column(
         "assignment_epoch", known["assignment_epoch"].take(combine_chunks(place))
     )
     found = found.filter(pc.is_valid(place))
-    return found.select(["group_id", "assignment_epoch", "member_id", *RANGE])
+    return _join_rows("target_assignments", found, classic_views.read_classic_targets(classic))
 
 
 def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[StoredTarget]]:
@@ -300,6 +309,8 @@ def read_groups(log: LogRows) -> pa.Table:
             "members": pa.array(count, pa.int64()),
         }
     )
+    classic = classic_views.read_classic_groups(classic_views.read_present(log))
+    found = _join_rows("groups", found, classic)
     return pa.concat_tables([found, _find_offsets_only(log, found)])
 
 

@@ -20,6 +20,7 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
+from coordinator.history.classic_views import read_classic_epochs
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
@@ -34,6 +35,7 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
+from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 SUBSCRIBED_ANEW = "subscription changed"
 """The reason that lies with the epoch's member: what it gives up then, it gives up for that."""
@@ -55,7 +57,9 @@ COLUMNS = (
 
 def read_epochs(log: LogRows) -> pa.Table:
     """Return the group epochs of all groups: one row each, those of deleted groups too."""
-    return derive_epochs(log.past([one.kind for one in KINDS], COLUMNS))
+    ours = derive_epochs(log.past([one.kind for one in KINDS], COLUMNS))
+    schema = VIEW_SCHEMAS["epochs"]
+    return pa.concat_tables([ours.select(schema.names).cast(schema), read_classic_epochs(log)])
 
 
 def derive_epochs(rows: pa.Table) -> pa.Table:

@@ -26,6 +26,7 @@ from assignors.arrays import Bools, Longs
 from coordinator.core.events import JOIN
 from coordinator.core.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
 from coordinator.history import epoch_views
+from coordinator.history.classic_views import read_classic_holdings
 from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, TargetCauses
 from coordinator.history.keyed_rows import (
     Timeline,
@@ -52,11 +53,37 @@ def read_assignment_history(log: LogRows) -> pa.Table:
     """Return who owned what, from when until when, and why: one row a range."""
     rows = log.past([one.kind for one in KINDS], COLUMNS)
     held = _OwnershipRecords.of(rows)
-    spells = _find_spells(rows, held)
-    pieces = _cut_pieces(spells)
+    consumer = _trace_ownership(rows, held, _OwnershipCauses.of(rows, held))
+    return pa.concat_tables([consumer, _read_classic_history(log)])
+
+
+def _read_classic_history(log: LogRows) -> pa.Table:
+    """Return the same of the members of classic groups."""
+    found = read_classic_holdings(log)
+    rows = found.rows
+    rows = rows.append_column("pending", pa.array([[]] * len(rows), rows["assigned"].type))
+    held = _OwnershipRecords(np.arange(len(rows)), found.member, found.member)
+    why = pa.table({"epoch": rows["epoch"], "reason": rows["reason"], "member_id": rows["cause"]})
+    takes = encode_keys(*(combine_chunks(why[name]) for name in why.column_names))
+    return _trace_ownership(rows, held, _OwnershipCauses(why, why, takes), who=held.row)
+
+
+def _trace_ownership(
+    rows: pa.Table, held: _OwnershipRecords, why: _OwnershipCauses, who: Longs | None = None
+) -> pa.Table:
+    """Return rows of the view for records of what members own.
+
+    Parameters
+    ----------
+    who
+        The rows that say who the members of these records are; None: looked for.
+    """
+    pieces = _cut_pieces(_find_spells(rows, held))
     tenures = _join_tenures(pieces, to_mask(rows["tombstone"])[held.row])
-    why = _OwnershipCauses.of(rows, held)
-    return _build_table(rows, held, why, _build_ranges(tenures, why.takes))
+    spans = _build_ranges(tenures, why.takes)
+    since = held.row[spans.since]
+    told = _read_metadata(rows, held, since) if who is None else who[spans.since]
+    return _build_table(rows, held, why, spans, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +314,13 @@ def _choose_rows(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
 
 
 def _build_table(
-    rows: pa.Table, held: _OwnershipRecords, why: _OwnershipCauses, spans: _OwnershipSpans
+    rows: pa.Table,
+    held: _OwnershipRecords,
+    why: _OwnershipCauses,
+    spans: _OwnershipSpans,
+    who: Longs,
 ) -> pa.Table:
     since, until = held.row[spans.since], np.append(held.row, -1)[spans.until]
-    who = _read_metadata(rows, held, since)
     topics = spans.topics.take(pa.array(spans.sample))
     taken = np.where(spans.until >= 0, spans.pended, -1)
     columns = {

@@ -68,7 +68,8 @@ def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
             position = _last(begun, owned["assignment_epoch"], owned["since_position"])
             got.setdefault(position, []).append(owned)
         if owned["until"] is not None and owned["until_reason"] != STATIC_RETURN:
-            # The end of a member is in the log right before the epoch that begins by it.
+            # The end of a member is in the log right before the epoch that begins by it, or, in a
+            # classic group, in the same record.
             find = _last if owned["revoked"] else _next
             position = find(begun, owned["until_epoch"], owned["until_position"])
             lost.setdefault(position, []).append(owned)
@@ -81,12 +82,12 @@ def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
 def _last(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
     """Return where the epoch of a cause began; a group that is made anew counts from 2 again."""
     found = begun.get(epoch or 0, ())
-    return max((one for one in found if one < position), default=0)
+    return max((one for one in found if one <= position), default=0)
 
 
 def _next(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
     found = begun.get(epoch or 0, ())
-    return min((one for one in found if one > position), default=0)
+    return min((one for one in found if one >= position), default=0)
 
 
 def _ranges(owned: list[Row]) -> list[Row]:

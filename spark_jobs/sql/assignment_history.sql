@@ -9,7 +9,7 @@ WITH changes AS (
             transform(array_except(ranges, before), came -> struct(came AS range, 1 AS change)),
             transform(array_except(before, ranges), went -> struct(went AS range, -1 AS change))
         ))
-    FROM $holdings
+    FROM $owned
 ),
 gathered AS (
     SELECT group_id, member_id, range.topic, range.topic_id,

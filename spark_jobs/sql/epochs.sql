@@ -26,3 +26,16 @@ SELECT
     partial
 FROM $begun_epochs AS epochs
 LEFT JOIN behind ON epochs.group_id = behind.group_id AND epochs.position = behind.position
+UNION ALL
+-- The generations of classic groups, those that were assigned.
+SELECT group_id, generation, position, recorded_at, reason, member_id,
+    cause.instance_id, cause.client_id, cause.client_host, NULL,
+    generation, position, recorded_at, assignor, IF(assignor IS NULL, NULL, moved), false
+FROM (
+    SELECT *, coalesce(
+        get(filter(members, one -> one.member_id = record.member_id), 0),
+        get(filter(members_before, one -> one.member_id = record.member_id), 0)
+    ) AS cause
+    FROM $classic_records AS record
+    WHERE begins
+)

@@ -39,6 +39,9 @@ known AS (
         arrived
     FROM counted
     UNION ALL
+    SELECT group_id, false, generation, generation, assignor, false, size(members), size(members)
+    FROM $classic_last
+    UNION ALL
     SELECT DISTINCT group_id, false, NULL, NULL, NULL, NULL, NULL, NULL
     FROM $offsets
 ),

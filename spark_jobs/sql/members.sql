@@ -52,3 +52,11 @@ SELECT
     IF(advanced, array(), coalesce(pending, array())) AS pending
 FROM last
 WHERE NOT ended
+UNION ALL
+SELECT group_id, one.member_id, one.instance_id, NULL, one.client_id, one.client_host,
+    one.subscribed_topic_names, NULL, one.rebalance_timeout_ms, NULL, 'STABLE', generation,
+    transform(one.assigned, r -> struct(
+        r.topic, r.topic_id, r.first_partition, r.partition_count, generation AS assignment_epoch
+    )),
+    array()
+FROM (SELECT group_id, generation, explode(members) AS one FROM $classic_last)

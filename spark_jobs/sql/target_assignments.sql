@@ -44,6 +44,10 @@ ranges AS (
     SELECT group_id, member_id, inline(target) FROM alone
     UNION ALL
     SELECT * FROM together
+    UNION ALL
+    SELECT group_id, member_id, inline(transform(assigned, r -> struct(
+        r.topic, r.topic_id, r.first_partition, r.partition_count)))
+    FROM (SELECT group_id, inline(members) FROM $classic_last)
 )
 SELECT
     ranges.group_id,
