@@ -111,6 +111,25 @@ class GroupSpec:
         total = int(self.partitions[self.subscribed_topics()].sum())
         return total - int(self.count.sum(dtype=np.int64))
 
+    def refuse_constraints(self, assignor: str) -> None:
+        """Refuse hard constraints, for an assignor that knows none.
+
+        Raises
+        ------
+        SpecError
+            Names the first of them.
+        """
+        if self.loads is None:
+            return
+        idle = np.flatnonzero(~self.loads.active)
+        names = [rule.name for rule in self.loads.constraints if rule.hard]
+        names += [f"member {self.member_ids[int(at)].as_py()!r} is not active" for at in idle[:1]]
+        if names:
+            raise SpecError(
+                f"assignor {assignor!r} knows no constraints ({names[0]}): use weighted, "
+                "or leave constraints and states out"
+            )
+
     def __repr__(self) -> str:
         return (
             f"GroupSpec({self.member_count} members in {self.class_count} classes, "
@@ -253,19 +272,12 @@ class GroupSpec:
         """
         _refuse_twice(member_id)
         order = order_members(member_id, instance_id)
-        ids = member_id.take(pa.array(order))
-        instances = instance_id.take(pa.array(order))
+        ids, instances = (names.take(pa.array(order)) for names in (member_id, instance_id))
         labels, class_offsets, class_topics = _find_classes(
             subscription[order], sort_lists(list_offsets, list_topics, len(topics))
         )
         _refuse_too_large(topics, partitions, class_topics)
-        claims = PriorOwnership(
-            owner=owner,
-            member=np.asarray(pc.fill_null(pc.index_in(owner, value_set=ids), -1), dtype=np.int64),
-            topic=owned_topic.astype(np.int64),
-            first=owned_first,
-            count=owned_count,
-        )
+        claims = _collect_claims(ids, owner, owned_topic, owned_first, owned_count)
         pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
         resolved = resolve_claims(claims, ids, topics, partitions, labels, pairs)
         found = None
@@ -316,6 +328,14 @@ def _find_classes(subscription: Longs, lists: tuple[Longs, Ints]) -> tuple[Longs
     rank = np.empty_like(by_first)
     rank[by_first] = np.arange(len(by_first))
     return rank[labels], *take_lists(*lists, used[heads[by_first]])
+
+
+def _collect_claims(
+    ids: pa.StringArray, owner: pa.StringArray, topic: Ints, first: Longs, count: Longs
+) -> PriorOwnership:
+    """Return claims with the place of each owner in member order, −1 for who has left."""
+    member = np.asarray(pc.fill_null(pc.index_in(owner, value_set=ids), -1), dtype=np.int64)
+    return PriorOwnership(owner, member, topic.astype(np.int64), first, count)
 
 
 def _refuse_twice(member_id: pa.StringArray) -> None:

@@ -32,6 +32,7 @@ class RangeAssignor:
         PartitionRanges
             The first (partitions mod subscribers) members get one partition more.
         """
+        group.refuse_constraints(self.name)
         problem = CompressedProblem.of(group)
         offsets, subscribers = _list_subscribers(group, problem)
         topic = np.flatnonzero(problem.topic_class >= 0)

@@ -1,4 +1,4 @@
-"""Assignors by name: the three of this room, and those that users add by an entry point."""
+"""Assignors by name: the four of this room, and those that users add by an entry point."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from assignors.partition_ranges import PartitionRanges
 from assignors.range import RangeAssignor
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor
+from assignors.weighted.assignor import WeightedAssignor
 
 ENTRY_POINTS = "muster.assignors"
 
@@ -20,6 +21,7 @@ _BUILT_IN: dict[str, Callable[..., Assignor]] = {
     "range": RangeAssignor,
     "uniform": UniformAssignor,
     "sticky": StickyAssignor,
+    "weighted": WeightedAssignor,
 }
 
 
@@ -51,9 +53,10 @@ def get_assignor(name: str, **options: object) -> Assignor:
     Parameters
     ----------
     name
-        "range", "uniform", "sticky", or the name of an entry point in `muster.assignors`.
+        "range", "uniform", "sticky", "weighted", or the name of an entry point in
+        `muster.assignors`.
     options
-        The assignor's own: sticky takes imbalance and max_moves.
+        The assignor's own: sticky takes imbalance and max_moves, weighted `WeightedAssignor`'s.
 
     Raises
     ------

@@ -61,6 +61,7 @@ class StickyAssignor:
         PartitionRanges
             Every load lies in [⌊level⌋ − k, ⌈level⌉ + k]; no such assignment moves fewer.
         """
+        group.refuse_constraints(self.name)
         owned = ArrayOwnership(group)
         allowed = parse_imbalance(self.imbalance)
         plan = solve_sticky_plan(CompressedProblem.of(group), allowed, owned, self.exact_edges)

@@ -35,6 +35,7 @@ class UniformAssignor:
             The sorted loads are max-min fair (spread at most 1 when all subscriptions are equal);
             among such assignments no other moves fewer owned partitions, as `verdict` says.
         """
+        group.refuse_constraints(self.name)
         owned = ArrayOwnership(group)
         plan = solve_plan(plan_uniform_cells(CompressedProblem.of(group)), owned, self.exact_edges)
         return materialize(group, plan, owned)

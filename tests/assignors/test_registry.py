@@ -44,14 +44,18 @@ py-modules = ["first_assignor"]
 
 @pytest.mark.behaviour("K-112")
 def test_the_built_in_assignors():
-    assert assignor_names() == ["range", "sticky", "uniform"]
+    assert assignor_names() == ["range", "sticky", "uniform", "weighted"]
     assert all(isinstance(get_assignor(name), Assignor) for name in assignor_names())
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("nope", {}, "unknown assignor 'nope': the known ones are range, sticky, uniform"),
+        (
+            "nope",
+            {},
+            "unknown assignor 'nope': the known ones are range, sticky, uniform, weighted",
+        ),
         (
             "range",
             {"imbalance": 1},

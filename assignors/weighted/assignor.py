@@ -1,0 +1,231 @@
+"""The weighted assignor: makespan within a tolerance, near replicas, few moves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs, offsets_of
+from assignors.errors import SpecError
+from assignors.group_spec import GroupSpec
+from assignors.loads.load_spec import LoadSpec
+from assignors.partition_ranges import PartitionRanges, Verdict
+from assignors.sticky import StickyAssignor
+from assignors.weighted.levels import levels_of
+from assignors.weighted.place import Placement
+from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
+from assignors.weighted.solve import Solution, find_bound, find_forced, solve, solve_at
+
+_PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
+_KEEP_ALL = 2**62
+_PLACE_BITS = 31
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedAssignor:
+    """Balance weight by capacity (docs/design/assignors.md#weighted).
+
+    Parameters
+    ----------
+    tolerance
+        How far the makespan may be above the best one found, as a share.
+    max_moves
+        Most partitions taken from live owners by one assignment; None for no limit. Orphans are
+        always placed, and what a hard constraint moves always moves.
+    max_moved_weight
+        The same for their weight, or move cost, in the unit of the weights.
+    rack
+        "prefer": near a replica where balance allows; "require": only there; "ignore".
+    improvement
+        What is in order stays unless the makespan falls by more than this share of itself.
+
+    Raises
+    ------
+    SpecError
+        An option is not of its form.
+    """
+
+    name: ClassVar[str] = "weighted"
+    tolerance: str = "1%"
+    max_moves: int | None = None
+    max_moved_weight: float | None = None
+    rack: str = PREFER
+    improvement: str = "5%"
+
+    def __post_init__(self) -> None:
+        """Refuse options that are not of their form."""
+        parse_share(self.tolerance, "tolerance")
+        parse_share(self.improvement, "improvement")
+        if self.max_moves is not None and (type(self.max_moves) is not int or self.max_moves < 0):
+            raise SpecError(
+                f"max_moves is {self.max_moves!r}: give a whole number of partitions, 0 or more"
+            )
+        most = self.max_moved_weight
+        if most is not None and (type(most) not in (int, float) or not most >= 0):
+            raise SpecError(f"max_moved_weight is {most!r}: give a number from 0 on")
+        if self.rack not in RACKS:
+            raise SpecError(f"rack is {self.rack!r}: give one of {', '.join(RACKS)}")
+
+    def assign(self, group: GroupSpec) -> PartitionRanges:
+        """Assign every partition of every subscribed topic.
+
+        Returns
+        -------
+        PartitionRanges
+            Every hard constraint holds. With equal weights and capacities and no constraints, the
+            rows of `uniform`, or with max_moves of `sticky`.
+
+        Raises
+        ------
+        SpecError
+            Constraints leave a partition no member.
+        """
+        loads = group.loads
+        wanted = np.repeat(group.subscribed_topics(), group.partitions)
+        if loads is None or (
+            loads.has_equal_loads(wanted)
+            and self.max_moved_weight is None
+            and (self.rack not in RACKS[:2] or not (loads.rack_set[wanted] >= 0).any())
+        ):
+            return StickyAssignor(max_moves=self.max_moves).assign(group)
+        if not group.member_count or not wanted.any():
+            return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        problem, solution = self._solve(group, loads)
+        budget = _Budget.of(self, loads)
+        owner, partial = solution.owner, False
+        if budget is not None:
+            owner, partial = _keep_budget(problem, solution, budget)
+        per_partition = owner if problem.unit is None else owner[problem.unit]
+        return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
+
+    def _solve(self, group: GroupSpec, loads: LoadSpec) -> tuple[WeightedProblem, Solution]:
+        """Solve with soft constraints as hard ones, or without them where that is too dear."""
+        tolerance = parse_share(self.tolerance, "tolerance")
+        improvement = parse_share(self.improvement, "improvement")
+        found: list[tuple[WeightedProblem, Solution]] = []
+        has_soft = any(not rule.hard for rule in loads.constraints)
+        for soft in (False, True) if has_soft else (False,):
+            try:
+                problem = pose_problem(group, loads, self.rack, soft=soft)
+                found.append((problem, solve(problem, find_bound(problem), tolerance, improvement)))
+            except SpecError:
+                if not soft:
+                    raise
+        if len(found) > 1 and found[1][1].level <= found[0][1].level * (1 + tolerance):
+            return found[1]
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """Most partitions and most cost of moves; what is beyond int64 is no limit."""
+
+    count: int
+    cost: int
+
+    @classmethod
+    def of(cls, options: WeightedAssignor, loads: LoadSpec) -> _Budget | None:
+        if options.max_moves is None and options.max_moved_weight is None:
+            return None
+        count = _KEEP_ALL if options.max_moves is None else options.max_moves
+        cost = _KEEP_ALL
+        if options.max_moved_weight is not None:
+            cost = int(min(options.max_moved_weight / loads.weight_unit, float(_KEEP_ALL)))
+        return cls(count, cost)
+
+    def covers(self, problem: WeightedProblem, units: Longs | Bools) -> bool:
+        """Tell whether moving these units is within the budget."""
+        return (
+            int(problem.count[units].sum()) <= self.count
+            and int(problem.cost[units].sum()) <= self.cost
+        )
+
+
+def _keep_budget(
+    problem: WeightedProblem, solution: Solution, budget: _Budget
+) -> tuple[Longs, bool]:
+    """Undo moves beyond the budget; those from the fullest members are done first.
+
+    Moves are done in one order, whatever the budget, so a tighter one never moves more. What rules
+    force is moved first. With rules on numbers or on partitions apart, moves depend on each other:
+    then either all are done or only those that rules force.
+    """
+    moved = (problem.owner >= 0) & (problem.owner != solution.owner)
+    if budget.covers(problem, moved):
+        return solution.owner, False
+    forced = moved & ~problem.may_stay()
+    forced[find_forced(problem, np.where(problem.may_stay(), problem.owner, -1))] = True
+    if problem.limited or bool((problem.apart >= 0).any()):
+        return solve_at(problem, _KEEP_ALL, _KEEP_ALL).owner, True
+    unit = np.flatnonzero(moved & ~forced)
+    before = Placement.of(problem, np.where(problem.may_stay(), problem.owner, -1))
+    whose = problem.owner[unit]
+    unit = unit[np.lexsort((unit, -problem.weight[unit], whose))]
+    whose = problem.owner[unit]
+    run = offsets_of(problem.weight[unit])[:-1]
+    given = run - run[np.searchsorted(whose, whose)]
+    height = levels_of(before.load[whose] - given, problem.capacity[whose])
+    unit = unit[np.argsort(-height, kind="stable")]
+    counts = int(problem.count[forced].sum()) + np.cumsum(problem.count[unit])
+    costs = int(problem.cost[forced].sum()) + np.cumsum(problem.cost[unit])
+    undone = unit[(counts > budget.count) | (costs > budget.cost)]
+    owner = solution.owner.copy()
+    owner[undone] = problem.owner[undone]
+    return owner, bool(len(undone))
+
+
+def parse_share(value: str, name: str) -> Fraction:
+    """Read a percentage.
+
+    Raises
+    ------
+    SpecError
+        It is none.
+    """
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise SpecError(f'{name} is {value!r}: give a share such as "5%"')
+    digits = found[2] or ""
+    return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
+
+
+def to_ranges(
+    group: GroupSpec, place: Longs, owner: Longs, verdict: Verdict | None = None
+) -> PartitionRanges:
+    """Return the ranges of an owner for each place on the line, canonical.
+
+    Parameters
+    ----------
+    place, owner
+        int64 (partitions,), places ascending.
+    """
+    start = offsets_of(group.partitions)
+    head = np.ones(len(place), dtype=np.bool_)
+    np.not_equal(owner[1:], owner[:-1], out=head[1:])
+    if len(place) < start[-1]:
+        head[1:] |= place[1:] != place[:-1] + 1
+    edges = np.searchsorted(place, start[:-1])
+    head[edges[edges < len(place)]] = True
+    at = np.flatnonzero(head)
+    count = np.diff(at, append=len(place)).astype(np.int32)
+    key = (owner[at] << _PLACE_BITS) | place[at]
+    order = np.argsort(key, kind="stable") if (count > 1).any() else None
+    if order is None:
+        key.sort()
+    else:
+        key, count = key[order], count[order]
+    member, line = key >> _PLACE_BITS, key & ((1 << _PLACE_BITS) - 1)
+    topic = np.searchsorted(start, line, side="right") - 1
+    return PartitionRanges(
+        group.member_ids,
+        group.topics,
+        member.astype(np.int32),
+        topic.astype(np.int32),
+        (line - start[topic]).astype(np.int32),
+        count,
+        verdict or Verdict(),
+    )

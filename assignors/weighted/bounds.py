@@ -1,0 +1,140 @@
+"""Lower bounds of the greatest level: what no assignment can be below.
+
+Three terms, each exact: a set of types and the cells that may have them (every such set is a cut of
+the flow from types to cells; the worst is found by repeated maximum flows), the heaviest unit on
+the largest member that may have it, and what is on a member already when that cannot move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs, sum_by
+from assignors.network_flow import Network, find_maximum_flow, find_reached
+from assignors.weighted.levels import BITS
+
+SHARE, HEAVIEST = "share", "heaviest"
+_FLOW_BITS = 28
+_ROUNDS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBound:
+    """The greatest lower bound, as load by capacity, and which term it is.
+
+    Attributes
+    ----------
+    load, capacity
+        Their quotient is the bound; 0 and 1 for a group without partitions.
+    term
+        `SHARE`: weight by the capacity of all that may have it; `HEAVIEST`: one unit.
+    """
+
+    load: int
+    capacity: int
+    term: str
+
+    @property
+    def ratio(self) -> Fraction:
+        """The bound."""
+        return Fraction(self.load, self.capacity)
+
+    def level(self, above: Fraction = Fraction(0)) -> int:
+        """Return the level that is a share above the bound, rounded up."""
+        wanted = self.ratio * (1 + above)
+        return -(-(wanted.numerator << BITS) // wanted.denominator)
+
+
+def find_lower_bound(
+    weight: Longs, type_: Longs, capacity: Longs, cell: Longs, allowed: Bools
+) -> LowerBound:
+    """Return the greatest of the bounds.
+
+    Parameters
+    ----------
+    weight, type_
+        (units,); every type may be somewhere.
+    capacity, cell
+        (members,); cell −1 for those that may have nothing.
+    allowed
+        bool (types, cells).
+    """
+    if not len(weight):
+        return LowerBound(0, 1, SHARE)
+    types, cells = allowed.shape
+    amount = sum_by(type_, weight, types)
+    open_ = cell >= 0
+    size = sum_by(cell[open_], capacity[open_], cells)
+    share = find_share(amount, size, allowed)
+    largest = np.zeros(cells, dtype=np.int64)
+    np.maximum.at(largest, cell[open_], capacity[open_])
+    heaviest = np.zeros(types, dtype=np.int64)
+    if types == 1:
+        heaviest[0] = weight.max()
+    else:
+        np.maximum.at(heaviest, type_, weight)
+    best = np.where(allowed, largest, 0).max(axis=1)
+    alone = max(
+        (Fraction(int(one), int(by)), int(one), int(by))
+        for one, by in zip(heaviest, best, strict=True)
+        if by
+    )
+    if alone[0] > Fraction(*share):
+        return LowerBound(alone[1], alone[2], HEAVIEST)
+    return LowerBound(*share, SHARE)
+
+
+def find_share(amount: Longs, size: Longs, allowed: Bools) -> tuple[int, int]:
+    """Return weight and capacity of the cut with the greatest quotient (Dinkelbach's method).
+
+    Parameters
+    ----------
+    amount
+        Weight of each type.
+    size
+        Capacity of each cell.
+    """
+    load, capacity = int(amount.sum()), int(size[allowed[amount > 0].any(axis=0)].sum())
+    if capacity == 0:
+        return 0, 1
+    if bool(allowed[amount > 0].all()):
+        return load, capacity
+    for _ in range(_ROUNDS_MAX):
+        cut = _find_worse_cut(amount, size, allowed, load, capacity)
+        if cut is None:
+            return load, capacity
+        load, capacity = cut
+    return load, capacity
+
+
+def _find_worse_cut(
+    amount: Longs, size: Longs, allowed: Bools, load: int, capacity: int
+) -> tuple[int, int] | None:
+    """Return a cut above load / capacity, or None where the flow at that level carries all.
+
+    Supplies are rounded down and rooms up to fit int32, so that a cut that is found is real.
+    """
+    types, cells = allowed.shape
+    unit = max(1, int(amount.sum()) >> _FLOW_BITS)
+    supply = amount // unit
+    rooms = np.array([-(-load * int(one) // (capacity * unit)) for one in size], dtype=np.int64)
+    rooms = np.minimum(rooms, int(supply.sum()))
+    pair_type, pair_cell = np.nonzero(allowed)
+    source, sink = types + cells, types + cells + 1
+    tail = np.concatenate([np.full(types, source), pair_type, types + np.arange(cells)])
+    head = np.concatenate([np.arange(types), types + pair_cell, np.full(cells, sink)])
+    bound = np.concatenate([supply, supply[pair_type], rooms])
+    network, order = Network.of(sink + 1, tail, head, bound)
+    flow = np.empty(len(order), dtype=np.int64)
+    sorted_flow = find_maximum_flow(network, source, sink)
+    flow[order] = sorted_flow
+    if int(flow[:types].sum()) == int(supply.sum()):
+        return None
+    reached = find_reached(network, sorted_flow, source)[:types]
+    hot = np.flatnonzero(reached & (amount > 0))
+    found = int(amount[hot].sum()), int(size[allowed[hot].any(axis=0)].sum())
+    worse = found[1] > 0 and found[0] * capacity > load * found[1]
+    return found if worse else None

@@ -1,0 +1,35 @@
+"""Levels: loads divided by capacity, as integers.
+
+A level is (load · 2²⁰) / capacity. With weights that add up to less than 2⁴² and capacities of at
+most 2²⁰, every product fits int64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from assignors.arrays import Longs
+
+BITS = 20
+_TOP = np.int64(2**62)
+
+
+def room_under(level: int, capacity: Longs) -> Longs:
+    """Return the load that each member may have at a level, (members,)."""
+    most = np.minimum(np.int64(min(level, int(_TOP))), _TOP // capacity)
+    return np.asarray((most * capacity) >> BITS)
+
+
+def levels_of(load: Longs, capacity: Longs) -> Longs:
+    """Return the level of each member, rounded up, (members,)."""
+    return -((-load << BITS) // capacity)
+
+
+def find_water_level(load: Longs, capacity: Longs, amount: int) -> int:
+    """Return the level to which members rise when `amount` is poured on them, rounded up."""
+    level = levels_of(load, capacity)
+    order = np.argsort(level, kind="stable")
+    wet, wide = np.cumsum(load[order]), np.cumsum(capacity[order])
+    filled = -((-(wet + amount) << BITS) // wide)
+    covers = filled <= np.append(level[order][1:], np.iinfo(np.int64).max)
+    return int(filled[np.argmax(covers)])

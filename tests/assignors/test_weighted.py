@@ -1,0 +1,275 @@
+"""The weighted assignor against exact answers, bounds, and the properties that it promises."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assignors import GroupSpec, SpecError, get_assignor, quality
+from tests.assignors import weighted_twins
+from tests.support import twins
+
+seeds = st.integers(0, 2**32)
+
+
+def weights_of(group):
+    """Every partition's weight, as the group has them."""
+    loads, start = group.loads, np.concatenate([[0], np.cumsum(group.partitions)])
+    names = group.topics.to_pylist()
+    return {
+        (name, at): float(loads.weight[start[t] + at]) * loads.weight_unit
+        for t, name in enumerate(names)
+        for at in range(int(group.partitions[t]))
+    }
+
+
+def makespan(spec, assignment, weights):
+    return max(
+        sum(weights[t, p] for t, ps in topics.items() for p in ps)
+        / float(spec["members"][m].get("capacity") or 1)
+        for m, topics in assignment.items()
+    )
+
+
+def solve(spec, **options):
+    group = GroupSpec.from_dict(spec)
+    ranges = get_assignor("weighted", **options).assign(group)
+    return group, ranges
+
+
+def attempt(spec, **options):
+    try:
+        return solve(spec, **options)
+    except SpecError:
+        return None
+
+
+def test_against_exact_answers():
+    """Feasible where HiGHS is, no rule broken, at most one weight above the best makespan."""
+    gaps, refused = [], 0
+    for seed in range(120):
+        spec = weighted_twins.random_spec(seed)
+        rack = random.Random(seed).choice(["prefer", "require", "ignore"])
+        found = attempt(spec, rack=rack)
+        if found is None:
+            refused += 1
+            weights = weights_of(GroupSpec.from_dict(spec))
+            assert weighted_twins.exact_makespan(spec, weights, rack) is None, seed
+            continue
+        group, ranges = found
+        weights, assignment = weights_of(group), ranges.to_dict()
+        exact = weighted_twins.exact_makespan(spec, weights, rack)
+        assert exact is not None, seed
+        twins.check_valid(spec, assignment)
+        assert quality.report(group, ranges).valid, seed
+        assert weighted_twins.broken_rules(spec, assignment, rack) == [], seed
+        if not assignment or not exact:
+            continue
+        reached = makespan(spec, assignment, weights)
+        assert reached >= exact - 1e-6, seed
+        gaps.append(reached / exact)
+    assert refused
+    assert statistics.mean(gaps) < 1.03
+
+
+def shuffled(spec, draw):
+    """The same group, its members, topics and rules in another order."""
+    members, topics = list(spec["members"].items()), list(spec["topics"].items())
+    weights = list(spec["weights"].items())
+    for rows in (members, topics, weights):
+        draw.shuffle(rows)
+    members = [(m, f | {"subscribed": f["subscribed"][::-1]}) for m, f in members]
+    own = {"members": dict(members), "topics": dict(topics), "weights": dict(weights)}
+    return spec | own
+
+
+@given(seed=seeds)
+@settings(max_examples=30)
+def test_rows_do_not_depend_on_the_order_of_the_input(seed):
+    spec = weighted_twins.random_spec(seed)
+    expected = attempt(spec)
+    got = attempt(shuffled(spec, random.Random(seed)))
+    assert (expected is None) == (got is None)
+    if expected is not None:
+        assert got[1] == expected[1]
+
+
+def owning(spec, ranges):
+    owned = ranges.to_dict()
+    members = {m: f | {"owned": owned[m]} for m, f in spec["members"].items()}
+    return spec | {"members": members}
+
+
+@given(seed=seeds, tolerance=st.sampled_from(["0%", "1%", "10%"]))
+@settings(max_examples=30)
+def test_assigning_a_result_again_moves_nothing(seed, tolerance):
+    spec = weighted_twins.random_spec(seed)
+    found = attempt(spec, tolerance=tolerance)
+    if found is not None:
+        assert solve(owning(spec, found[1]), tolerance=tolerance)[1] == found[1]
+
+
+@given(seed=seeds)
+@settings(max_examples=20)
+def test_a_tighter_budget_never_moves_more(seed):
+    spec = weighted_twins.random_spec(seed)
+    if attempt(spec) is None:
+        return
+    moved = []
+    for most in (None, 5, 3, 2, 1, 0):
+        group, ranges = solve(spec, max_moves=most)
+        moved.append(quality.report(group, ranges).moved)
+        assert weighted_twins.broken_rules(spec, ranges.to_dict()) == []
+    assert moved == sorted(moved, reverse=True)
+
+
+@given(seed=seeds, most=st.integers(0, 5))
+@settings(max_examples=25)
+def test_moves_stay_within_the_budget_where_no_rule_forces_them(seed, most):
+    spec = weighted_twins.random_spec(seed, rules=False)
+    group, ranges = solve(spec, max_moves=most)
+    moved = quality.report(group, ranges).moved
+    assert moved <= most
+    full, _ = solve(spec)
+    assert ranges.partial == (ranges != get_assignor("weighted").assign(full))
+    weights = weights_of(group)
+    group, ranges = solve(spec, max_moved_weight=most)
+    before = twins.owners(spec)
+    now = {(t, p): m for m, ts in ranges.to_dict().items() for t, ps in ts.items() for p in ps}
+    assert sum(weights[p] for p, m in before.items() if now[p] != m) <= most + 1e-6
+
+
+@given(seed=seeds, weight=st.sampled_from([1, 0, 7.5]), most=st.sampled_from([None, 2]))
+@settings(max_examples=40)
+def test_equal_weights_give_the_rows_of_uniform(seed, weight, most):
+    spec = twins.random_spec(seed)
+    weights = {topic: [weight] * count for topic, count in spec["topics"].items()}
+    expected = get_assignor("sticky", max_moves=most).assign(GroupSpec.from_dict(spec))
+    _, got = solve(spec | {"weights": weights}, max_moves=most)
+    assert got == expected
+    assert get_assignor("weighted", max_moves=most).assign(GroupSpec.from_dict(spec)) == expected
+
+
+@pytest.mark.parametrize("sigma", [1, 2])
+@pytest.mark.parametrize("each", [20, 300])
+def test_a_group_of_many_partitions_is_near_its_bounds(sigma, each):
+    """Fresh, then with weights redrawn and members gone: makespan, and weight moved."""
+    draw = np.random.default_rng(sigma + each)
+    count = 120 * each
+    weight = draw.lognormal(0, sigma, count)
+    spec = {
+        "topics": {"a": count},
+        "members": {
+            f"m{n:03}": {"subscribed": ["a"], "capacity": int(c)}
+            for n, c in enumerate(draw.choice([1, 2, 4], 120))
+        },
+        "weights": {"a": weight.tolist()},
+    }
+    group, ranges = solve(spec)
+    floor = lower_bound(spec, weight)
+    level = makespan(spec, ranges.to_dict(), weights_of(group))
+    assert floor <= level * (1 + 1e-9)
+    assert level <= 1.01 * floor
+    weight = np.where(draw.random(count) < 0.1, draw.lognormal(0, sigma, count), weight)
+    spec = owning(spec, ranges) | {"weights": {"a": weight.tolist()}}
+    spec["members"] = dict(list(spec["members"].items())[1:])
+    group, ranges = solve(spec)
+    level = makespan(spec, ranges.to_dict(), weights_of(group))
+    assert level <= 1.03 * lower_bound(spec, weight)
+
+
+def lower_bound(spec, weight):
+    sizes = [fields["capacity"] for fields in spec["members"].values()]
+    return max(weight.sum() / sum(sizes), weight.max() / max(sizes))
+
+
+def test_what_is_in_order_stays_until_it_pays():
+    members = {
+        m: {"subscribed": ["a"], "owned": {"a": own}} for m, own in [("m1", [0, 1]), ("m2", [2, 3])]
+    }
+    spec = {"topics": {"a": 4}, "members": members, "weights": {"a": [5.2, 5, 5, 4.8]}}
+    assert solve(spec)[1].to_dict() == {"m1": {"a": [0, 1]}, "m2": {"a": [2, 3]}}
+    spec["weights"] = {"a": [8, 5, 5, 2]}
+    _, ranges = solve(spec)
+    assert ranges.to_dict() == {"m1": {"a": [0, 3]}, "m2": {"a": [1, 2]}}
+    assert solve(spec, improvement="50%")[1].to_dict() == {"m1": {"a": [0, 1]}, "m2": {"a": [2, 3]}}
+
+
+def test_partitions_go_near_their_replicas_where_balance_allows():
+    racks = [["a"], ["a"], ["a"], ["b"]]
+    members = {"m1": {"subscribed": ["t"], "rack": "a"}, "m2": {"subscribed": ["t"], "rack": "b"}}
+    spec = {"topics": {"t": 4}, "members": members, "racks": {"t": racks}}
+    found = {rack: solve(spec, rack=rack)[1].to_dict() for rack in ("prefer", "require", "ignore")}
+    assert sorted(map(len, (found["prefer"][m]["t"] for m in members))) == [2, 2]
+    assert 3 in found["prefer"]["m2"]["t"]
+    assert found["require"] == {"m1": {"t": [0, 1, 2]}, "m2": {"t": [3]}}
+    assert found["ignore"] == {"m1": {"t": [0, 1]}, "m2": {"t": [2, 3]}}
+
+
+def test_soft_rules_hold_while_they_cost_no_balance():
+    rule = {"kind": "colocate", "selector": "t", "value": "x", "hard": False}
+    members = {m: {"subscribed": ["t", "u"]} for m in ("m1", "m2")}
+    spec = {"topics": {"t": 2, "u": 2}, "members": members, "constraints": [rule]}
+    _, ranges = solve(spec | {"weights": {"t": [1, 1], "u": [1, 1]}})
+    assert [0, 1] in [topics.get("t") for topics in ranges.to_dict().values()]
+    _, ranges = solve(spec | {"weights": {"t": [3, 3], "u": [1, 1]}})
+    assert [0, 1] not in [topics.get("t") for topics in ranges.to_dict().values()]
+
+
+REFUSED = {
+    "tolerance": ({"tolerance": "much"}, "tolerance is 'much': give a share"),
+    "improvement": ({"improvement": 5}, "improvement is 5: give a share"),
+    "rack": ({"rack": "always"}, "rack is 'always': give one of prefer, require, ignore"),
+    "moves": ({"max_moves": -1}, "max_moves is -1"),
+    "weight": ({"max_moved_weight": "2"}, "max_moved_weight is '2'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_options_are_refused(case):
+    options, message = REFUSED[case]
+    with pytest.raises(SpecError, match=message):
+        get_assignor("weighted", **options)
+
+
+IMPOSSIBLE = {
+    "nobody": (
+        [{"kind": "exclude", "selector": "a/1", "value": m} for m in ("m1", "m2")],
+        "partition 1 of topic 'a' may be on no member: exclude a/1 from m1; exclude a/1 from m2",
+    ),
+    "two pins": (
+        [{"kind": "pin", "selector": "a/1", "value": m} for m in ("m1", "m2")],
+        "pin a/1 to m1; pin a/1 to m2",
+    ),
+    "apart": (
+        [{"kind": "anti_affinity", "selector": "a/0-2", "value": "x"}],
+        "3 partitions must be apart",
+    ),
+    "number": ([{"kind": "max_partitions", "selector": "*", "value": 1}], "leaves no room"),
+    "drained": (
+        [{"kind": "drain", "selector": m} for m in ("m1", "m2")],
+        "its subscribers are draining",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_rules_that_cannot_hold_are_refused_by_name(case):
+    rules, message = IMPOSSIBLE[case]
+    members = {m: {"subscribed": ["a"]} for m in ("m1", "m2")}
+    with pytest.raises(SpecError, match=message):
+        solve({"topics": {"a": 4}, "members": members, "constraints": rules})
+
+
+@pytest.mark.parametrize("name", ["uniform", "sticky", "range"])
+def test_other_assignors_refuse_rules(name):
+    members = {"m1": {"subscribed": ["a"]}}
+    rules = [{"kind": "pin", "selector": "a/1", "value": "m1"}]
+    group = GroupSpec.from_dict({"topics": {"a": 4}, "members": members, "constraints": rules})
+    with pytest.raises(SpecError, match="knows no constraints"):
+        get_assignor(name).assign(group)
