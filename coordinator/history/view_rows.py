@@ -8,9 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.config import Config
+from coordinator.core.classic.group import ClassicGroup
+from coordinator.core.classic.written import record_of
 from coordinator.core.events import DescribeGroup
-from coordinator.core.group_admin import describe_group
+from coordinator.core.group_admin import CLASSIC_MEMBER, describe_group
 from coordinator.core.partition_spans import Spans, TopicKey, add_epoch, drop_epochs
+from coordinator.core.records import ClassicMemberWritten, MemberState
 from coordinator.core.state import GroupState, State
 from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time
@@ -121,13 +124,15 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
     dict
         None when there is no such group, nor any offset of it.
     """
-    group = state.groups.get(group_id)
+    group, classic = state.groups.get(group_id), state.classic.get(group_id)
     offsets = state.offsets.get(group_id, {})
-    if group is None and not offsets:
+    if group is None and classic is None and not offsets:
         return None
     response = describe_group(state, config, DescribeGroup(group_id)).response
     assert isinstance(response, dict)
-    if group is None:  # offsets alone make what Kafka calls a simple group
+    if classic is not None:
+        response |= _describe_classic(classic)
+    elif group is None:  # offsets alone make what Kafka calls a simple group
         state_name = GroupState.EMPTY.value
         response |= {"error_code": 0, "error_message": None, "group_state": state_name}
     else:
@@ -148,6 +153,45 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
         for (topic, partition), record in sorted(offsets.items())
     ]
     return response
+
+
+def _describe_classic(group: ClassicGroup) -> dict[str, Any]:
+    """Return what is said of a classic group, in the words of the others."""
+    told = record_of(group)
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_state": group.state.value,
+        "group_epoch": group.generation,
+        "assignment_epoch": group.generation,
+        "assignor_name": group.assignor,
+        "protocol_type": told.protocol_type,
+        "protocol_name": told.protocol,
+        "leader": told.leader,
+        "members": [
+            _describe_classic_member(group, one)
+            for one in sorted(told.members, key=lambda one: one.member_id)
+        ],
+    }
+
+
+def _describe_classic_member(group: ClassicGroup, told: ClassicMemberWritten) -> dict[str, Any]:
+    owned = {"topic_partitions": _partitions(group.members[told.member_id].assigned)}
+    return {
+        "member_id": told.member_id,
+        "instance_id": told.instance_id,
+        "rack_id": None,
+        "member_epoch": group.generation,
+        "client_id": told.client_id,
+        "client_host": told.client_host,
+        "subscribed_topic_names": list(told.subscribed_topic_names),
+        "subscribed_topic_regex": "",
+        "assignment": owned,
+        "target_assignment": owned,
+        "member_type": CLASSIC_MEMBER,
+        "member_state": MemberState.STABLE.name,
+        "pending_revocation": {"topic_partitions": []},
+    }
 
 
 def _partitions(spans: Spans) -> list[dict[str, Any]]:

@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from coordinator.config import MetricsConfig
+from coordinator.core.classic.group import ClassicState
 from coordinator.core.events import Event, Heartbeat, OffsetCommit
 from coordinator.core.partition_spans import count_partitions
 from coordinator.core.records import (
+    ClassicGroupWritten,
     GroupMetadata,
     OffsetCommitted,
     Record,
@@ -32,6 +34,7 @@ FENCES = {
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
+ENDS_OF_GROUPS = {GroupMetadata.kind, ClassicGroupWritten.kind}
 MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
 
@@ -47,6 +50,11 @@ class Metrics:
     def __init__(self, groups_max: int = MetricsConfig().groups_max) -> None:
         self.registry = CollectorRegistry()
         self._by_group = GroupSeries(groups_max)
+        self._generations = self._counter(
+            "classic_group_rebalance",
+            "Assignments of classic groups written, by why they were made.",
+            ("group", "reason"),
+        )
         self._rebalances = self._counter(
             "consumer_group_rebalance", "Group epoch bumps, by reason.", ("group", "reason")
         )
@@ -118,7 +126,9 @@ class Metrics:
 
     def watch(self, state: Callable[[], State], status: Callable[[], str]) -> None:
         """Let the gauges of groups be read from the state when they are asked for."""
-        self._by_group.there = lambda group_id: group_id in state().groups
+        self._by_group.there = lambda group_id: (
+            group_id in state().groups or group_id in state().classic
+        )
         self.registry.register(_Groups(state, status, self._by_group))
 
     def loaded(self, took_ms: float) -> None:
@@ -137,11 +147,17 @@ class Metrics:
             elif isinstance(record, TargetMetadata) and record.assignor:
                 self._by_group.of(self._targets, record.group_id, record.assignor).inc()
                 self._by_group.of(self._moved, record.group_id).inc(record.moved)
+            elif isinstance(record, ClassicGroupWritten):
+                first = record.reason.partition(", ")[0]
+                self._by_group.of(self._generations, record.group_id, first).inc()
+                if record.assignor:
+                    self._by_group.of(self._targets, record.group_id, record.assignor).inc()
+                    self._by_group.of(self._moved, record.group_id).inc(record.moved)
             elif isinstance(record, OffsetCommitted):
                 self._commits.inc()
             elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
                 self._expirations.inc()
-            elif isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
+            elif isinstance(record, Tombstone) and record.of in ENDS_OF_GROUPS:
                 self._by_group.drop(record.group_id)
 
     def refused(self, event: Event, error: GroupError) -> None:
@@ -232,12 +248,24 @@ class _Groups:
             spreads[label] = max(spreads.get(label, 0), spread)
         count = GaugeMetricFamily("group_count", "Groups, by protocol.", labels=["protocol"])
         count.add_metric(["consumer"], len(groups))
-        count.add_metric(["classic"], len(state.offsets.keys() - state.groups.keys()))
+        classic = list(state.classic.values())
+        known = state.offsets.keys() | {group.group_id for group in classic}
+        count.add_metric(["classic"], len(known - state.groups.keys()))
         consumer = GaugeMetricFamily(
             "consumer_group_count", "Consumer groups, by state.", labels=["state"]
         )
         for name, number in by_state.items():
             consumer.add_metric([name.lower()], number)
+        states = dict.fromkeys(ClassicState, 0)
+        for one in classic:
+            states[one.state] += 1
+            label = self._by_group.label(one.group_id)
+            members[label] = members.get(label, 0) + len(one.members)
+        by_protocol = GaugeMetricFamily(
+            "classic_group_count", "Classic groups, by state.", labels=["state"]
+        )
+        for state_name, number in states.items():
+            by_protocol.add_metric([state_name.lower()], number)
         offsets = GaugeMetricFamily("offset_count", "Committed offsets.")
         offsets.add_metric([], sum(len(found) for found in list(state.offsets.values())))
         partitions = GaugeMetricFamily("num_partitions", "Logs, by state.", labels=["state"])
@@ -246,6 +274,7 @@ class _Groups:
         return [
             count,
             consumer,
+            by_protocol,
             _by_label("group_members", "Members of a group.", members),
             _by_label(
                 "load_spread", "Largest member load minus the smallest, in partitions.", spreads

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.config import Config
 from coordinator.core.records import ClassicGroupWritten, Tombstone
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
-from coordinator.history.view_rows import explain_epochs
+from coordinator.history.view_rows import describe_with_offsets, explain_epochs
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.classic_stories import classic_log
@@ -161,6 +162,26 @@ def test_explain_tells_what_members_got(told):
     assert got == {
         (m.member_id, r.topic, r.first_partition) for m in first.members for r in m.assigned
     }
+
+
+def test_a_classic_group_is_described(told):
+    store, records = told
+    _, _, last = fold(records)
+    state = LogReader(store).state()
+    for group_id, record in last.items():
+        found = describe_with_offsets(state, Config(), group_id)
+        assert (found["group_state"], found["protocol_type"], found["group_epoch"]) == (
+            "Stable" if record.members else "Empty", record.protocol_type, record.generation,
+        )  # fmt: skip
+        owned = {
+            (one["member_id"], topic["topic_name"], partition)
+            for one in found["members"]
+            for topic in one["assignment"]["topic_partitions"]
+            for partition in topic["partitions"]
+        }
+        assert owned == {
+            (m.member_id, r.topic, r.first_partition) for m in record.members for r in m.assigned
+        }
 
 
 def span(one):

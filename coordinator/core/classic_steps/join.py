@@ -195,6 +195,7 @@ def _replace_static(
 def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> object:
     """Let the next incarnation go on in the running generation, without a rebalance."""
     group, member_id = update.group, event.drawn_id
+    group.reason, group.cause, group.moved = "static member returned", member_id, 0
     update.group.put(changed(group.members[member_id], parked_join=None))
     update.records.append(record_of(group))
     response = current_generation(group, member_id, with_members=event.knows_skipping)
