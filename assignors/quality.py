@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, count_by, offsets_of, sum_by
+from assignors.certificate import Certificate, certify, find_broken_rules
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges, cut_at
 from assignors.prior_ownership import CAUSES, SubscribedPairs
@@ -69,6 +70,8 @@ class Report:
         Partitions claimed by a second member, who loses them.
     ranges, ranges_max
         Ranges in all, and of the member with the most.
+    certificate
+        Makespan, weight moved and constraints, with bounds; None for a group without weights.
     members, changes
         One row a member (`MEMBERS_SCHEMA`); one row a range that changed hands or got an owner
         (`CHANGES_SCHEMA`), by (topic, first).
@@ -89,10 +92,11 @@ class Report:
     ranges_max: int
     members: pa.Table
     changes: pa.Table
+    certificate: Certificate | None = None
 
     @property
     def valid(self) -> bool:
-        """Whether each partition of a subscribed topic is owned once, by a subscriber."""
+        """Whether each partition of a subscribed topic is owned once, as constraints have it."""
         return not self.problems
 
     @property
@@ -132,7 +136,7 @@ class Report:
             "ranges": self.ranges,
             "ranges_max": self.ranges_max,
             "reasons": self.reasons(),
-        }
+        } | ({} if self.certificate is None else {"weights": self.certificate.to_dict()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON: the totals, a row a member, a row a change."""
@@ -173,7 +177,7 @@ def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
         bound = max(bound, verdict.moved_minimum)
     columns = [group.member_ids, owned, loads, loads - gained, gained, lost, held]
     return Report(
-        problems=tuple(find_problems(group, ranges)),
+        problems=(*find_problems(group, ranges), *find_broken_rules(group, ranges)),
         load_min=int(loads.min(initial=np.iinfo(np.int64).max)) if len(loads) else 0,
         load_max=int(loads.max(initial=0)),
         load_mean=float(loads.mean()) if len(loads) else 0.0,
@@ -188,6 +192,7 @@ def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
         ranges_max=int(held.max(initial=0)),
         members=pa.table(columns, schema=MEMBERS_SCHEMA),
         changes=changed.table(group, owned, loads),
+        certificate=certify(group, ranges),
     )
 
 

@@ -48,6 +48,8 @@ def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
         table.add_row("ranges", f"{totals['ranges']:,}, at most {totals['ranges_max']:,} a member")
     if totals.get("contested"):
         table.add_row("claimed twice", f"{totals['contested']:,}: the first member keeps them")
+    for name, value in _format_weights(totals.get("weights")):
+        table.add_row(name, visible(value))
     if totals["partial"]:
         table.add_row("partial", "max-moves cut this target short; assign again to go on")
     if "valid" in totals:
@@ -64,6 +66,28 @@ def _format_moved(totals: dict[str, Any]) -> str:
         return f"{text}, the minimum is {least:,}"
     gap = totals["moved"] - least
     return f"{text}, proven lower bound {least:,}, gap {gap:,} (plan.exact_edges)"
+
+
+def _format_weights(weights: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return rows on weights, where the group has them."""
+    if weights is None:
+        return []
+    bound, gap = weights["lower_bound"], weights["gap"]
+    proved = "" if not bound else f", lower bound {bound:,.4g} ({weights['term']}), gap {gap:.2%}"
+    moved, least = weights["moved_weight"], weights["moved_weight_bound"]
+    distant = weights["distant_weight"]
+    rows = [
+        ("makespan", f"{weights['makespan']:,.4g}{proved}"),
+        ("moved weight", f"{moved:,.4g}, lower bound for this makespan {least:,.4g}"),
+        ("weight in other racks", f"{distant['before']:,.4g} before, {distant['after']:,.4g} now"),
+        ("weights known", f"{weights['weights_known']:,} of {weights['partitions']:,}"),
+    ]
+    rows += [
+        ("constraint broken", one["name"]) for one in weights["constraints"] if not one["holds"]
+    ]
+    rows += [("constraint idle", text) for text in weights["idle_constraints"]]
+    rows += [(f"held: {one['member_id']}", one["held_by"]) for one in weights["held"]]
+    return rows
 
 
 def print_report(console: Console, title: str, report: Report, members_shown: int) -> None:

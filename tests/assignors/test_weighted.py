@@ -70,6 +70,8 @@ def test_against_exact_answers():
         assert weighted_twins.broken_rules(spec, assignment, rack) == [], seed
         if not assignment or not exact:
             continue
+        certificate = quality.report(group, ranges).certificate
+        assert certificate.lower_bound <= exact + 1e-6, seed
         reached = makespan(spec, assignment, weights)
         assert reached >= exact - 1e-6, seed
         gaps.append(reached / exact)
