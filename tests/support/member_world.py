@@ -178,7 +178,7 @@ class World:
         """What a player has come to, for a test that failed."""
         group = self.core.state.groups.get("g")
         member = group and group.members.get(player.name)
-        return f"{player.name} {player.state.name} {vars(player.membership)}: {member}"
+        return f"{player.name} {player.state.name} {player.log[-3:]}: {member and member.current}"
 
     def has_target(self, player):
         """Whether the coordinator has nothing left for it to do."""
