@@ -14,19 +14,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from coordinator.errors import Fenced, GroupError
+    from coordinator.member.async_member import AsyncMember
+    from coordinator.member.member import Member
+    from coordinator.member.transport import TopicPartition
     from coordinator.runtime.async_coordinator import AsyncCoordinator
     from coordinator.runtime.coordinator import Coordinator
     from coordinator.runtime.responses import HeartbeatAnswer
     from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 
-__all__ = ["AsyncCoordinator", "Coordinator", "DictCatalog", "FileCatalog", "HeartbeatAnswer"]
+__all__ = [
+    "AsyncCoordinator",
+    "AsyncMember",
+    "Coordinator",
+    "DictCatalog",
+    "Fenced",
+    "FileCatalog",
+    "GroupError",
+    "HeartbeatAnswer",
+    "Member",
+    "TopicPartition",
+]
 
 _ROOMS = {
     "AsyncCoordinator": "coordinator.runtime.async_coordinator",
+    "AsyncMember": "coordinator.member.async_member",
     "Coordinator": "coordinator.runtime.coordinator",
     "DictCatalog": "coordinator.runtime.topic_catalog",
+    "Fenced": "coordinator.errors",
     "FileCatalog": "coordinator.runtime.topic_catalog",
+    "GroupError": "coordinator.errors",
     "HeartbeatAnswer": "coordinator.runtime.responses",
+    "Member": "coordinator.member.member",
+    "TopicPartition": "coordinator.member.transport",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class ErrorCode(IntEnum):
@@ -60,6 +61,9 @@ _RETRIABLE = {
 class GroupError(Exception):
     """A request that is refused; nothing was written.
 
+    What is made of a code is an error of the class for it, as with OSError: `Fenced`,
+    `UnavailableError`, or this one.
+
     Attributes
     ----------
     code
@@ -72,6 +76,38 @@ class GroupError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+    def __new__(cls, code: ErrorCode, message: str) -> Self:
+        """Return an error of the class that its code has."""
+        kind = _CLASSES.get(code, cls) if cls is GroupError else cls
+        return super().__new__(kind, code, message)  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[type, tuple[ErrorCode, str]]:
+        """Copy the code as well, to another process."""
+        return type(self), (self.code, self.message)
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may be sent again as it is."""
+        return self.code.retriable
+
+
+class Fenced(GroupError):  # noqa: N818 - what Kafka calls it
+    """The member, or its epoch, is not the group's any more: its partitions may be another's."""
+
+
+class UnavailableError(GroupError):
+    """The coordinator cannot answer now; the same request may be sent again."""
+
+
+_CLASSES: dict[ErrorCode, type[GroupError]] = {
+    **dict.fromkeys(_RETRIABLE, UnavailableError),
+    ErrorCode.UNKNOWN_MEMBER_ID: Fenced,
+    ErrorCode.FENCED_MEMBER_EPOCH: Fenced,
+    ErrorCode.FENCED_INSTANCE_ID: Fenced,
+    ErrorCode.STALE_MEMBER_EPOCH: Fenced,
+    ErrorCode.ILLEGAL_GENERATION: Fenced,
+}
 
 
 class IllegalStateError(AssertionError):

@@ -107,6 +107,8 @@ class Membership:
         What it may own, as it was told last.
     fatal
         Why it was refused for good.
+    session_ms
+        The group's session timeout, as far as it is known.
     wake_at_ms
         When it wants to be woken, whatever happens.
     """
@@ -118,7 +120,7 @@ class Membership:
         self.owned: Spans = ()
         self.target: Spans = ()
         self.fatal: GroupError | None = None
-        self._session_ms = settings.session_timeout_ms
+        self.session_ms = settings.session_timeout_ms
         self._subscription = Subscribe()
         self._now_ms = 0
         self._actions: list[Action] = []
@@ -179,7 +181,7 @@ class Membership:
         since = self._waits_since_ms
         rebalance_ms = _guarded(self.settings.rebalance_timeout_ms)
         asked = NEVER_MS if since is None else since + rebalance_ms
-        session = self._confirmed_at_ms + _guarded(self._session_ms)
+        session = self._confirmed_at_ms + _guarded(self.session_ms)
         return min(session, self._revoke_by_ms, asked)
 
     @property
@@ -288,7 +290,7 @@ class Membership:
             return
         since = sent.at_ms if self._waits_since_ms is None else self._waits_since_ms
         self._confirmed_at_ms, self._waits_since_ms = sent.at_ms, None
-        self._session_ms = answer.session_timeout_ms or self._session_ms
+        self.session_ms = answer.session_timeout_ms or self.session_ms
         self._failures = 0
         self.epoch = answer.member_epoch
         self._told_owned = sent.owned

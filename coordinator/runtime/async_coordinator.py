@@ -33,6 +33,11 @@ class AsyncCoordinator:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator that serves the requests."""
+        return self._coordinator
+
     async def consumer_group_heartbeat(
         self,
         *,

@@ -1,0 +1,221 @@
+"""What a member runs of the application's: its callbacks, and its work, one call a partition.
+
+Callbacks run one after the other, never in the thread that sends heartbeats; neither does work. So
+slow work does not fence its member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from coordinator.clock import monotonic_ms
+from coordinator.member.transport import TopicPartition
+
+logger = logging.getLogger("muster.member")
+Callback: TypeAlias = Callable[[Sequence[TopicPartition]], object]
+SLOW_S = 60.0
+"""After how long without an end we say that work does not stop."""
+
+
+class Stop:
+    """What tells work to stop: `stop.is_set()`, or `stop.wait(seconds)` in place of a sleep.
+
+    It is set as soon as the partition is to go, and by the clock alone when the member has heard
+    nothing for too long. Asking it is the work's sign of life.
+    """
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._event = threading.Event()
+        self._is_over = is_over
+        self._asked_ms = monotonic_ms()
+        self._waits = False
+
+    def is_set(self) -> bool:
+        """Whether to stop now."""
+        self._asked_ms = monotonic_ms()
+        return self._event.is_set() or self._is_over()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is time to stop, at most so many seconds; whether it is."""
+        self._waits = True
+        try:
+            self._event.wait(timeout)
+        finally:
+            self._waits = False
+        return self.is_set()
+
+    def set(self) -> None:
+        """Tell the work to stop."""
+        self._event.set()
+
+    def silent_ms(self) -> int:
+        """Return for how long the work has not asked."""
+        return 0 if self._waits else monotonic_ms() - self._asked_ms
+
+
+class AsyncStop(Stop):
+    """The same for coroutines: `await stop.wait(seconds)`."""
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        super().__init__(is_over)
+        self._awaited = asyncio.Event()
+
+    async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override] # noqa: ASYNC109
+        """Wait until it is time to stop, at most so many seconds; whether it is."""
+        self._waits = True
+        try:
+            await asyncio.wait_for(self._awaited.wait(), timeout)
+        except TimeoutError:
+            pass
+        finally:
+            self._waits = False
+        return self.is_set()
+
+    def set(self) -> None:
+        """Tell the work to stop."""
+        super().set()
+        self._awaited.set()
+
+
+class Application(ABC):
+    """The application's side of a member, as its driver sees it; used in one event loop.
+
+    Parameters
+    ----------
+    on_assigned, on_revoked, on_lost
+        The callbacks; each partition that was assigned is revoked or lost once.
+    is_over
+        Whether the member must have stopped, by the clock.
+    on_failure
+        Told what a callback or the work raised.
+    """
+
+    def __init__(
+        self,
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+        is_over: Callable[[], bool],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._callbacks = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
+        self._is_over = is_over
+        self._on_failure = on_failure
+        self._work: Callable[..., Any] | None = None
+        self._runs: dict[TopicPartition, tuple[Stop, asyncio.Future[Any]]] = {}
+
+    async def tell(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+        """Run a callback, if there is one; what it raises ends the member."""
+        callback = self._callbacks[what]
+        if callback is None or not partitions:
+            return
+        try:
+            await self._call(callback, list(partitions))
+        except Exception as error:
+            logger.exception("on_%s of %s failed", what, ", ".join(map(str, partitions)))
+            self._on_failure(error)
+
+    def work_on(self, work: Callable[..., Any], partitions: Iterable[TopicPartition]) -> None:
+        """Have work done from now on, at once on these partitions."""
+        self._work = work
+        self.begin(partitions)
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin to work on partitions."""
+        for partition in partitions:
+            if self._work is not None and partition not in self._runs:
+                stop = self._make_stop()
+                run = asyncio.ensure_future(self._call(self._work, partition, stop))
+                self._runs[partition] = stop, run
+                run.add_done_callback(self._end_of(partition))
+
+    def _end_of(self, partition: TopicPartition) -> Callable[[asyncio.Future[Any]], None]:
+        def ended(run: asyncio.Future[Any]) -> None:
+            error = None if run.cancelled() else run.exception()
+            if error is not None:
+                logger.error("work on %s failed", partition, exc_info=error)
+                self._on_failure(error)
+
+        return ended
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell the work on partitions to stop; it may take a while."""
+        for partition in partitions:
+            if partition in self._runs:
+                self._runs[partition][0].set()
+
+    async def stopped(self, partitions: Iterable[TopicPartition]) -> None:
+        """Wait until the work on partitions has ended, however long it takes."""
+        wanted = [partition for partition in partitions if partition in self._runs]
+        while running := [p for p in wanted if p in self._runs and not self._runs[p][1].done()]:
+            _, late = await asyncio.wait([self._runs[p][1] for p in running], timeout=SLOW_S)
+            if late:
+                names = ", ".join(str(p) for p in running)
+                logger.warning("work on %s was told to stop and goes on after a minute", names)
+        for partition in wanted:
+            self._runs.pop(partition, None)
+
+    def working(self) -> list[TopicPartition]:
+        """Return the partitions that are worked on, or were until their work ended."""
+        return list(self._runs)
+
+    def silent_ms(self) -> int:
+        """Return for how long the most silent work has shown no sign of life."""
+        return max((s.silent_ms() for s, run in self._runs.values() if not run.done()), default=0)
+
+    @abstractmethod
+    def _call(self, function: Callable[..., Any], *args: object) -> Awaitable[Any]:
+        """Call something of the application's."""
+
+    @abstractmethod
+    def _make_stop(self) -> Stop:
+        """Return what tells a piece of work to stop."""
+
+
+class ThreadApplication(Application):
+    """Callbacks and work are functions, each call in a thread of its own."""
+
+    def _call(self, function: Callable[..., Any], *args: object) -> Awaitable[Any]:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+
+        def settle(value: object, error: BaseException | None) -> None:
+            if outcome.done():
+                return
+            if error is None:
+                outcome.set_result(value)
+            else:
+                outcome.set_exception(error)
+
+        def run() -> None:
+            value, failed = None, None
+            try:
+                value = function(*args)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                failed = error
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(settle, value, failed)
+
+        threading.Thread(target=run, name=f"muster {args[0]}"[:60], daemon=True).start()
+        return outcome
+
+    def _make_stop(self) -> Stop:
+        return Stop(self._is_over)
+
+
+class TaskApplication(Application):
+    """Callbacks are functions or coroutine functions, work is coroutines of the same loop."""
+
+    async def _call(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
+        found = function(*args)
+        return await found if inspect.isawaitable(found) else found
+
+    def _make_stop(self) -> Stop:
+        return AsyncStop(self._is_over)

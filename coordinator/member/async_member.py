@@ -1,0 +1,124 @@
+"""`AsyncMember`: a member of a group, for programs with asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Self
+
+from coordinator.member.application import AsyncStop, TaskApplication
+from coordinator.member.driver import Change, Driver
+from coordinator.member.options import (
+    PATIENCE_S,
+    MemberOptions,
+    Place,
+    place_of,
+    read_offsets,
+    subscription,
+)
+from coordinator.member.transport import TopicPartition
+
+
+class AsyncMember(MemberOptions):
+    """`Member` for asyncio: the same methods as coroutines, in the loop that opens it.
+
+    >>> import asyncio
+    >>> from coordinator import AsyncMember, Coordinator
+    >>> async def main(coordinator):
+    ...     async with AsyncMember(coordinator, group_id="g", topics=["clicks"]) as member:
+    ...         async for change in member.changes():
+    ...             return len(change.added)
+    >>> with Coordinator.open(None, topics={"clicks": 2}) as coordinator:
+    ...     asyncio.run(main(coordinator))
+    2
+
+    Callbacks are functions or coroutine functions; work is a coroutine function.
+    """
+
+    _driver: Driver | None = None
+
+    async def open(self) -> Self:
+        """Begin to join; `async with` does so."""
+        if self._driver is None:
+            self._driver = self._make_driver(TaskApplication)
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.leave()
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that it may use now."""
+        return frozenset() if self._driver is None else self._driver.owned()
+
+    async def run(self, work: Callable[[TopicPartition, AsyncStop], Awaitable[object]]) -> None:
+        """Have work done on every partition that it owns, until it leaves.
+
+        See `Member.run`.
+        """
+        await self._opened().run(work)
+
+    async def wait_for_change(self, timeout: float | None = None) -> Change | None:  # noqa: ASYNC109
+        """Wait until it owns other partitions than at the last change.
+
+        See `Member.wait_for_change`.
+        """
+        return await self._opened().wait_for_change(timeout)
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """Yield each change of what it owns, until it has left."""
+        while (change := await self._opened().wait_for_change(None)) is not None:
+            yield change
+
+    async def commit(
+        self,
+        offsets: Mapping[Place, int | tuple[int, str]],
+        timeout: float = PATIENCE_S,  # noqa: ASYNC109
+    ) -> None:
+        """Commit offsets; when it returns, they are durable.
+
+        See `Member.commit`.
+        """
+        await self._opened().commit(read_offsets(offsets), timeout)
+
+    async def commit_later(self, offsets: Mapping[Place, int | tuple[int, str]]) -> None:
+        """Commit offsets within a few seconds, and before their partition is given up.
+
+        See `Member.commit_later`.
+        """
+        self._opened().commit_later(read_offsets(offsets))
+
+    async def committed(
+        self,
+        partition: Place,
+        timeout: float = PATIENCE_S,  # noqa: ASYNC109
+    ) -> int | None:
+        """Return the offset that was committed last for a partition; None where there is none.
+
+        See `Member.committed`.
+        """
+        return await self._opened().committed(place_of(partition), timeout)
+
+    async def subscribe(self, topics: Sequence[str] | str = (), pattern: str = "") -> None:
+        """Subscribe to something else; the coordinator hears of it at once.
+
+        See `Member.subscribe`.
+        """
+        assignor = self._subscription.server_assignor
+        self._opened().subscribe(subscription(topics, pattern, assignor))
+
+    async def leave(self, *, for_a_while: bool = False) -> None:
+        """Stop all work, commit, revoke, and leave the group; twice is no fault.
+
+        See `Member.leave`.
+        """
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            await driver.close(for_a_while=for_a_while)
+
+    def _opened(self) -> Driver:
+        if self._driver is None:
+            raise RuntimeError("the member is not open: use `async with`, or await open()")
+        return self._driver

@@ -1,0 +1,376 @@
+"""Run a member in an event loop: time, transport and application around its state machine.
+
+Everything here happens in one loop; the state machine decides, the driver performs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from coordinator.clock import monotonic_ms
+from coordinator.core.partition_spans import Spans
+from coordinator.errors import ErrorCode, Fenced, GroupError
+from coordinator.member.application import Application
+from coordinator.member.events import (
+    Action,
+    AssignPartitions,
+    CommitOffsets,
+    Event,
+    HeartbeatAnswered,
+    HeartbeatRefused,
+    HeartbeatUnanswered,
+    Leave,
+    LosePartitions,
+    MemberSettings,
+    Resume,
+    RevokePartitions,
+    SendHeartbeat,
+    Stall,
+    StepDone,
+    Subscribe,
+    Wake,
+)
+from coordinator.member.membership import Membership
+from coordinator.member.states import BEATING, ENDED, ClientState
+from coordinator.member.transport import Offsets, TopicPartition, Transport
+
+T = TypeVar("T")
+logger = logging.getLogger("muster.member")
+REQUEST_TIMEOUT_S = 10.0
+LOG_EVERY_MS = 60_000
+COMMIT_EVERY_S = 5.0
+
+
+class Change(NamedTuple):
+    """How what a member owns differs from what it owned at the change before."""
+
+    owned: frozenset[TopicPartition]
+    added: frozenset[TopicPartition]
+    removed: frozenset[TopicPartition]
+
+
+class Driver:
+    """One member at work.
+
+    Parameters
+    ----------
+    settings
+        The member's.
+    transport
+        How it reaches its coordinator; the driver closes it.
+    make_application
+        Makes the application's side, given what says that time is over, and whom to tell of a
+        failure.
+    max_poll_interval_ms
+        How long work may show no sign of life; None: for ever.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        transport: Transport,
+        make_application: Callable[
+            [Callable[[], bool], Callable[[BaseException], None]], Application
+        ],
+        max_poll_interval_ms: int | None = None,
+    ) -> None:
+        self.membership = Membership(settings)
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._transport = transport
+        self._application = make_application(self.is_over, self._fail)
+        self._max_poll_interval_ms = max_poll_interval_ms
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._seen: frozenset[TopicPartition] = frozenset()
+        self._shown: tuple[Spans, frozenset[TopicPartition]] = ((), frozenset())
+        self._sending: asyncio.Task[None] | None = None
+        self._steps: deque[Action] = deque()
+        self._stepping: asyncio.Task[None] | None = None
+        self._stored: dict[TopicPartition, tuple[int, str]] = {}
+        self._committing: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._log_at_ms = 0
+        if max_poll_interval_ms is not None:
+            self._loop.call_later(max_poll_interval_ms / 4_000, self._look_for_life)
+
+    # What members show ---------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Whether it must have stopped, by the clock; from any thread."""
+        membership = self.membership
+        return membership.state in BEATING and monotonic_ms() >= membership.uses_until_ms
+
+    def owned(self) -> frozenset[TopicPartition]:
+        """Return the partitions that it may use now; from any thread."""
+        owned = self.membership.owned
+        if not owned or self.is_over():
+            return frozenset()
+        spans, shown = self._shown
+        if spans is not owned:
+            shown = frozenset(expand(owned))
+            self._shown = owned, shown
+        return shown
+
+    def subscribe(self, event: Subscribe) -> None:
+        """Join, or subscribe to something else."""
+        self._raise_failure()
+        self._tell(event)
+
+    async def run(self, work: Callable[..., object]) -> None:
+        """Have work done on every partition, until the member has left; raise why it had to."""
+        self._raise_failure()
+        self._application.work_on(work, expand(self.membership.owned))
+        await self._ended.wait()
+        self._raise_failure()
+
+    async def wait_for_change(self, timeout_s: float | None) -> Change | None:
+        """Wait until it owns something else than at the last change; None when it does not."""
+        try:
+            await asyncio.wait_for(self._until_other(), timeout_s)
+        except TimeoutError:
+            return None
+        owned, seen = self.owned(), self._seen
+        self._seen = owned
+        if owned == seen:
+            self._raise_failure()
+            return None
+        return Change(owned, owned - seen, seen - owned)
+
+    async def _until_other(self) -> None:
+        while self.owned() == self._seen and not self._ended.is_set():
+            await self._changed.wait()
+
+    async def close(self, *, for_a_while: bool) -> None:
+        """Leave, wait until nothing runs any more, and end what was opened."""
+        self._tell(Leave(for_a_while))
+        try:
+            patience_s = self._settings.rebalance_timeout_ms / 1_000 + REQUEST_TIMEOUT_S
+            await asyncio.wait_for(self._ended.wait(), patience_s)
+        except TimeoutError:
+            logger.warning("%s: left, though its work did not stop", self._name)
+        for task in (self._sending, self._stepping, self._committing):
+            if task is not None:
+                task.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
+        await self._transport.close()
+
+    # Offsets -------------------------------------------------------------------------------------
+
+    def commit_later(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit within a few seconds, and before a partition is revoked."""
+        self._refuse_foreign(offsets)
+        self._stored.update(offsets)
+        if self._committing is None or self._committing.done():
+            self._committing = self._loop.create_task(self._commit_soon())
+
+    async def _commit_soon(self) -> None:
+        await asyncio.sleep(COMMIT_EVERY_S)
+        await self._commit_stored(self._stored)
+
+    async def _commit_stored(self, partitions: Iterable[TopicPartition]) -> None:
+        found = {p: self._stored.pop(p) for p in list(partitions) if p in self._stored}
+        if found:
+            try:
+                await self.commit(found, self._settings.rebalance_timeout_ms / 2_000)
+            except GroupError as error:
+                logger.warning("%s: offsets are not committed: %s", self._name, error)
+
+    async def commit(self, offsets: Offsets, timeout_s: float) -> None:
+        """Commit offsets, as often as it takes; raise GroupError when that does not help."""
+        deadline = self._loop.time() + timeout_s
+        failures = 0
+        while True:
+            self._refuse_foreign(offsets)
+            epoch = self.membership.epoch
+            try:
+                return await self._within(
+                    self._transport.commit(self._settings, epoch, offsets), deadline
+                )
+            except GroupError as error:
+                moved = epoch != self.membership.epoch
+                if not error.retriable and not (moved and isinstance(error, Fenced)):
+                    raise
+                why: Exception = error
+            except OSError as error:
+                why = error
+            failures += 1
+            await self._pause(failures, deadline, why)
+
+    async def committed(self, partition: TopicPartition, timeout_s: float) -> int | None:
+        """Return a committed offset; None where there is none."""
+        deadline = self._loop.time() + timeout_s
+        failures = 0
+        while True:
+            try:
+                return await self._within(
+                    self._transport.committed(self._settings.group_id, partition), deadline
+                )
+            except GroupError as error:
+                if not error.retriable:
+                    raise
+                why: Exception = error
+            except OSError as error:
+                why = error
+            failures += 1
+            await self._pause(failures, deadline, why)
+
+    async def _within(self, request: Awaitable[T], deadline: float) -> T:
+        return await asyncio.wait_for(
+            request, max(0.0, min(REQUEST_TIMEOUT_S, deadline - self._loop.time()))
+        )
+
+    async def _pause(self, failures: int, deadline: float, why: Exception) -> None:
+        """Wait a little longer each time; raise when the time is over."""
+        longest = self._settings.backoff_max_ms
+        pause_s = min(longest, self._settings.backoff_ms * 2 ** min(failures - 1, 30)) / 1_000
+        pause_s *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
+        if self._loop.time() + pause_s > deadline:
+            if isinstance(why, GroupError):
+                raise why
+            raise GroupError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no answer in time: {why or 'silence'}"
+            ) from why
+        await asyncio.sleep(pause_s)
+
+    def _refuse_foreign(self, offsets: Iterable[TopicPartition]) -> None:
+        """Refuse to commit for partitions that are somebody else's by now."""
+        foreign = sorted(set(offsets) - self.owned())
+        if foreign:
+            raise GroupError(
+                ErrorCode.STALE_MEMBER_EPOCH,
+                f"{', '.join(map(str, foreign))}: not owned by this member (any more): stop its "
+                "work; whoever owns it goes on from the last commit",
+            )
+
+    # The loop ------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"member {self._settings.member_id} of group {self._settings.group_id}"
+
+    def _tell(self, event: Event) -> None:
+        """Let the state machine decide, and do what it says."""
+        before = self.membership.owned
+        for action in self.membership.handle(event, monotonic_ms()):
+            self._perform(action)
+        state = self.membership.state
+        if state is ClientState.FATAL and self.failure is None:
+            self.failure = self.membership.fatal
+        if state in ENDED and not self._steps and self._stepping is None:
+            self._ended.set()
+        if before is not self.membership.owned or self._ended.is_set():
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+        self._schedule()
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, SendHeartbeat):
+            if self._sending is not None and self._sending is not asyncio.current_task():
+                self._sending.cancel()  # nobody waits for its answer any more
+            self._sending = self._loop.create_task(self._send(action))
+            return
+        if isinstance(action, CommitOffsets):
+            self._application.stop(expand(action.partitions))
+        elif isinstance(action, LosePartitions):
+            self._application.stop(self._application.working())
+        self._steps.append(action)
+        if self._stepping is None:
+            self._stepping = self._loop.create_task(self._step())
+
+    async def _send(self, action: SendHeartbeat) -> None:
+        """Send a heartbeat and take in what came of it."""
+        number, jitter = action.number, random.random()  # noqa: S311 - spreads retries
+        event: Event
+        try:
+            patience_s = min(REQUEST_TIMEOUT_S, self.membership.session_ms / 3_000)
+            served = await asyncio.wait_for(self._transport.heartbeat(action.request), patience_s)
+            event = HeartbeatAnswered(number, *served)
+        except GroupError as error:
+            self._log(f"refused: {error.code.name}: {error}")
+            event = HeartbeatRefused(number, error, jitter)
+        except OSError as error:
+            self._log(f"not answered: {error or type(error).__name__}")
+            event = HeartbeatUnanswered(number, jitter)
+        self._tell(event)
+
+    def _log(self, what: str) -> None:
+        """Say what is wrong, once a minute: it may be so for hours."""
+        if monotonic_ms() >= self._log_at_ms:
+            self._log_at_ms = monotonic_ms() + LOG_EVERY_MS
+            logger.warning("%s: a heartbeat is %s", self._name, what)
+
+    async def _step(self) -> None:
+        """Do the steps that are asked for, one after the other."""
+        while self._steps:
+            action = self._steps[0]
+            assert not isinstance(action, SendHeartbeat)
+            await self._do(action, list(expand(action.partitions)))
+            self._steps.popleft()
+            if not self._steps:
+                self._stepping = None
+            self._tell(StepDone(action.number))
+            if self._stepping is not None and self._stepping is not asyncio.current_task():
+                return  # the next step has a task of its own
+
+    async def _do(self, action: Action, partitions: list[TopicPartition]) -> None:
+        application = self._application
+        if isinstance(action, CommitOffsets):
+            await application.stopped(partitions)
+            await self._commit_stored(partitions)
+        elif isinstance(action, RevokePartitions):
+            await application.tell("revoked", partitions)
+        elif isinstance(action, AssignPartitions):
+            await application.tell("assigned", partitions)
+            if self.membership.state is ClientState.RECONCILING:  # else it was cancelled meanwhile
+                application.begin(partitions)
+        else:
+            await application.stopped(application.working())
+            self._stored.clear()
+            await application.tell("lost", partitions)
+
+    def _schedule(self) -> None:
+        """Wake the state machine when it wants to be."""
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if not self._ended.is_set():
+            after_ms = min(self.membership.wake_at_ms - monotonic_ms(), 3_600_000)
+            self._wake = self._loop.call_later(max(after_ms, 0) / 1_000, self._tell, Wake())
+
+    def _look_for_life(self) -> None:
+        """Leave the group while work shows no sign of life; come back when all of it has ended."""
+        assert self._max_poll_interval_ms is not None
+        if self._ended.is_set():
+            return
+        if self._application.silent_ms() > self._max_poll_interval_ms:
+            if self.membership.state is not ClientState.STALE:
+                logger.warning("%s: leaves, its work shows no sign of life", self._name)
+            self._tell(Stall())
+            self._tell(Resume())  # joins once the work has ended
+        self._loop.call_later(self._max_poll_interval_ms / 4_000, self._look_for_life)
+
+    # Failures ------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """Leave the group: a callback or the work failed."""
+        self.failure = self.failure or error
+        self._tell(Leave())
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def expand(spans: Spans) -> Iterable[TopicPartition]:
+    """Yield the partitions of spans, in order."""
+    for topic, first, end in spans:
+        for number in range(first, end):
+            yield TopicPartition(topic.name, number)

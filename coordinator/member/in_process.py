@@ -1,0 +1,84 @@
+"""The transport to a `Coordinator` in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.events import (
+    JOIN,
+    Event,
+    Heartbeat,
+    HeartbeatResponse,
+    OffsetCommit,
+    OffsetFetch,
+    Result,
+)
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import group_value
+from coordinator.member.events import MemberSettings
+from coordinator.member.transport import Offsets, Served, TopicPartition
+
+if TYPE_CHECKING:
+    from coordinator.runtime.coordinator import Coordinator
+
+
+class InProcess:
+    """Requests of a member as events of a coordinator's loop.
+
+    Parameters
+    ----------
+    coordinator
+        What answers; it stays open when the transport closes.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._session_ms: int | None = None
+
+    async def heartbeat(self, request: Heartbeat) -> Served:
+        """Send a heartbeat. A join also looks up the group's session timeout."""
+        response = await self._ask(request)
+        assert isinstance(response, HeartbeatResponse)
+        if request.member_epoch == JOIN:
+            self._session_ms = await asyncio.to_thread(self._session_timeout_ms, request.group_id)
+        return Served(
+            response.member_epoch,
+            response.heartbeat_interval_ms,
+            response.assignment,
+            self._session_ms,
+        )
+
+    def _session_timeout_ms(self, group_id: str) -> int:
+        settings = self._coordinator.describe_group_config(group_id)
+        kafka = self._coordinator.config.kafka
+        return group_value(kafka, settings, "consumer.session.timeout.ms")
+
+    async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
+        """Commit offsets; refused, none of them is."""
+        topics: dict[str, dict[int, tuple[int, str]]] = {}
+        for partition, offset in offsets.items():
+            topics.setdefault(partition.topic, {})[partition.partition] = offset
+        outcome = await self._ask(
+            OffsetCommit(settings.group_id, settings.member_id, epoch, topics)
+        )
+        for topic, partitions in outcome.items():
+            for number, code in partitions.items():
+                if code is not ErrorCode.NONE:
+                    raise GroupError(code, f"{topic}-{number}: its offset is not committed")
+
+    async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return a committed offset."""
+        found = await self._ask(OffsetFetch(group_id, {partition.topic: [partition.partition]}))
+        record = found[partition.topic][partition.partition]
+        return None if record is None else int(record.offset)
+
+    async def close(self) -> None:
+        """Do nothing: the coordinator is its owner's."""
+
+    async def _ask(self, event: Event) -> Any:  # noqa: ANN401 - each event has its own response
+        (answer,) = await asyncio.wrap_future(self._coordinator.submit([event]))
+        if isinstance(answer, GroupError):
+            raise answer
+        assert isinstance(answer, Result)
+        return answer.response

@@ -1,0 +1,53 @@
+"""How a member reaches its coordinator: what each transport does, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from coordinator.core.events import Heartbeat
+from coordinator.core.partition_spans import Spans
+from coordinator.member.events import MemberSettings
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets: TypeAlias = Mapping[TopicPartition, tuple[int, str]]
+"""Offsets to commit, each with its metadata."""
+
+
+class Served(NamedTuple):
+    """The answer to a heartbeat; `HeartbeatAnswered` says what its fields are."""
+
+    member_epoch: int
+    interval_ms: int
+    assignment: Spans | None = None
+    session_timeout_ms: int | None = None
+
+
+class Transport(Protocol):
+    """A way to one coordinator, for one member.
+
+    Its methods raise GroupError for what the coordinator refuses, and OSError (TimeoutError is one)
+    when there is no answer.
+    """
+
+    async def heartbeat(self, request: Heartbeat) -> Served:
+        """Send a heartbeat; one at a time. Cancelled, it does not reach the coordinator later."""
+
+    async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
+        """Commit offsets as a member at an epoch; what is refused of them is raised."""
+
+    async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return a committed offset; None where there is none."""
+
+    async def close(self) -> None:
+        """End what was opened."""

@@ -1,0 +1,313 @@
+"""`Member` and `AsyncMember` against a coordinator in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from coordinator import AsyncMember, Coordinator, Fenced, GroupError, Member
+from coordinator.config import Config
+from coordinator.errors import ErrorCode
+from coordinator.kafka_config import kafka_config
+
+PATIENCE_S = 20
+SESSION_MS = 1_000
+QUICK = Config(
+    kafka=kafka_config(
+        {
+            "group.consumer.min.session.timeout.ms": SESSION_MS,
+            "group.consumer.session.timeout.ms": SESSION_MS,
+            "group.consumer.min.heartbeat.interval.ms": 50,
+            "group.consumer.heartbeat.interval.ms": 50,
+            "group.consumer.assignment.interval.ms": 0,
+        }
+    )
+)
+
+
+@pytest.fixture
+def coordinator():
+    with Coordinator.open(None, config=QUICK, topics={"clicks": 2}) as found:
+        yield found
+
+
+def until(condition):
+    """Wait for something; what it was when the patience was over."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+class Diary:
+    """What happens to members' partitions, in order, with the time."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, *words):
+        self.lines.append((time.monotonic(), *words))
+
+    def callbacks(self, name):
+        return {
+            f"on_{what}": lambda found, what=what: self.note(name, what, *map(str, found))
+            for what in ("assigned", "revoked", "lost")
+        }
+
+    def work(self, name):
+        def work(partition, stop):
+            self.note(name, "begins", str(partition))
+            stop.wait()
+            self.note(name, "ends", str(partition))
+
+        return work
+
+    def of(self, name):
+        return [line[2:] for line in self.lines if line[1] == name]
+
+    def when(self, *words):
+        return next((line[0] for line in self.lines if line[1:] == words), None)
+
+
+class Running:
+    """A member whose work runs in a thread."""
+
+    def __init__(self, member, work):
+        self.member = member
+        self.outcome = Future()
+        self.thread = threading.Thread(target=self._run, args=(work,))
+
+    def _run(self, work):
+        try:
+            self.outcome.set_result(self.member.run(work))
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            self.outcome.set_exception(error)
+
+    def __enter__(self):
+        self.member.open()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_error):
+        self.member.leave()
+        self.thread.join()
+
+
+def test_work_moves_in_order_from_one_member_to_another(coordinator):
+    diary = Diary()
+    ann = Member(coordinator, group_id="g", topics="clicks", **diary.callbacks("ann"))
+    with Running(ann, diary.work("ann")):
+        until(lambda: diary.when("ann", "begins", "clicks-1"))
+        with Member(coordinator, group_id="g", topics=["clicks"]) as bob:
+            (moved,) = bob.wait_for_change(PATIENCE_S).added
+        taken_at = time.monotonic()
+        until(lambda: diary.of("ann").count(("begins", str(moved))) == 2)
+    assert diary.of("ann")[:1] == [("assigned", "clicks-0", "clicks-1")]
+    assert sorted(diary.of("ann")[1:3]) == [("begins", "clicks-0"), ("begins", "clicks-1")]
+    assert diary.of("ann")[3:7] == [
+        ("ends", str(moved)), ("revoked", str(moved)), ("assigned", str(moved)), ("begins", str(moved)),
+    ]  # fmt: skip
+    assert sorted(diary.of("ann")[7:9]) == [("ends", "clicks-0"), ("ends", "clicks-1")]
+    assert diary.of("ann")[9:] == [("revoked", "clicks-0", "clicks-1")]
+    assert diary.when("ann", "revoked", str(moved)) < taken_at
+    (group,) = coordinator.consumer_group_describe("g")
+    assert group["members"] == []
+
+
+class Cut:
+    """A coordinator that can be cut off: what is asked then is never answered."""
+
+    def __init__(self, coordinator):
+        self._inner, self.cut = coordinator, False
+
+    def submit(self, events):
+        return Future() if self.cut else self._inner.submit(events)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_a_fenced_worker_stops_before_another_one_begins(coordinator):
+    diary = Diary()
+    line = Cut(coordinator)
+    ann = Member(
+        line, group_id="g", topics="clicks", rebalance_timeout_ms=500, **diary.callbacks("ann")
+    )
+    bob = Member(coordinator, group_id="g", topics="clicks", **diary.callbacks("bob"))
+    with Running(ann, diary.work("ann")):
+        until(lambda: diary.when("ann", "begins", "clicks-1"))
+        line.cut = True
+        with Running(bob, diary.work("bob")):
+            until(lambda: diary.when("bob", "begins", "clicks-1"))
+            for partition in ("clicks-0", "clicks-1"):
+                ended = diary.when("ann", "ends", partition)
+                assert ended < diary.when("bob", "begins", partition)
+            assert ann.owned == frozenset()
+            with pytest.raises(Fenced, match="clicks-0: not owned"):
+                ann.commit({("clicks", 0): 1})
+            assert diary.of("ann")[-1][0] == "lost"
+        line.cut = False
+
+
+def test_slow_work_does_not_fence_its_member(coordinator):
+    done = threading.Event()
+
+    def work(partition, stop):
+        time.sleep(1.5 * SESSION_MS / 1_000)
+        done.set()
+
+    member = Member(coordinator, group_id="g", topics="clicks")
+    with Running(member, work):
+        first = member.wait_for_change(PATIENCE_S)
+        assert done.wait(PATIENCE_S)
+        assert member.wait_for_change(0) is None
+        assert member.owned == first.owned
+
+
+def test_work_without_a_sign_of_life_is_given_up_and_comes_back(coordinator, caplog):
+    diary, hangs = Diary(), threading.Event()
+
+    def work(partition, stop):
+        diary.note("ann", "begins", str(partition))
+        if not hangs.is_set():
+            hangs.set()
+            time.sleep(1)
+
+    ann = Member(
+        coordinator, group_id="g", topics="clicks", max_poll_interval_ms=200, **diary.callbacks("ann")
+    )  # fmt: skip
+    with Running(ann, work):
+        assert until(lambda: len([w for w in diary.of("ann") if w[0] == "assigned"]) == 2)
+    assert ("lost", "clicks-0", "clicks-1") in diary.of("ann")
+    assert "no sign of life" in caplog.text
+
+
+def test_what_work_raises_ends_the_run_and_the_member(coordinator, caplog):
+    def work(partition, stop):
+        raise ZeroDivisionError(str(partition))
+
+    with Running(Member(coordinator, group_id="g", topics="clicks"), work) as running:
+        with pytest.raises(ZeroDivisionError, match="clicks-"):
+            running.outcome.result(PATIENCE_S)
+        (group,) = coordinator.consumer_group_describe("g")
+        assert group["members"] == []
+    assert "work on clicks-0 failed" in caplog.text
+
+
+def test_a_refusal_for_good_is_raised(coordinator, caplog):
+    with Member(coordinator, group_id="g", pattern="[") as member:
+        with pytest.raises(GroupError, match="regular expression") as refused:
+            member.run(lambda *_: None)
+        assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert not refused.value.retriable
+        with pytest.raises(GroupError):
+            member.subscribe("clicks")
+
+
+def test_offsets_are_committed_and_found(coordinator):
+    with Member(coordinator, group_id="g", topics="clicks") as member:
+        one, two = sorted(member.wait_for_change(PATIENCE_S).owned)
+        assert member.committed(one) is None
+        member.commit({one: 7})
+        member.commit_later({("clicks", two.partition): (9, "note")})
+        assert (member.committed(one), member.committed(two)) == (7, None)
+        with pytest.raises(Fenced, match="clicks-5: not owned by this member"):
+            member.commit({("clicks", 5): 1})
+    topics = coordinator.offset_fetch(group_id="g")["topics"]["clicks"]
+    assert topics[1] == {"committed_offset": 9, "metadata": "note"}
+
+
+def test_a_changed_subscription_moves_what_is_owned(coordinator):
+    with Member(coordinator, group_id="g", topics="nothing") as member:
+        assert member.wait_for_change(0.2) is None
+        member.subscribe(pattern="cl.*")
+        assert len(member.wait_for_change(PATIENCE_S).added) == 2
+
+
+def test_a_static_member_finds_its_partitions_again(coordinator):
+    static = {"group_id": "g", "topics": "clicks", "instance_id": "i"}
+    member = Member(coordinator, **static).open()
+    first = member.wait_for_change(PATIENCE_S)
+    member.leave(for_a_while=True)
+    epoch = coordinator.group_epochs("g")
+    with Member(coordinator, **static) as again:
+        assert again.wait_for_change(PATIENCE_S).owned == first.owned
+    assert coordinator.group_epochs("g")[0][0] == epoch[0][0] + 1  # by its last goodbye only
+
+
+def test_the_thread_of_the_members_ends_with_the_last(coordinator):
+    def there():
+        return [t.name for t in threading.enumerate() if t.name == "muster members"]
+
+    one, two = (Member(coordinator, group_id="g", topics="clicks") for _ in range(2))
+    with one, two:
+        assert len(there()) == 1
+    assert there() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"topics": ()}, "topics and pattern are empty"),
+        ({"topics": [""]}, "give names"),
+        ({"topics": "a", "group_id": ""}, "group_id is ''"),
+        ({"topics": "a", "rebalance_timeout_ms": 0}, "rebalance_timeout_ms is 0"),
+        ({"topics": "a", "session_timeout_ms": "45s"}, "session_timeout_ms is '45s'"),
+    ],
+)
+def test_what_can_be_no_member_is_refused(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        Member(None, **{"group_id": "g"} | wrong)
+
+
+@pytest.mark.parametrize("offsets", [{"clicks": 1}, {("clicks", 0): -1}, {("clicks", "0"): 1}])
+def test_what_can_be_no_offset_is_refused(coordinator, offsets):
+    member = Member(coordinator, group_id="g", topics="clicks")
+    with member, pytest.raises(ValueError, match=r"give|unpack"):
+        member.commit(offsets)
+
+
+def test_a_member_that_is_not_open_says_so(coordinator):
+    with pytest.raises(RuntimeError, match="with"):
+        Member(coordinator, group_id="g", topics="clicks").wait_for_change()
+
+
+def test_an_async_member_does_the_same(coordinator):
+    diary = Diary()
+
+    async def opened(found):
+        diary.note("ann", "assigned", *map(str, found))
+
+    async def work(partition, stop):
+        diary.note("ann", "begins", str(partition))
+        await stop.wait()
+        diary.note("ann", "ends", str(partition))
+
+    async def main():
+        async with AsyncMember(
+            coordinator.aio, group_id="g", topics="clicks", on_assigned=opened
+        ) as member:
+            running = asyncio.create_task(member.run(work))
+            async for change in member.changes():
+                await member.commit(dict.fromkeys(change.added, 3))
+                assert await member.committed(("clicks", 0)) == 3
+                break
+            await member.leave()
+            await running
+
+    asyncio.run(main())
+    kinds = [words[0] for words in diary.of("ann")]
+    assert kinds == ["assigned", "begins", "begins", "ends", "ends"]
+
+
+def test_both_have_the_same_methods():
+    for name, method in vars(Member).items():
+        if not name.startswith("_") and inspect.isfunction(method):
+            twin = getattr(AsyncMember, name)
+            ours = [p.name for p in inspect.signature(method).parameters.values()]
+            assert ours == [p.name for p in inspect.signature(twin).parameters.values()], name
