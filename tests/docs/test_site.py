@@ -16,6 +16,7 @@ from coordinator.config import Config
 from coordinator.errors import ErrorCode
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import GROUP_NAMES, KAFKA_NAMES
+from coordinator.member.states import ClientState
 from tests.conftest import ROOT
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))["TABLES"]
@@ -38,6 +39,7 @@ def metrics():
 
 
 ALL = {
+    "client_states": lambda: {state.name for state in ClientState},
     "commands": lambda: {f"## muster {point.name}" for point in entry_points(group=ENTRY_POINTS)},
     "errors": lambda: {code.name for code in ErrorCode if code},
     "group_settings": lambda: set(GROUP_NAMES),
