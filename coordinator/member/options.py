@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,7 +29,8 @@ class MemberOptions:
     Parameters
     ----------
     coordinator
-        A `Coordinator` or `AsyncCoordinator` of this process.
+        A `Coordinator` or `AsyncCoordinator` of this process; or "host:port" of `muster serve` or
+        of a Kafka 4 broker, several as a list or with commas.
     group_id
         The group to join.
     topics
@@ -52,6 +54,10 @@ class MemberOptions:
     max_poll_interval_ms
         How long work may go without asking its `stop`; then the member gives up its partitions and
         joins again when the work has ended. None: as long as it likes.
+    tls
+        For connections to brokers; None: plain.
+    login
+        (mechanism, user, password), of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; None: none.
 
     Raises
     ------
@@ -61,7 +67,7 @@ class MemberOptions:
 
     def __init__(
         self,
-        coordinator: Coordinator | AsyncCoordinator,
+        coordinator: Coordinator | AsyncCoordinator | str | Sequence[str],
         *,
         group_id: str,
         topics: Sequence[str] | str = (),
@@ -77,6 +83,8 @@ class MemberOptions:
         rebalance_timeout_ms: int = 60_000,
         session_timeout_ms: int = 45_000,
         max_poll_interval_ms: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        login: tuple[str, str, str] | None = None,
     ) -> None:
         for name, value in (
             ("rebalance_timeout_ms", rebalance_timeout_ms),
@@ -99,7 +107,9 @@ class MemberOptions:
             rebalance_timeout_ms,
             session_timeout_ms,
         )
-        self._coordinator = coordinator
+        self._coordinator, self._tls, self._login = coordinator, tls, login
+        if isinstance(coordinator, str | list | tuple):
+            self._transport()  # refuses what is no address
 
     @property
     def group_id(self) -> str:
@@ -124,6 +134,10 @@ class MemberOptions:
 
     def _transport(self) -> Transport:
         found: Any = self._coordinator
+        if isinstance(found, str | list | tuple):
+            from coordinator.member.kafka import Kafka  # noqa: PLC0415 - the codec takes its time
+
+            return Kafka(found, self._settings, self._tls, self._login)
         return InProcess(getattr(found, "coordinator", found))
 
 

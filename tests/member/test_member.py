@@ -11,23 +11,8 @@ from concurrent.futures import Future
 import pytest
 
 from coordinator import AsyncMember, Coordinator, Fenced, GroupError, Member
-from coordinator.config import Config
 from coordinator.errors import ErrorCode
-from coordinator.kafka_config import kafka_config
-
-PATIENCE_S = 20
-SESSION_MS = 1_000
-QUICK = Config(
-    kafka=kafka_config(
-        {
-            "group.consumer.min.session.timeout.ms": SESSION_MS,
-            "group.consumer.session.timeout.ms": SESSION_MS,
-            "group.consumer.min.heartbeat.interval.ms": 50,
-            "group.consumer.heartbeat.interval.ms": 50,
-            "group.consumer.assignment.interval.ms": 0,
-        }
-    )
-)
+from tests.support.member_runs import PATIENCE_S, QUICK, SESSION_MS, Diary, Running, until
 
 
 @pytest.fixture
@@ -36,74 +21,22 @@ def coordinator():
         yield found
 
 
-def until(condition):
-    """Wait for something; what it was when the patience was over."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found
+@pytest.fixture(params=["in this process", "over the wire"])
+def place(request, coordinator):
+    """What a member is given to reach the coordinator."""
+    if request.param == "in this process":
+        yield coordinator
+    else:
+        with coordinator.serve("127.0.0.1:0") as serving:
+            yield serving.address
 
 
-class Diary:
-    """What happens to members' partitions, in order, with the time."""
-
-    def __init__(self):
-        self.lines = []
-
-    def note(self, *words):
-        self.lines.append((time.monotonic(), *words))
-
-    def callbacks(self, name):
-        return {
-            f"on_{what}": lambda found, what=what: self.note(name, what, *map(str, found))
-            for what in ("assigned", "revoked", "lost")
-        }
-
-    def work(self, name):
-        def work(partition, stop):
-            self.note(name, "begins", str(partition))
-            stop.wait()
-            self.note(name, "ends", str(partition))
-
-        return work
-
-    def of(self, name):
-        return [line[2:] for line in self.lines if line[1] == name]
-
-    def when(self, *words):
-        return next((line[0] for line in self.lines if line[1:] == words), None)
-
-
-class Running:
-    """A member whose work runs in a thread."""
-
-    def __init__(self, member, work):
-        self.member = member
-        self.outcome = Future()
-        self.thread = threading.Thread(target=self._run, args=(work,))
-
-    def _run(self, work):
-        try:
-            self.outcome.set_result(self.member.run(work))
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            self.outcome.set_exception(error)
-
-    def __enter__(self):
-        self.member.open()
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_error):
-        self.member.leave()
-        self.thread.join()
-
-
-def test_work_moves_in_order_from_one_member_to_another(coordinator):
+def test_work_moves_in_order_from_one_member_to_another(place, coordinator):
     diary = Diary()
-    ann = Member(coordinator, group_id="g", topics="clicks", **diary.callbacks("ann"))
+    ann = Member(place, group_id="g", topics="clicks", **diary.callbacks("ann"))
     with Running(ann, diary.work("ann")):
         until(lambda: diary.when("ann", "begins", "clicks-1"))
-        with Member(coordinator, group_id="g", topics=["clicks"]) as bob:
+        with Member(place, group_id="g", topics=["clicks"]) as bob:
             (moved,) = bob.wait_for_change(PATIENCE_S).added
         taken_at = time.monotonic()
         until(lambda: diary.of("ann").count(("begins", str(moved))) == 2)
@@ -199,8 +132,8 @@ def test_what_work_raises_ends_the_run_and_the_member(coordinator, caplog):
     assert "work on clicks-0 failed" in caplog.text
 
 
-def test_a_refusal_for_good_is_raised(coordinator, caplog):
-    with Member(coordinator, group_id="g", pattern="[") as member:
+def test_a_refusal_for_good_is_raised(place, caplog):
+    with Member(place, group_id="g", pattern="[") as member:
         with pytest.raises(GroupError, match="regular expression") as refused:
             member.run(lambda *_: None)
         assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -209,8 +142,8 @@ def test_a_refusal_for_good_is_raised(coordinator, caplog):
             member.subscribe("clicks")
 
 
-def test_offsets_are_committed_and_found(coordinator):
-    with Member(coordinator, group_id="g", topics="clicks") as member:
+def test_offsets_are_committed_and_found(place, coordinator):
+    with Member(place, group_id="g", topics="clicks") as member:
         one, two = sorted(member.wait_for_change(PATIENCE_S).owned)
         assert member.committed(one) is None
         member.commit({one: 7})
@@ -222,20 +155,20 @@ def test_offsets_are_committed_and_found(coordinator):
     assert topics[1] == {"committed_offset": 9, "metadata": "note"}
 
 
-def test_a_changed_subscription_moves_what_is_owned(coordinator):
-    with Member(coordinator, group_id="g", topics="nothing") as member:
+def test_a_changed_subscription_moves_what_is_owned(place):
+    with Member(place, group_id="g", topics="nothing") as member:
         assert member.wait_for_change(0.2) is None
         member.subscribe(pattern="cl.*")
         assert len(member.wait_for_change(PATIENCE_S).added) == 2
 
 
-def test_a_static_member_finds_its_partitions_again(coordinator):
+def test_a_static_member_finds_its_partitions_again(place, coordinator):
     static = {"group_id": "g", "topics": "clicks", "instance_id": "i"}
-    member = Member(coordinator, **static).open()
+    member = Member(place, **static).open()
     first = member.wait_for_change(PATIENCE_S)
     member.leave(for_a_while=True)
     epoch = coordinator.group_epochs("g")
-    with Member(coordinator, **static) as again:
+    with Member(place, **static) as again:
         assert again.wait_for_change(PATIENCE_S).owned == first.owned
     assert coordinator.group_epochs("g")[0][0] == epoch[0][0] + 1  # by its last goodbye only
 

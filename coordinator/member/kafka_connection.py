@@ -1,0 +1,226 @@
+"""One connection of a client to a broker: requests out, answers in, by kio's schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import secrets
+import ssl
+import struct
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader as kio_reader
+
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.wire.codec import Api
+from coordinator.wire.encoder import entity_writer
+
+VERSIONS: dict[Api, tuple[int, int]] = {
+    Api.METADATA: (12, 12),
+    Api.OFFSET_COMMIT: (9, 9),
+    Api.OFFSET_FETCH: (8, 9),
+    Api.FIND_COORDINATOR: (4, 4),
+    Api.SASL_HANDSHAKE: (1, 1),
+    Api.API_VERSIONS: (0, 0),
+    Api.DESCRIBE_CONFIGS: (4, 4),
+    Api.SASL_AUTHENTICATE: (0, 2),
+    Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+}
+"""The lowest and highest version of each API that a member sends."""
+HEAD = struct.Struct(">hhih")
+LENGTH = struct.Struct(">i")
+FRAME_MAX = 1 << 27
+FLEXIBLE_HEADER = 2
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+NO_ERROR = 0
+
+
+class KafkaConnection:
+    """A connection that is logged in and knows which versions the broker has.
+
+    Its methods raise OSError when the connection breaks; GroupError when the broker is too old or
+    refuses the login.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._client_id = client_id.encode()
+        self._versions = {Api.API_VERSIONS: (0, 0)}
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def open(
+        cls,
+        address: tuple[str, int],
+        client_id: str,
+        tls: ssl.SSLContext | None,
+        login: tuple[str, str, str] | None,
+    ) -> KafkaConnection:
+        """Connect, learn the versions, and log in."""
+        host, port = address
+        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+        connection = cls(reader, writer, client_id)
+        try:
+            answer = await connection.ask(Api.API_VERSIONS)
+            connection._versions |= {
+                api: (found.min_version, found.max_version)
+                for found in answer.api_keys
+                if (api := _API_BY_KEY.get(int(found.api_key))) is not None
+            }
+            if login is not None:
+                await connection._log_in(*login)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
+        """Send a request and return kio's response."""
+        if self._listening.done():
+            raise ConnectionResetError("the connection is closed")
+        version = self._choose(api)
+        self._asked += 1
+        number = self._asked
+        found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = found
+        try:
+            self._writer.write(_frame(api, version, number, self._client_id, fields))
+            await self._writer.drain()
+            body = await found
+        finally:
+            self._waiting.pop(number, None)
+        return _read_response(api, version, body)
+
+    def _choose(self, api: Api) -> int:
+        """Return the newest version that both sides have."""
+        least, most = self._versions.get(api, (0, -1))
+        low, high = VERSIONS[api]
+        if least > high or most < low:
+            raise GroupError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker does not serve {api.name} {low} to {high}: a member needs "
+                "muster serve, or Kafka 4",
+            )
+        return min(high, most)
+
+    async def _listen(self) -> None:
+        """Hand each answer to whoever waits; fail them all when the connection ends."""
+        failure: OSError = ConnectionResetError("the broker closed the connection")
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                if not LENGTH.size <= length <= FRAME_MAX:
+                    failure = ConnectionError(f"an answer of {length} bytes is none of Kafka's")
+                    return
+                frame = await self._reader.readexactly(length)
+                waiting = self._waiting.get(LENGTH.unpack_from(frame)[0])
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(frame)
+        except asyncio.IncompleteReadError:
+            pass
+        except OSError as error:
+            failure = error
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(failure)
+            self._writer.close()
+
+    async def close(self) -> None:
+        """Close the connection; who waits for an answer gets none."""
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listening
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    # Login ---------------------------------------------------------------------------------------
+
+    async def _log_in(self, mechanism: str, user: str, password: str) -> None:
+        answer = await self.ask(Api.SASL_HANDSHAKE, mechanism=mechanism)
+        if int(answer.error_code) != NO_ERROR:
+            served = ", ".join(answer.mechanisms)
+            raise _login_error(f"{mechanism} is not served; {served or 'nothing'} is")
+        if mechanism == "PLAIN":
+            await self._authenticate(f"\0{user}\0{password}".encode())
+        else:
+            await self._scram(mechanism, user, password)
+
+    async def _authenticate(self, message: bytes) -> bytes:
+        answer = await self.ask(Api.SASL_AUTHENTICATE, auth_bytes=message)
+        if int(answer.error_code) != NO_ERROR:
+            raise _login_error(answer.error_message or answer.error_code.name)
+        return bytes(answer.auth_bytes)
+
+    async def _scram(self, mechanism: str, user: str, password: str) -> None:
+        """Log in by SCRAM (RFC 5802), and have the server prove that it knows the password."""
+        name, nonce = HASHES[mechanism], secrets.token_urlsafe(24)
+        escaped = user.replace("=", "=3D").replace(",", "=2C")
+        first = f"n={escaped},r={nonce}"
+        said = (await self._authenticate(f"n,,{first}".encode())).decode()
+        fields = {part[0]: part[2:] for part in said.split(",")}
+        if not fields.get("r", "").startswith(nonce):
+            raise _login_error("the server's nonce does not begin with ours")
+        salt = base64.b64decode(fields["s"])
+        salted = await asyncio.to_thread(
+            hashlib.pbkdf2_hmac, name, password.encode(), salt, int(fields["i"])
+        )
+        bare = f"c=biws,r={fields['r']}"
+        signed = f"{first},{said},{bare}".encode()
+        key = hmac.digest(salted, b"Client Key", name)
+        signature = hmac.digest(hashlib.new(name, key).digest(), signed, name)
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+        answer = await self._authenticate(f"{bare},p={proof.decode()}".encode())
+        server_key = hmac.digest(salted, b"Server Key", name)
+        proved = b"v=" + base64.b64encode(hmac.digest(server_key, signed, name))
+        if not hmac.compare_digest(answer, proved):
+            raise _login_error("the server does not know the password itself")
+
+
+_API_BY_KEY = {int(api): api for api in VERSIONS}
+
+
+def _login_error(why: str) -> GroupError:
+    return GroupError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"the login is refused: {why}")
+
+
+@cache
+def _request_of(api: Api, version: int) -> Any:  # noqa: ANN401 - kio's class, and what writes it
+    message: Any = load_request_schema(api, version)
+    return message.__header_schema__.__version__, entity_writer(message)
+
+
+def _frame(api: Api, version: int, number: int, client_id: bytes, fields: Any) -> bytes:  # noqa: ANN401
+    """Return a request with its length in front."""
+    header_version, write = _request_of(api, version)
+    out = bytearray(LENGTH.size)
+    out += HEAD.pack(api, version, number, len(client_id)) + client_id
+    if header_version == FLEXIBLE_HEADER:
+        out.append(0)
+    write(out, fields)
+    LENGTH.pack_into(out, 0, len(out) - LENGTH.size)
+    return bytes(out)
+
+
+@cache
+def _readers(api: Api, version: int) -> Any:  # noqa: ANN401 - kio's readers
+    message: Any = load_response_schema(api, version)
+    return kio_reader(message.__header_schema__), kio_reader(message)
+
+
+def _read_response(api: Api, version: int, frame: bytes) -> Any:  # noqa: ANN401 - kio's message
+    read_header, read_body = _readers(api, version)
+    try:
+        _, size = read_header(frame, 0)
+        return read_body(frame, size)[0]
+    except Exception as error:
+        raise ConnectionError(f"an answer to {api.name} cannot be read: {error}") from error

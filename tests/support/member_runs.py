@@ -1,0 +1,86 @@
+"""Members at work, for tests: quick settings, a diary of what happens to them, a run in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+
+from coordinator.config import Config
+from coordinator.kafka_config import kafka_config
+
+PATIENCE_S = 20
+SESSION_MS = 1_000
+QUICK = Config(
+    kafka=kafka_config(
+        {
+            "group.consumer.min.session.timeout.ms": SESSION_MS,
+            "group.consumer.session.timeout.ms": SESSION_MS,
+            "group.consumer.min.heartbeat.interval.ms": 50,
+            "group.consumer.heartbeat.interval.ms": 50,
+            "group.consumer.assignment.interval.ms": 0,
+        }
+    )
+)
+
+
+def until(condition):
+    """Wait for something; what it was when the patience was over."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+class Diary:
+    """What happens to members' partitions, in order, with the time."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, *words):
+        self.lines.append((time.monotonic(), *words))
+
+    def callbacks(self, name):
+        return {
+            f"on_{what}": lambda found, what=what: self.note(name, what, *map(str, found))
+            for what in ("assigned", "revoked", "lost")
+        }
+
+    def work(self, name):
+        def work(partition, stop):
+            self.note(name, "begins", str(partition))
+            stop.wait()
+            self.note(name, "ends", str(partition))
+
+        return work
+
+    def of(self, name):
+        return [line[2:] for line in self.lines if line[1] == name]
+
+    def when(self, *words):
+        return next((line[0] for line in self.lines if line[1:] == words), None)
+
+
+class Running:
+    """A member whose work runs in a thread."""
+
+    def __init__(self, member, work):
+        self.member = member
+        self.outcome = Future()
+        self.thread = threading.Thread(target=self._run, args=(work,))
+
+    def _run(self, work):
+        try:
+            self.outcome.set_result(self.member.run(work))
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            self.outcome.set_exception(error)
+
+    def __enter__(self):
+        self.member.open()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_error):
+        self.member.leave()
+        self.thread.join()
