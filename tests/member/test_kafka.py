@@ -13,7 +13,7 @@ import pytest
 from coordinator import Coordinator, Fenced, GroupError, Member
 from coordinator.config import ServerConfig
 from coordinator.errors import ErrorCode
-from tests.support.member_runs import PATIENCE_S, QUICK, Diary, Running, until
+from tests.member.runs import PATIENCE_S, QUICK, Diary, Running, until
 from tests.wire.test_access import acls, certificates, tls_of, users
 from tests.wire.test_server import served
 

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator import AsyncMember, Coordinator, Fenced, GroupError, Member
 from coordinator.errors import ErrorCode
-from tests.support.member_runs import PATIENCE_S, QUICK, SESSION_MS, Diary, Running, until
+from tests.member.runs import PATIENCE_S, QUICK, SESSION_MS, Diary, Running, until
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from coordinator.errors import ErrorCode
 from coordinator.member.events import Leave, Resume, Stall, Subscribe
 from coordinator.member.states import BEATING, ENDED, ClientState
+from tests.member.world import World, partitions
 from tests.support.coordinator_core import Core
-from tests.support.member_world import World, partitions
 
 MEMBERS_MAX = 5
 TOPICS = ("a", "b")
