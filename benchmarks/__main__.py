@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks import (
     build,
+    classic,
     coordinator,
     costs,
     delegation,
@@ -43,6 +44,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "coordinator": coordinator.run,
     "wire": wire.run,
     "describe": wire.run_describe,
+    "classic": classic.run,
     "spark": spark.run,
     "costs": costs.run,
     "delegation": delegation.run,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from assignors import GroupSpec, get_assignor, quality
 from benchmarks import __main__ as command
-from benchmarks import costs, groups, report, views, wire
+from benchmarks import classic, costs, groups, report, views, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
 from coordinator.history import frame
 from tests.conftest import ROOT
@@ -67,6 +67,13 @@ def test_what_the_wire_measures_is_served_and_answered(work, tmp_path, monkeypat
     assert len(figures) > 1
     # The CPU of a server with little to do may be less than a tick.
     assert all(one.median > 0 for one in figures if not one.name.endswith("CPU"))
+
+
+def test_what_classic_members_measure_is_served_and_answered(monkeypatch):
+    monkeypatch.chdir(ROOT)  # its clients are `python -m benchmarks.classic_clients`
+    commits, led = classic._sync(classic.SMOKE)
+    assert commits.median == 1, "one commit is in the path of a sync"
+    assert led.median > 0
 
 
 def test_a_smoke_run_does_not_touch_the_document_in_docs(tmp_path, monkeypatch):

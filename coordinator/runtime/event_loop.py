@@ -40,6 +40,8 @@ TIMERS_A_ROUND = 200
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 500
 """Requests about groups that a round takes: bounded, so that they do not starve heartbeats."""
+ANSWERS_A_ROUND = 1_000
+"""Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them."""
 T = TypeVar("T")
@@ -162,7 +164,7 @@ class EventLoop:
         """Wait for something to do; False when it is time to stop."""
         began = time.monotonic()
         with self._wake:
-            if not self._queue and self._open:
+            if not self._queue and self._open and not self.processor.parked.has_answered:
                 self._wake.wait(TICK_S)
             going = self._open
         self._idle_s += time.monotonic() - began
@@ -199,7 +201,7 @@ class EventLoop:
                 _do_call(item, item.call)
         self._items = []
         self.processor.tick(TIMERS_A_ROUND)
-        self._later.give(self.processor.parked.take_answered())
+        self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
             self.maintenance_due.set()
         for task in self.processor.take_tasks():

@@ -92,12 +92,18 @@ class ParkedRequests:
         ]
         self.waiting = {}
 
-    def take_answered(self) -> list[tuple[int, Parked | None]]:
-        """Return those that need not wait any more, each once.
+    @property
+    def has_answered(self) -> bool:
+        """Whether `take_answered` has somebody to return."""
+        return bool(self._answered)
+
+    def take_answered(self, most: int | None = None) -> list[tuple[int, Parked | None]]:
+        """Return those that need not wait any more, or so many of them, each once.
 
         None instead of an answer: the member asked again, or is gone, and nobody waits for it.
         """
-        found, self._answered = self._answered, []
+        found = self._answered[:most]
+        del self._answered[: len(found)]
         return [(number, answer) for number, _, answer in found]
 
     def _answer(self, request_id: int, answer: Parked | None) -> None:

@@ -107,3 +107,19 @@ def test_newcomers_are_refused_while_too_many_requests_wait_and_members_go_on():
     (again,) = processor.run([join(first.drawn_id)])
     assert again.response is WAITING
     assert answers_of(processor) == {first.request_id: None}
+
+
+def test_answers_are_taken_in_pieces_and_those_left_are_refused_with_the_rest():
+    processor = processor_of(AT_ONCE)
+    joins = [join() for _ in range(5)]
+    processor.run(joins)
+    for _ in range(2):
+        processor.tick()
+    taken = dict(processor.parked.take_answered(2))
+    assert list(taken) == [one.request_id for one in joins[:2]]
+    assert processor.parked.has_answered
+    processor.fence("another one has it")
+    left = answers_of(processor)
+    assert list(left) == [one.request_id for one in joins[2:]]
+    assert {one.error_code for one in left.values()} == {ErrorCode.NOT_COORDINATOR}
+    assert not processor.parked.has_answered
