@@ -25,10 +25,8 @@ TEXT = """\
 Elapsed ms (not CPU), with everything as users have it: one process, a Delta store on this machine's
 disk, fsync and housekeeping on. Rates are given as the time for the number in the goal.
 
-Why a commit takes what it takes (cProfile over 1,500 of them, 16 ms each): 6.5 ms are delta-rs's
-transaction, 4.9 ms its look at what it has just committed, 1.0 ms four fsyncs, 1.3 ms the data
-file. The first two together grow by 0.3 ms with every commit since the last checkpoint; so one is
-made after 14. One member joins 100,000: about 110 ms are the computation in its thread, most of
+A commit reads nothing: it writes the data file and the entry of Delta's log, and syncs both and
+their folders. One member joins 100,000: about 110 ms are the computation in its thread, most of
 them strings that become columns (the last targets' are kept), and 15 to 30 ms each the join and the
 installation with their commits; each waits for a heartbeat's commit that is under way. Loading:
 three records a member are three Python objects a member; a third of the time they are decoded,

@@ -28,7 +28,8 @@ from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.store_marks import FileSum
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
-from coordinator.storage.tables.fenced_table import APP, FencedTable, transact
+from coordinator.storage.tables.commit_writer import APP
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.data_files import NumberedFile, sort_by_position
@@ -121,7 +122,7 @@ class StoreCopy:
             raise self._explain_race("log")
         self.position, self.coordinator_epoch = position, log.writers.get(APP, 0)
         actions = [*map(_to_add_action, whole), *cut]
-        table = FencedTable(os.path.join(self.to, "log"), Filesystem(), transact, sync=True)
+        table = FencedTable(os.path.join(self.to, "log"), Filesystem(), sync=True)
         table.open(SCHEMA)
         table.commit(actions, self.coordinator_epoch)
         self._read_last(table.path, actions)
@@ -169,9 +170,7 @@ class StoreCopy:
             if ours and self._copy_files(table, "snapshots", parts):
                 actions += [_to_add_action(part) for part in parts]
         if actions:
-            copy = FencedTable(
-                os.path.join(self.to, "snapshots"), Filesystem(), transact, sync=True
-            )
+            copy = FencedTable(os.path.join(self.to, "snapshots"), Filesystem(), sync=True)
             os.makedirs(copy.path, exist_ok=True)
             copy.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
             copy.commit(actions, self.coordinator_epoch)

@@ -1,6 +1,6 @@
 """The log as a Delta table, `<store>/log`, with `<store>/snapshots` beside it.
 
-Commits go through delta-rs (fenced_table.py), data files are ours (data_files.py), rows are
+Commits go through fenced_table.py, data files are ours (data_files.py), rows are
 record_encoder.py's.
 """
 
@@ -40,12 +40,11 @@ from coordinator.storage.snapshot_table import (
 )
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.commit_writer import WriteCommit, write_commit
 from coordinator.storage.tables.fenced_table import (
     FencedTable,
-    Transact,
     VersionConflict,
     open_newest,
-    transact,
 )
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import (
@@ -75,8 +74,8 @@ class DeltaLog:
     ----------
     store
         Folder of the store.
-    disk, transact
-        What a simulator breaks: the file system, and the commit of delta-rs.
+    disk, write_commit
+        What a simulator breaks: the file system, and the writing of a commit.
     snapshot_files_kept_ms
         How long the files of a snapshot stay that a newer one replaced.
     """
@@ -86,7 +85,7 @@ class DeltaLog:
         store: str | os.PathLike[str],
         config: LogConfig | None = None,
         disk: Filesystem | None = None,
-        transact: Transact = transact,
+        write_commit: WriteCommit = write_commit,
         snapshot_files_kept_ms: int = SNAPSHOT_FILES_KEPT_MS,
     ) -> None:
         self.store = os.path.abspath(store)
@@ -94,8 +93,8 @@ class DeltaLog:
         self.epoch = 0
         self.position = 0
         self._disk = disk or filesystem_of(self.store, folder_mode(self.config))
-        self._table = self._table_of("log", transact)
-        self._snapshots = self._table_of("snapshots", transact)
+        self._table = self._table_of("log", write_commit)
+        self._snapshots = self._table_of("snapshots", write_commit)
         self._care = Maintenance(self._table, self.config, self._disk)
         self._care_of_snapshots = Maintenance(
             self._snapshots,
@@ -110,9 +109,9 @@ class DeltaLog:
         """Return the log of a store; the claim creates what does not exist."""
         return cls(store, config)
 
-    def _table_of(self, name: str, transact: Transact) -> FencedTable:
+    def _table_of(self, name: str, write_commit: WriteCommit) -> FencedTable:
         path = os.path.join(self.store, name)
-        return FencedTable(path, self._disk, transact, sync=self.config.fsync)
+        return FencedTable(path, self._disk, sync=self.config.fsync, write_commit=write_commit)
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -130,7 +129,7 @@ class DeltaLog:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
             for _ in range(CLAIM_TRIES):
-                self.position = _last_position(table.handle)
+                self.position = _last_position(table.load())
                 try:
                     self._write(
                         encode_claim(owner, address, self.position + 1, at_ms, epoch), epoch
@@ -208,7 +207,7 @@ class DeltaLog:
             table.refresh()
         table.refuse_fenced(self.epoch)
         if self._known != table.version:
-            self.position, self._known = _last_position(table.handle), table.version
+            self.position, self._known = _last_position(table.load()), table.version
 
     def _write(self, rows: pa.Table, epoch: int) -> None:
         part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
@@ -229,7 +228,7 @@ class DeltaLog:
         """
         with self._table.lock:
             self._settle()
-            parts, until = list_parts(self._table.handle), self.position
+            parts, until = list_parts(self._table.load()), self.position
         seen, after = ValueCache(), 0
         for batch in read_snapshot_at(self._disk, self._snapshots.path, until, seen):
             yield batch

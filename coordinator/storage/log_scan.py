@@ -20,7 +20,7 @@ from coordinator.storage.data_files import AS_TEXT_ONCE, Part, list_parts
 from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import CorruptLog, LogError
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.fenced_table import FencedTable, transact
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
 
 BEFORE_THE_LOG = -(1 << 62)
@@ -88,7 +88,7 @@ def list_data_files(store: str | os.PathLike[str]) -> list[str]:
 def _find_snapshot(folder: str, position: int) -> tuple[int, list[str]]:
     """Return the newest snapshot that is not after the position, and whose files are there."""
     try:
-        parts = list_parts(FencedTable(folder, Filesystem(), transact, sync=False).refresh())
+        parts = list_parts(FencedTable(folder, Filesystem(), sync=False).refresh())
     except LogError:
         return 0, []
     for at in sorted({p.snapshot for p in parts if p.snapshot <= position}, reverse=True):

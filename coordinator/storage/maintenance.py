@@ -31,6 +31,7 @@ from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
     COMMIT_FILE,
     LAST_CHECKPOINT,
+    UNFINISHED_COMMIT,
     log_folder,
 )
 
@@ -110,6 +111,7 @@ class Maintenance:
         folder = log_folder(self._table.path)
         for name in self._disk.names(folder):
             found = COMMIT_FILE.match(name) or CHECKPOINT_FILE.match(name)
+            found = found or UNFINISHED_COMMIT.match(name)
             if found and int(found[1]) < version:
                 self._disk.remove(os.path.join(folder, name))
 

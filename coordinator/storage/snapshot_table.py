@@ -27,7 +27,8 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.fenced_table import FencedTable, TableAction, transact
+from coordinator.storage.tables.commit_writer import TableAction
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
@@ -58,7 +59,7 @@ def write_snapshot(
         Rows of one of its files, at most.
     """
     with table.lock:
-        there = _group_by_position(table.handle)
+        there = _group_by_position(table.load())
     if position in there:
         return []
     actions: list[TableAction] = []
@@ -84,7 +85,7 @@ def read_snapshot_at(disk: Filesystem, path: str, until: int, seen: ValueCache) 
 
     Whatever is wrong with the snapshots, the log has everything.
     """
-    table = FencedTable(path, disk, transact, sync=False)
+    table = FencedTable(path, disk, sync=False)
     try:
         table.refresh()
     except NoLog:
@@ -101,7 +102,7 @@ def _read_snapshot(table: FencedTable, until: int, seen: ValueCache) -> Iterator
     It is read whole before the first batch leaves: half of one is worse than none.
     """
     with table.lock:
-        there = _group_by_position(table.handle)
+        there = _group_by_position(table.load())
     for position in sorted(there, reverse=True):
         if position > until:
             logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)

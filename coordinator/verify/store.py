@@ -24,7 +24,8 @@ from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
-from coordinator.storage.tables.fenced_table import APP, FORMAT, FORMAT_PROPERTY
+from coordinator.storage.tables.commit_writer import APP
+from coordinator.storage.tables.fenced_table import FORMAT, FORMAT_PROPERTY
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files

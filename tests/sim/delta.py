@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
-from coordinator.storage.tables.fenced_table import TableAction, Transact, transact
+from coordinator.storage.tables.commit_writer import TableAction, WriteCommit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file, log_folder
 
@@ -84,15 +83,20 @@ class FaultyDeltaLog(DeltaLog):
         yield from super().replay()
 
 
-def failing(faults: LogFaults) -> Transact:
-    """Return delta-rs's commit with faults around it."""
+def failing(faults: LogFaults) -> WriteCommit:
+    """Return the writing of commits with faults around it."""
 
     def commit(
-        table: DeltaTable, actions: Sequence[TableAction], epoch: int, commit_id: str
+        disk: Filesystem,
+        path: str,
+        version: int,
+        actions: Sequence[TableAction],
+        epoch: int,
+        commit_id: str,
     ) -> None:
         faults.commit("before")
         faults.take_over()
-        transact(table, actions, epoch, commit_id)
+        write_commit(disk, path, version, actions, epoch, commit_id)
         faults.commit("after")
 
     return commit

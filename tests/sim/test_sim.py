@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from deltalake import CommitProperties
+from deltalake import CommitProperties, DeltaTable
 
 from coordinator.core import member_update, reconcile, replay
 from coordinator.core.records import CurrentMember
@@ -18,7 +18,8 @@ from coordinator.runtime.timers import GroupTimers
 from coordinator.storage import state_loader
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.tables import fenced_table
-from coordinator.storage.tables.fenced_table import COMMIT_ID, FencedTable, open_newest
+from coordinator.storage.tables.commit_writer import COMMIT_ID
+from coordinator.storage.tables.fenced_table import FencedTable, open_newest
 from tests.conftest import ROOT
 from tests.sim import delta
 from tests.sim.run import DELTA_EVERY, simulate
@@ -51,8 +52,9 @@ PLANTED = {
 """Where, what is replaced, and by what."""
 
 
-def rebased(table, actions, epoch, commit_id):
+def rebased(_disk, path, _version, actions, _epoch, commit_id):
     """Commit with delta-rs's own retries."""
+    table = DeltaTable(path)
     properties = CommitProperties(custom_metadata={COMMIT_ID: commit_id})
     table.create_write_transaction(
         list(actions),
@@ -66,14 +68,14 @@ def rebased(table, actions, epoch, commit_id):
 def refreshed(self):
     """Look at the newest version, and take it for durable."""
     self._adopt(open_newest(self._disk, self.path))
-    return self.handle
+    return self.load()
 
 
 PLANTED_IN_A_FOLDER = {
     "commits are not synced": (FencedTable, "_persist", lambda *_: None),
     "what landed unheard is not synced": (FencedTable, "refresh", refreshed),
     "a coordinator that lost the log still writes": (FencedTable, "refuse_fenced", lambda *_: None),
-    "commits are laid on top of others'": (delta, "transact", rebased),
+    "commits are laid on top of others'": (delta, "write_commit", rebased),
     "a torn commit is left where it is": (fenced_table, "set_aside_torn", lambda *_: None),
 }
 

@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
 from coordinator.storage.data_files import write_part
@@ -17,7 +16,7 @@ from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
 from coordinator.storage.tables import fenced_table
-from coordinator.storage.tables.fenced_table import transact
+from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
@@ -31,10 +30,10 @@ class Commits:
     def __init__(self):
         self.fail = None
 
-    def __call__(self, table, actions, epoch, commit_id):
+    def __call__(self, *commit):
         if self.fail == "before":
             raise OSError(errno.ENOSPC, "No space left on device")
-        transact(table, actions, epoch, commit_id)
+        write_commit(*commit)
         if self.fail == "after":
             raise OSError(errno.ETIMEDOUT, "the answer was lost")
 
@@ -45,7 +44,7 @@ def commits():
 
 
 def test_a_commit_that_did_not_land_may_be_tried_again(tmp_path, commits):
-    log = claimed(tmp_path, transact=commits)
+    log = claimed(tmp_path, write_commit=commits)
     log.append(life(1), 2)
     commits.fail = "before"
     with pytest.raises(CommitFailed, match=r"nothing was written to .*No space left"):
@@ -59,7 +58,7 @@ def test_a_commit_that_did_not_land_may_be_tried_again(tmp_path, commits):
 
 
 def test_a_commit_that_landed_unheard_is_found_and_not_written_twice(tmp_path, commits):
-    log = claimed(tmp_path, transact=commits)
+    log = claimed(tmp_path, write_commit=commits)
     commits.fail = "after"
     assert log.append(life(1), 2) == 12
     assert log.append(life(2), 3) == 23
@@ -68,13 +67,13 @@ def test_a_commit_that_landed_unheard_is_found_and_not_written_twice(tmp_path, c
 
 def test_a_claim_that_landed_unheard_is_ours(tmp_path, commits):
     commits.fail = "after"
-    assert claimed(tmp_path, transact=commits).epoch == 1
-    assert claimed(tmp_path, transact=commits).epoch == 2
+    assert claimed(tmp_path, write_commit=commits).epoch == 1
+    assert claimed(tmp_path, write_commit=commits).epoch == 2
 
 
 @pytest.mark.parametrize("landed", ["before", "after"])
 def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeypatch, landed):
-    log = claimed(tmp_path, transact=commits)
+    log = claimed(tmp_path, write_commit=commits)
     commits.fail = landed
 
     def unreadable(*_):
@@ -97,10 +96,10 @@ def once(before=lambda: None, after=lambda: None):
     """Commit with something happening just before and just after it, the first time."""
     happenings = [(before, after)]
 
-    def commit(table, actions, epoch, commit_id):
+    def commit(*given):
         first, then = happenings.pop() if happenings else (lambda: None, lambda: None)
         first()
-        transact(table, actions, epoch, commit_id)
+        write_commit(*given)
         then()
 
     return commit
@@ -108,7 +107,7 @@ def once(before=lambda: None, after=lambda: None):
 
 def test_of_two_claims_at_the_same_moment_one_is_fenced(tmp_path):
     faster = DeltaLog(tmp_path)
-    slower = DeltaLog(tmp_path, transact=once(before=lambda: faster.claim("faster", "", 1)))
+    slower = DeltaLog(tmp_path, write_commit=once(before=lambda: faster.claim("faster", "", 1)))
     with pytest.raises(Fenced, match="at the same time, with epoch 1"):
         slower.claim("slower", "", 1)
     faster.append(life(1), 2)
@@ -117,20 +116,21 @@ def test_of_two_claims_at_the_same_moment_one_is_fenced(tmp_path):
 
 def test_a_claim_wins_against_the_appends_of_the_one_before(tmp_path):
     old = claimed(tmp_path)
-    new = DeltaLog(tmp_path, transact=once(before=lambda: old.append(life(1), 2)))
+    new = DeltaLog(tmp_path, write_commit=once(before=lambda: old.append(life(1), 2)))
     assert new.claim("new", "", 3) == 2
     assert new.position == 13
     assert replayed(new) == life(1)
 
 
 def test_a_claim_right_after_our_commit_ends_it(tmp_path):
-    """Before we could look at what we had written."""
+    """What we have written is durable, and what it answers true; the next commit is refused."""
     new = DeltaLog(tmp_path)
     old = claimed(tmp_path)
-    old._table._transact = once(after=lambda: new.claim("new", "", 3))
-    for epoch in (1, 2):
+    old._table._write_commit = once(after=lambda: new.claim("new", "", 3))
+    assert old.append(life(1), 2) == 12
+    for _ in range(2):
         with pytest.raises(Fenced, match="with epoch 2"):
-            old.append(life(epoch), 2)
+            old.append(life(2), 2)
     assert replayed(new) == life(1)
     assert [batch.epoch for batch in read_log(tmp_path)] == [1, 1, 2]
 
@@ -153,7 +153,6 @@ def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
 def test_a_commit_takes_the_next_version_or_none(tmp_path):
     """A rebased one could lie behind a claim that it never saw."""
     claimed(tmp_path)
-    stale = open_log_table(tmp_path)
     ours, theirs = (
         write_part(
             Filesystem(), f"{tmp_path}/log", encode_records(life(epoch), 2, 1, 1), sync=False
@@ -162,8 +161,8 @@ def test_a_commit_takes_the_next_version_or_none(tmp_path):
     )
     newer = open_log_table(tmp_path)
     newer.create_write_transaction([theirs], "append", newer.schema())
-    with pytest.raises(DeltaError):
-        transact(stale, [ours], 1, "id")
+    with pytest.raises(FileExistsError):
+        write_commit(Filesystem(), f"{tmp_path}/log", 2, [ours], 1, "id")
     assert rows_of(tmp_path) == life(2)
 
 
@@ -294,11 +293,11 @@ def test_what_turns_out_to_have_landed_is_synced_before_anything_is_built_on_it(
     unseen = commit_file(log.store + "/log", 2)
     disk.fail = failing("exists", f"{2:020}.json", errno.EIO)
 
-    def unheard(table, actions, epoch, commit_id):
-        transact(table, actions, epoch, commit_id)
+    def unheard(*commit):
+        write_commit(*commit)
         raise OSError(errno.ETIMEDOUT, "the answer was lost")
 
-    log._table._transact = unheard
+    log._table._write_commit = unheard
     with pytest.raises(CommitFailed, match="whether it landed cannot be seen"):
         log.append(life(1), 2)
     disk.fail = lambda *_: None

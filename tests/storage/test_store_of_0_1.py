@@ -30,7 +30,8 @@ from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Fenced
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
-from coordinator.storage.tables.fenced_table import FencedTable, transact
+from coordinator.storage.tables.commit_writer import write_commit
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.verify import verify
 from tests.conftest import ROOT
@@ -140,7 +141,7 @@ def test_who_only_reads_writes_nothing(store):
 
 
 def test_a_coordinator_from_before_is_fenced(store):
-    zombie = FencedTable(str(store / "log"), Filesystem(), transact, sync=False)
+    zombie = FencedTable(str(store / "log"), Filesystem(), sync=False)
     zombie.refresh()
     epoch = zombie.epoch
     claimed(store)
@@ -151,15 +152,15 @@ def test_a_coordinator_from_before_is_fenced(store):
 
 @pytest.mark.parametrize("landed", [False, True])
 def test_who_dies_while_it_adds_columns_leaves_a_store_that_the_next_one_takes(store, landed):
-    def dying(table, actions, epoch, commit_id):
+    def dying(disk, path, version, actions, epoch, commit_id):
         adds_columns = isinstance(actions[0], Field)
         if landed or not adds_columns:
-            transact(table, actions, epoch, commit_id)
+            write_commit(disk, path, version, actions, epoch, commit_id)
         if adds_columns:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        claimed(store, transact=dying)
+        claimed(store, write_commit=dying)
     verify(store)
     log = claimed(store)
     log.append([CLASSIC], 2)

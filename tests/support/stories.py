@@ -19,7 +19,7 @@ from coordinator.storage.data_files import write_part
 from coordinator.storage.record_encoder import encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.fenced_table import FencedTable, transact
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
@@ -176,7 +176,7 @@ def stored(batches, store):
     for name, column in columns.items():
         rows = rows.set_column(rows.column_names.index(name), name, column)
     rows = pa.concat_tables([rows, *claims], promote_options="default").sort_by("position")
-    table = FencedTable(str(store / "log"), Filesystem(), transact, sync=False)
+    table = FencedTable(str(store / "log"), Filesystem(), sync=False)
     os.makedirs(table.path)
     table.open(SCHEMA)
     table.commit([write_part(Filesystem(), table.path, rows.combine_chunks(), sync=False)], 1)

@@ -4,6 +4,8 @@ A commit lands at exactly the version after the one we know, or not at all: neve
 with delta-rs's retries, which would both lay a fenced writer's rows on top of its successor's.
 After every look at newer versions the writer's epoch is compared with the table's before anything
 else is written, because the number alone does not keep an old writer from appending.
+
+A commit reads nothing. delta-rs makes the table, reads it, and writes its checkpoints.
 """
 
 from __future__ import annotations
@@ -11,21 +13,13 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 import pyarrow as pa
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    Field,
-    PostCommitHookProperties,
-    Schema,
-    Transaction,
-)
+from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import (
@@ -36,9 +30,10 @@ from coordinator.storage.record_log import (
     NewerLog,
     NoLog,
 )
+from coordinator.storage.tables.commit_writer import APP, TableAction, WriteCommit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.protocol import find_unread, find_unwritten
 from coordinator.storage.tables.recovery import (
-    ACTIONS,
     RESTORE,
     commit_file,
     find_damage,
@@ -48,51 +43,16 @@ from coordinator.storage.tables.recovery import (
 
 FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
-APP = "coordinator"
-"""The Delta application whose transaction number is the coordinator epoch."""
-COMMIT_ID = "muster.commit_id"
 PROPERTIES = {
     FORMAT_PROPERTY: str(FORMAT),
     # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
     # themselves stay for readers, maintenance.py says how long.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints are made off the answer path."""
-
-TableAction: TypeAlias = AddAction | RemoveAction | Field
-"""What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
-Transact: TypeAlias = Callable[[DeltaTable, Sequence[TableAction], int, str], None]
 
 
 class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
-
-
-def transact(table: DeltaTable, actions: Sequence[TableAction], epoch: int, commit_id: str) -> None:
-    """Commit actions at the version after the table's, or fail; a simulator wraps this one."""
-    columns = [action for action in actions if isinstance(action, Field)]
-    files = [action for action in actions if not isinstance(action, Field)]
-    assert not (columns and files), "delta-rs adds columns in a commit of their own"
-    properties = CommitProperties(
-        max_commit_retries=0,
-        app_transactions=[Transaction(APP, epoch)],
-        # Columns are one line, the table's new metadata, however many they are.
-        custom_metadata={COMMIT_ID: commit_id, ACTIONS: (len(files) or 1) + 1},
-    )
-    if columns:
-        table.alter.add_columns(
-            columns, commit_properties=properties, post_commithook_properties=NO_HOOKS
-        )
-        return
-    table.create_write_transaction(
-        files,
-        mode="append",
-        schema=table.schema(),
-        partition_by=table.metadata().partition_columns or None,
-        commit_properties=properties,
-        post_commithook_properties=NO_HOOKS,
-    )
 
 
 def open_newest(disk: Filesystem, path: str) -> DeltaTable:
@@ -118,6 +78,11 @@ def open_newest(disk: Filesystem, path: str) -> DeltaTable:
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
             f"{FORMAT_PROPERTY}; name another store"
+        )
+    if unknown := find_unread(table):
+        raise NewerLog(
+            f"{path} asks its readers for {unknown} of Delta, which Muster does not "
+            f"know: drop it from the table, or {RESTORE}"
         )
     if int(found) > FORMAT:
         raise NewerLog(
@@ -162,19 +127,28 @@ class FencedTable:
     unsure
         Whether a commit of ours may have landed or not; the next use looks.
     lock
-        Held around every use of the handle; maintenance runs in another thread.
+        Held around every use of the table; maintenance runs in another thread.
     """
 
-    def __init__(self, path: str, disk: Filesystem, transact: Transact, *, sync: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        disk: Filesystem,
+        *,
+        sync: bool,
+        write_commit: WriteCommit = write_commit,
+    ) -> None:
         self.path = path
         self.version = -1
         self.epoch = 0
         self.unsure = True
         self.lock = threading.RLock()
         self._disk = disk
-        self._transact = transact
+        self._write_commit = write_commit
+        self._handle: DeltaTable | None = None
         self._sync = sync
         self._broken = ""
+        self._unwritten: str | None = None
 
     def open(
         self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
@@ -204,6 +178,7 @@ class FencedTable:
                 if self._sync:  # its folder too: a power cut must not leave data files without it
                     self._disk.sync(self.path)
                     self._disk.sync(os.path.dirname(self.path))
+            self._refuse_unwritten()
             # delta-rs reads an empty commit as one that did nothing.
             if reason := find_damage(self._disk, self.path):
                 raise CorruptLog(reason)
@@ -236,7 +211,15 @@ class FencedTable:
             self._adopt(open_newest(self._disk, self.path))
             if self.version != known and self._disk.exists(commit_file(self.path, self.version)):
                 self._persist(self.version)
-            return self.handle
+            return self.load()
+
+    def load(self) -> DeltaTable:
+        """Return the table at the version that we know, for what is to be read of it."""
+        with self.lock:
+            assert self._handle is not None, "a table is opened before it is read"
+            if self._handle.version() != self.version:
+                self._handle.load_as_version(self.version)
+            return self._handle
 
     def look(self) -> None:
         """Refresh when there may be a newer version: when the next one exists, or ours is gone.
@@ -252,12 +235,11 @@ class FencedTable:
                 self.refresh()
 
     def reopen(self) -> None:
-        """Take a fresh handle: one that has seen many commits is slow."""
+        """Take a fresh handle: one from before many commits has to read them all."""
         fresh = open_newest(self._disk, self.path)
         with self.lock:
-            fresh.update_incremental()
-            if not self.unsure and fresh.version() == self.version:
-                self.handle = fresh
+            if not self.unsure and fresh.version() <= self.version:
+                self._handle = fresh
 
     def commit(self, actions: Sequence[TableAction], epoch: int) -> int:
         """Commit at the next version and return it; it is durable then.
@@ -280,21 +262,51 @@ class FencedTable:
                 raise
             self._disk.permit(commit_file(self.path, version))
             self._persist(version)
-            self._advance(version, epoch)
+            self.version, self.epoch, self.unsure = version, epoch, False
             return version
 
     def _land(self, actions: Sequence[TableAction], epoch: int) -> int:
-        """Get the actions into the next version, whatever delta-rs says of it, and return it."""
-        if self.unsure:
-            self.refresh()
+        """Get the actions into the next version, whatever is said of it, and return it."""
+        try:
+            if self.unsure or not self._is_kept(self.version):
+                self.refresh()
+        except OSError as error:
+            raise CommitFailed(f"nothing was written to {self.path}: {error}") from None
         self.refuse_fenced(epoch)
+        self._refuse_unwritten()
         version, commit_id = self.version + 1, uuid.uuid4().hex
         self.unsure = True
         try:
-            self._transact(self.handle, actions, epoch, commit_id)
+            self._write_commit(self._disk, self.path, version, actions, epoch, commit_id)
+            kept = self._is_kept(version - 1)
         except (DeltaError, OSError) as error:
             self._resolve(version, epoch, commit_id, one_line(error))
+        else:
+            if not kept:
+                self._withdraw(version, epoch)
         return version
+
+    def _refuse_unwritten(self) -> None:
+        if self._unwritten:
+            raise NewerLog(
+                f"{self.path} asks its writers for {self._unwritten} of Delta, which Muster does "
+                f"not know: nothing was written; drop it from the table, or {RESTORE}"
+            )
+
+    def _is_kept(self, version: int) -> bool:
+        """Whether a commit is still there.
+
+        Commits that a checkpoint holds are removed, the oldest first. So while one is there no
+        later one was removed, and where a later one is not, nobody has committed it.
+        """
+        return self._disk.exists(commit_file(self.path, version))
+
+    def _withdraw(self, version: int, epoch: int) -> None:
+        """Take back a commit below the newest checkpoint: nobody reads it, and nobody ever will."""
+        self._disk.remove(commit_file(self.path, version))
+        self.refresh()
+        self.refuse_fenced(epoch)
+        raise VersionConflict(f"another writer committed version {version} of {self.path}")
 
     def add_columns(self, schema: pa.Schema, epoch: int) -> None:
         """Have the table name every column of a schema; a table that does is left as it is.
@@ -312,7 +324,7 @@ class FencedTable:
             if self.unsure:
                 self.refresh()
             try:
-                columns = find_new_columns(pa.schema(self.handle.schema().to_arrow()), schema)
+                columns = find_new_columns(pa.schema(self.load().schema().to_arrow()), schema)
             except pa.ArrowException as error:
                 raise CorruptLog(
                     f"{self.path} has a column of another type than Muster gives it "
@@ -342,14 +354,17 @@ class FencedTable:
             self.refresh()
             there = self._disk.exists(commit_file(self.path, version))
             ours = there and commit_id.encode() in self._disk.read(commit_file(self.path, version))
+            kept = self._is_kept(version - 1)
         except (CorruptLog, NoLog, OSError) as error:
             self.unsure = True
             raise CommitFailed(
                 f"version {version} of {self.path} was not acknowledged ({reason}), and whether it "
                 f"landed cannot be seen: {one_line(error)}"
             ) from None
-        if ours:
+        if ours and kept:
             return
+        if ours:
+            self._withdraw(version, epoch)
         self.refuse_fenced(epoch)
         if self.version >= version:
             raise VersionConflict(f"another writer committed version {version} of {self.path}")
@@ -370,20 +385,9 @@ class FencedTable:
             )
             raise CommitFailed(self._broken) from None
 
-    def _advance(self, version: int, epoch: int) -> None:
-        """Bring the handle to our own commit; anything newer is looked at closely."""
-        try:
-            self.handle.update_incremental()
-        except DeltaError:
-            self.refresh()
-        if self.handle.version() == version:
-            self.version, self.epoch, self.unsure = version, epoch, False
-        else:
-            self.refresh()
-            self.refuse_fenced(epoch)
-
     def _adopt(self, handle: DeltaTable) -> None:
-        self.handle = handle
+        self._handle = handle
         self.version = handle.version()
         self.epoch = handle.transaction_version(APP) or 0
+        self._unwritten = find_unwritten(handle)
         self.unsure = False

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -21,6 +22,8 @@ LOCK_POLL_S = 0.02
 ROW_GROUP = 65_536
 """Rows that are read at once: a load holds no more of a file in memory."""
 PRIVATE = 0o700
+UNFINISHED = ".tmp"
+"""How names of files end that their writer has not published, or was killed over."""
 
 
 class Filesystem:
@@ -163,6 +166,23 @@ class Filesystem:
             if isinstance(error, OSError) and error.filename is None:  # what a write raises
                 error.filename = path
             raise
+
+    def create(self, path: str, content: bytes) -> None:
+        """Write a small file whole where none is: readers see nothing, or all of it.
+
+        Raises
+        ------
+        FileExistsError
+            One is there.
+        """
+        folder, name = os.path.split(path)
+        beside = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{UNFINISHED}")
+        try:
+            with open(beside, "xb", opener=self._opener) as file:
+                file.write(content)
+            os.link(beside, path)
+        finally:
+            self.remove(beside)
 
     def move(self, path: str, to: str) -> None:
         """Rename a file, into a folder that is made if need be."""

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.filesystem import UNFINISHED, Filesystem
 
 LOCK_S = 30.0
 COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
+UNFINISHED_COMMIT = re.compile(rf"^\.(\d{{20}})\.json\.[0-9a-f]+{re.escape(UNFINISHED)}$")
 CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.parquet$")
 LAST_CHECKPOINT = "_last_checkpoint"
 ACTIONS = "muster.actions"

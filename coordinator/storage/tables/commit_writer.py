@@ -1,0 +1,119 @@
+"""Writes commits of a Delta table: the actions as JSON lines, put where no file is yet.
+
+An append adds files and needs nothing of the table but its version (Delta's protocol, "Delta Log
+Entries"), so nothing is read. Columns are added by delta-rs, which writes the table's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from coordinator.clock import wall_ms
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import ACTIONS, commit_file
+
+APP = "coordinator"
+"""The Delta application whose transaction number is the coordinator epoch."""
+COMMIT_ID = "muster.commit_id"
+ENGINE = "muster"
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Checkpoints are made off the answer path."""
+SAFE = "/=@:,;!~*'()+$&"
+"""What a URI's path may have as it is (RFC 3986); Delta keeps paths percent-encoded."""
+
+TableAction: TypeAlias = AddAction | RemoveAction | Field
+"""What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
+WriteCommit: TypeAlias = Callable[[Filesystem, str, int, Sequence[TableAction], int, str], None]
+
+
+def write_commit(
+    disk: Filesystem,
+    path: str,
+    version: int,
+    actions: Sequence[TableAction],
+    epoch: int,
+    commit_id: str,
+) -> None:
+    """Commit actions at this version, or fail; a simulator wraps this one.
+
+    Parameters
+    ----------
+    path
+        The table's folder.
+    version
+        One more than the newest that the writer has seen.
+
+    Raises
+    ------
+    FileExistsError, DeltaError
+        The version is taken.
+    OSError
+        The disk failed; the commit may be there or not.
+    """
+    columns = [action for action in actions if isinstance(action, Field)]
+    if columns:
+        assert len(columns) == len(actions), "columns are added in a commit of their own"
+        _add_columns(DeltaTable(path, version=version - 1), columns, epoch, commit_id)
+        return
+    lines = [_commit_info(len(actions) + 1, commit_id), *_describe(actions)]
+    lines.append({"txn": {"appId": APP, "version": epoch}})
+    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    disk.create(commit_file(path, version), f"{text}\n".encode())
+
+
+def _add_columns(table: DeltaTable, columns: Sequence[Field], epoch: int, commit_id: str) -> None:
+    table.alter.add_columns(
+        list(columns),
+        commit_properties=CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[Transaction(APP, epoch)],
+            # One line, the table's new metadata, however many columns; and one with the epoch.
+            custom_metadata={COMMIT_ID: commit_id, ACTIONS: 2},
+        ),
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def _commit_info(lines_after: int, commit_id: str) -> dict[str, Any]:
+    return {
+        "commitInfo": {
+            "timestamp": wall_ms(),
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append"},
+            "engineInfo": ENGINE,
+            COMMIT_ID: commit_id,
+            ACTIONS: lines_after,
+        }
+    }
+
+
+def _describe(actions: Sequence[TableAction]) -> Iterator[dict[str, Any]]:
+    """Yield the actions as Delta's protocol writes them ("Add File and Remove File")."""
+    for action in actions:
+        if isinstance(action, AddAction):
+            yield {
+                "add": {
+                    "path": quote(action.path, safe=SAFE),
+                    "partitionValues": dict(action.partition_values),
+                    "size": action.size,
+                    "modificationTime": action.modification_time,
+                    "dataChange": action.data_change,
+                    "stats": action.stats,
+                }
+            }
+        elif isinstance(action, RemoveAction):
+            yield {
+                "remove": {
+                    "path": quote(action.path, safe=SAFE),
+                    "deletionTimestamp": action.deletion_timestamp,
+                    "dataChange": action.data_change,
+                    "extendedFileMetadata": False,
+                    "size": action.size,
+                }
+            }
