@@ -31,8 +31,8 @@ check: $(READY)  ## lint, types, layers and commit subjects only
 test-fast: $(READY)  ## tests that need no Spark
 	@$(BIN)/pytest -m "not spark"
 
-test-spark: $(READY) ## tests that need Spark
-	@$(BIN)/pytest -m spark
+test-spark: $(READY) ## tests that need Spark, the largest too
+	@MUSTER_LONG=1 $(BIN)/pytest -m spark
 
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \

@@ -1,6 +1,6 @@
-"""Assign a million members and 100 million partitions on Spark; print what the driver needed.
+"""Assign very many members, 100 partitions each, on Spark; print what the driver needed.
 
-A program of its own, because a peak of memory belongs to a process: `test_spark_jobs_large.py`.
+A program of its own, because a peak of memory belongs to a process: `tests/spark/test_large.py`.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.session.session import spark_session
 from tests.support.spark.watch import watch
 
-OWNERS, TOPICS, CLASSES, EACH = 1_000_000, 100, 10, 100
-LEFT, JOINED = 10_000, 11_000
-OF_CLASS, PER_TOPIC = TOPICS // CLASSES, OWNERS * EACH // TOPICS
+TOPICS, CLASSES, EACH = 100, 10, 100
+OF_CLASS = TOPICS // CLASSES
 
 
-def group(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Ten classes of ten topics; all owned 100 partitions in one range, then 1 % left or joined."""
+def group(spark: SparkSession, owners: int) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Ten classes of ten topics; all owned 100 partitions in one range; 1 % left, 1.1 % joined."""
+    left, joined, per_topic = owners // 100, owners * 11 // 1000, owners * EACH // TOPICS
     name, class_ = format_string("m%07d", "id").alias("member_id"), col("id") % CLASSES
     own = transform(
         sequence(lit(0), lit(OF_CLASS - 1)),
         lambda nth: format_string("t%02d", class_ * OF_CLASS + nth),
     )
-    members = spark.range(LEFT, OWNERS + JOINED).select(name, own.alias("subscribed"))
+    members = spark.range(left, owners + joined).select(name, own.alias("subscribed"))
     topics = spark.range(TOPICS).select(
-        format_string("t%02d", "id").alias("topic"), lit(PER_TOPIC).alias("partitions")
+        format_string("t%02d", "id").alias("topic"), lit(per_topic).alias("partitions")
     )
     at = floor(col("id") / CLASSES) * EACH  # on the line of the class's topics
-    previous = spark.range(OWNERS).select(
+    previous = spark.range(owners).select(
         name,
-        format_string("t%02d", class_ * OF_CLASS + floor(at / PER_TOPIC)).alias("topic"),
-        (at % PER_TOPIC).alias("first_partition"),
+        format_string("t%02d", class_ * OF_CLASS + floor(at / per_topic)).alias("topic"),
+        (at % per_topic).alias("first_partition"),
         lit(EACH).alias("partition_count"),
     )
     return members, topics, previous
@@ -47,8 +47,9 @@ def peak_mb() -> int:
 
 
 def main() -> None:
-    spark = spark_session("million", "local[2]", {"spark.driver.memory": sys.argv[1]})
-    frames, before = group(spark), peak_mb()
+    owners, heap = int(sys.argv[1]), sys.argv[2]
+    spark = spark_session("million", "local[2]", {"spark.driver.memory": heap})
+    frames, before = group(spark, owners), peak_mb()
     with watch(spark) as seen:
         assigned = assign_frames(spark, "sticky", *frames)
         written = assigned.rows.selectExpr("sum(partition_count)").collect()[0][0]
