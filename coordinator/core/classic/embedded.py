@@ -2,17 +2,47 @@
 
 ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3. Only for protocol type
 `consumer` does the coordinator look inside; what does not parse is passed on all the same.
+
+kio knows the messages; here is what Kafka does beside: a version stands before each, a newer one
+than ours is read as far as ours goes, and what comes after a message is left alone. A length below
+-1, which no client writes and Kafka takes for null, is malformed here.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from kio.schema.consumer_protocol_assignment.v0 import data as assignment_v0
+from kio.schema.consumer_protocol_assignment.v1 import data as assignment_v1
+from kio.schema.consumer_protocol_assignment.v2 import data as assignment_v2
+from kio.schema.consumer_protocol_assignment.v3 import data as assignment_v3
+from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
+from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
+from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
+from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+SUBSCRIPTIONS: tuple[Any, ...] = (
+    subscription_v0,
+    subscription_v1,
+    subscription_v2,
+    subscription_v3,
+)
+ASSIGNMENTS: tuple[Any, ...] = (assignment_v0, assignment_v1, assignment_v2, assignment_v3)
+"""kio's modules, by version."""
+READ_SUBSCRIPTION = [entity_reader(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
+READ_ASSIGNMENT = [entity_reader(one.ConsumerProtocolAssignment) for one in ASSIGNMENTS]
+WRITE_SUBSCRIPTION = [entity_writer(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
+WRITE_ASSIGNMENT = [entity_writer(one.ConsumerProtocolAssignment) for one in ASSIGNMENTS]
 
 HIGHEST_VERSION = 3
 WITH_OWNED, WITH_GENERATION, WITH_RACK = 1, 2, 3
 """The versions from which a subscription has them."""
+VERSION_BYTES = 2
 
 
 class MalformedError(ValueError):
@@ -40,68 +70,6 @@ class Assignment:
     user_data: bytes | None = None
 
 
-class _Reader:
-    """Reads the fields of a message one after another."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._at = 0
-
-    def version(self) -> int:
-        """Return the version; a newer one than ours is read as far as ours goes."""
-        version = self.number("h")
-        if version < 0:
-            raise MalformedError(f"version {version}")
-        return min(version, HIGHEST_VERSION)
-
-    def number(self, form: str) -> int:
-        size = struct.calcsize(form)
-        raw = self._take(size)
-        return int(struct.unpack(f">{form}", raw)[0])
-
-    def text(self) -> str | None:
-        size = self.number("h")
-        if size < 0:
-            return None
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError as error:
-            raise MalformedError(str(error)) from None
-
-    def name(self) -> str:
-        found = self.text()
-        if found is None:
-            raise MalformedError("a topic without a name")
-        return found
-
-    def data(self) -> bytes | None:
-        size = self.number("i")
-        return None if size < 0 else self._take(size)
-
-    def count(self, least_bytes: int) -> int:
-        """Return how many elements follow: no more than there can be."""
-        count = self.number("i")
-        if count < 0 or count * least_bytes > len(self._raw) - self._at:
-            raise MalformedError(f"{count} elements")
-        return count
-
-    def partitions(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for _ in range(self.count(6)):
-            name = self.name()
-            raw = self._take(4 * self.count(4))
-            found.setdefault(name, []).extend(struct.unpack(f">{len(raw) // 4}i", raw))
-        return found
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._raw):
-            raise MalformedError(f"{len(self._raw)} bytes, {end} are needed")
-        found = self._raw[self._at : end]
-        self._at = end
-        return found
-
-
 def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
     """Return what the bytes of a subscription say.
 
@@ -115,34 +83,37 @@ def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
     MalformedError
         They are none.
     """
-    reader = _Reader(raw)
-    given = reader.version()
+    given = _read_version(raw)
     version = given if version is None else min(version, given)
-    topics = [reader.name() for _ in range(reader.count(2))]
-    user_data = reader.data()
+    found = _read(READ_SUBSCRIPTION[version], raw)
+    if found.topics is None:
+        raise MalformedError("no topics")
     return Subscription(
         version=version,
-        topics=topics,
-        user_data=user_data,
-        owned=reader.partitions() if version >= WITH_OWNED else {},
-        generation=reader.number("i") if version >= WITH_GENERATION else -1,
-        rack=reader.text() if version >= WITH_RACK else None,
+        topics=list(found.topics),
+        user_data=found.user_data,
+        owned=_by_topic(found.owned_partitions) if version >= WITH_OWNED else {},
+        generation=found.generation_id if version >= WITH_GENERATION else -1,
+        rack=found.rack_id if version >= WITH_RACK else None,
     )
 
 
 def write_subscription(subscription: Subscription) -> bytes:
     """Return the bytes of a subscription, of its version."""
     version = subscription.version
-    parts = [struct.pack(">hi", version, len(subscription.topics))]
-    parts += [_text(name) for name in subscription.topics]
-    parts.append(_data(subscription.user_data))
+    module = SUBSCRIPTIONS[version]
+    fields: dict[str, Any] = {
+        "topics": tuple(subscription.topics),
+        "user_data": subscription.user_data,
+    }
     if version >= WITH_OWNED:
-        parts.append(_partitions(subscription.owned))
+        fields["owned_partitions"] = _as_partitions(module, subscription.owned)
     if version >= WITH_GENERATION:
-        parts.append(struct.pack(">i", subscription.generation))
+        fields["generation_id"] = subscription.generation
     if version >= WITH_RACK:
-        parts.append(_text(subscription.rack))
-    return b"".join(parts)
+        fields["rack_id"] = subscription.rack
+    message = module.ConsumerProtocolSubscription(**fields)
+    return _write(WRITE_SUBSCRIPTION[version], version, message)
 
 
 def read_assignment(raw: bytes) -> Assignment:
@@ -153,21 +124,20 @@ def read_assignment(raw: bytes) -> Assignment:
     MalformedError
         They are none.
     """
-    reader = _Reader(raw)
-    version = reader.version()
-    partitions = reader.partitions()
-    return Assignment(version, partitions, reader.data())
+    version = _read_version(raw)
+    found = _read(READ_ASSIGNMENT[version], raw)
+    return Assignment(version, _by_topic(found.assigned_partitions), found.user_data)
 
 
 def write_assignment(assignment: Assignment) -> bytes:
     """Return the bytes of an assignment, of its version."""
-    return b"".join(
-        [
-            struct.pack(">h", assignment.version),
-            _partitions(assignment.partitions),
-            _data(assignment.user_data),
-        ]
+    version = assignment.version
+    module = ASSIGNMENTS[version]
+    message = module.ConsumerProtocolAssignment(
+        assigned_partitions=_as_partitions(module, assignment.partitions),
+        user_data=assignment.user_data,
     )
+    return _write(WRITE_ASSIGNMENT[version], version, message)
 
 
 def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
@@ -181,19 +151,45 @@ def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _text(text: str | None) -> bytes:
-    if text is None:
-        return struct.pack(">h", -1)
-    raw = text.encode()
-    return struct.pack(">h", len(raw)) + raw
+def _read_version(raw: bytes) -> int:
+    """Return the version by which to read; a newer one than ours is read as far as ours goes."""
+    if len(raw) < VERSION_BYTES:
+        raise MalformedError(f"{len(raw)} bytes, {VERSION_BYTES} are needed")
+    version = int.from_bytes(raw[:VERSION_BYTES], signed=True)
+    if version < 0:
+        raise MalformedError(f"version {version}")
+    return min(version, HIGHEST_VERSION)
 
 
-def _data(raw: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if raw is None else struct.pack(">i", len(raw)) + raw
+def _read(read: Any, raw: bytes) -> Any:  # noqa: ANN401 - kio's reader of a version, its message
+    try:
+        found, _ = read(raw, VERSION_BYTES)
+    except (SerialError, ValueError, OverflowError) as error:
+        raise MalformedError(str(error)) from None
+    return found
 
 
-def _partitions(topics: Mapping[str, Sequence[int]]) -> bytes:
-    parts = [struct.pack(">i", len(topics))]
-    for name, numbers in topics.items():
-        parts.append(_text(name) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
-    return b"".join(parts)
+def _write(write: Any, version: int, message: Any) -> bytes:  # noqa: ANN401 - kio's
+    out = BytesIO(version.to_bytes(VERSION_BYTES))
+    out.seek(VERSION_BYTES)
+    write(out, message)
+    return out.getvalue()
+
+
+def _by_topic(listed: Iterable[Any] | None) -> dict[str, list[int]]:
+    """Return partitions by topic; a list that is null is none."""
+    if listed is None:
+        raise MalformedError("no topics")
+    found: dict[str, list[int]] = {}
+    for one in listed:
+        if one.partitions is None:
+            raise MalformedError(f"no partitions of topic {one.topic!r}")
+        found.setdefault(one.topic, []).extend(one.partitions)
+    return found
+
+
+def _as_partitions(module: Any, topics: Mapping[str, Sequence[int]]) -> tuple[Any, ...]:  # noqa: ANN401
+    return tuple(
+        module.TopicPartition(topic=name, partitions=tuple(numbers))
+        for name, numbers in topics.items()
+    )
