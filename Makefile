@@ -48,8 +48,9 @@ test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, a
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
 
-sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds
+sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds, and 5,000 with classic groups
 	@$(BIN)/python -m tests.sim
+	@$(BIN)/python -m tests.sim --classic --seeds 5000
 
 faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/design/faults.md
 	@$(BIN)/python -m tests.faults

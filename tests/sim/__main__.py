@@ -8,9 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
+from .classic.world import ClassicWorld
 from .run import Outcome, simulate
 from .shrink import shrink
+from .world import World
 
 PROGRESS_S = 2.0
 
@@ -19,12 +22,13 @@ def main() -> int:
     """Run the seeds asked for; 1 when one of them fails."""
     options = _options()
     commit = _commit()
+    kind = ClassicWorld if options.classic else World
     if options.seed is not None:
-        return _again(options.seed, commit)
+        return _again(options.seed, kind, commit)
     began = told = time.monotonic()
     seeds = range(options.first, options.first + options.seeds)
     done, excused, failed = 0, 0, 0
-    for outcome in _outcomes(seeds, options.processes):
+    for outcome in _outcomes(seeds, kind, options.processes):
         done += 1
         excused += outcome.excused
         if outcome.violation is not None:
@@ -41,9 +45,9 @@ def main() -> int:
     return int(failed > 0)
 
 
-def _again(seed: int, commit: str) -> int:
+def _again(seed: int, kind: type[World], commit: str) -> int:
     """Play one seed, and tell everything."""
-    outcome = simulate(seed)
+    outcome = simulate(seed, kind=kind)
     _say("\n".join(outcome.events))
     if outcome.violation is None:
         _say(f"seed {seed} at commit {commit}: everything held")
@@ -77,6 +81,7 @@ def _options() -> argparse.Namespace:
     words.add_argument("--seeds", type=_whole, default=10_000, help="how many [10000]")
     words.add_argument("--from", type=_whole, default=0, dest="first", help="the first seed [0]")
     words.add_argument("--seed", type=_whole, help="only this one, and tell what happened")
+    words.add_argument("--classic", action="store_true", help="classic groups")
     words.add_argument("--processes", type=_whole, default=2, help="how many at a time [2]")
     return words.parse_args()
 
@@ -87,12 +92,13 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _outcomes(seeds: range, processes: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, kind: type[World], processes: int) -> Iterator[Outcome]:
+    one = partial(simulate, kind=kind)
     if processes <= 1:
-        yield from map(simulate, seeds)
+        yield from map(one, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(simulate, seeds, chunksize=8)
+        yield from pool.imap(one, seeds, chunksize=8)
 
 
 def _commit() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from .crowd import Crowd
 from .external import Computer
@@ -14,6 +14,8 @@ from .troubles import Troubles
 if TYPE_CHECKING:
     from .world import World
 
+Kind: TypeAlias = tuple[str, float, Callable[..., None]]
+"""Its name, its weight, and what does it."""
 NEVER_SHARE = 0.3
 """In how many seeds each kind of action never happens."""
 
@@ -24,12 +26,21 @@ class Actions:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = world.chance
-        self._crowd = crowd = Crowd(world)
-        self._around = around = Surroundings(world)
-        troubles, computer = Troubles(world), Computer(world)
+        self._around = Surroundings(world)
+        self._troubles = Troubles(world)
         self._count = 0
         self._gap_ms = self._chance.pick((300, 1_000, 3_000), "gap")
-        kinds: list[tuple[str, float, Callable[..., None]]] = [
+        self._kinds = [
+            (weight, do)
+            for kind, weight, do in self._list_kinds()
+            if not self._chance.likely(NEVER_SHARE, "never", kind)
+        ]
+
+    def _list_kinds(self) -> list[Kind]:
+        """Return what may happen, and how often beside the others."""
+        self._crowd = crowd = Crowd(self._world)
+        around, troubles, computer = self._around, self._troubles, Computer(self._world)
+        return [
             ("a member joins", 3.0, crowd.joins),
             ("a member leaves", 1.0, crowd.leaves),
             ("a static member leaves for a while", 1.0, crowd.leaves_for_a_while),
@@ -52,11 +63,6 @@ class Actions:
             ("a snapshot is written", 0.7, troubles.snapshot),
             ("a coordinator keeps house", 2.0, troubles.keeps_house),
             ("the power fails", 0.3, troubles.power_fails),
-        ]
-        self._kinds = [
-            (weight, do)
-            for kind, weight, do in kinds
-            if not self._chance.likely(NEVER_SHARE, "never", kind)
         ]
 
     def begin(self) -> None:

@@ -52,6 +52,9 @@ FAULTS = {
     "revokes slowly": 0.4,
     "never revokes": 0.1,
     "commits offsets": 0.5,
+    # Coordinators of classic groups, on each occasion.
+    "dies in a phase": 0.05,
+    "slow around a request": 0.05,
     # What happens to the world, each time something happens.
     "happens": 1.0,
 }

@@ -31,6 +31,8 @@ class Outcome:
         What happened, a line each, for people.
     commands
         What came to the coordinators last, in the syntax of tests/traces.
+    kind
+        The kind of the world.
     """
 
     seed: int
@@ -41,12 +43,15 @@ class Outcome:
     trace: tuple[str, ...]
     untold: frozenset[str]
     commands: str
+    kind: type[World]
 
 
-def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
-    """Run one seed; without the faults that are dropped."""
+def simulate(
+    seed: int, dropped: frozenset[Key] = frozenset(), kind: type[World] = World
+) -> Outcome:
+    """Run one seed in a world of some kind; without the faults that are dropped."""
     chance = Chance(seed, dropped)
-    world = World(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
+    world = kind(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
     violation = None
     try:
         with patch.object(partition_owners, "MANY", 1):  # loads as of a large group
@@ -64,4 +69,5 @@ def simulate(seed: int, dropped: frozenset[Key] = frozenset()) -> Outcome:
         tuple(world.story.lines()),
         frozenset(world.story.untold),
         world.history.text() if violation else "",
+        kind,
     )

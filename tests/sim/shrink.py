@@ -23,7 +23,7 @@ def shrink(failed: Outcome, runs_max: int = RUNS_MAX) -> Outcome:
         while at < len(best.faults) and runs < runs_max:
             trial = dropped | frozenset(best.faults[at : at + part])
             runs += 1
-            outcome = simulate(failed.seed, trial)
+            outcome = simulate(failed.seed, trial, failed.kind)
             if outcome.violation is not None:
                 best, dropped, smaller = outcome, trial, True
             else:

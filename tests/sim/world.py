@@ -92,10 +92,14 @@ class World:
             self.actions.begin()
             self.schedule.run(self.chance.between(20_000, 70_000, "duration"))
             self.chance.calm = True
-            Ending(self).come_to_rest()
+            self.come_to_rest()
         finally:
             logger.removeHandler(ears)
             logger.propagate = loud
+
+    def come_to_rest(self) -> None:
+        """See that everything comes to rest once nothing breaks any more."""
+        Ending(self).come_to_rest()
 
     def tell(self, what: str) -> None:
         """Note what happened."""
