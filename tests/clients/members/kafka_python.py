@@ -1,7 +1,8 @@
 """A worker on kafka-python; its argument is librdkafka.py's.
 
-It commits nothing as it lets go: what kafka-python calls back must not block. Where polls are short
-(20 ms), kafka-python may begin to join twice, and then stays silent: so they are not.
+It commits nothing as it lets go: what kafka-python calls back must not block. kafka-python 3.0.12 may
+stay silent for ever after it led a group before it knew the topic's partitions, so it asks for them
+first; and so it may where polls are short (20 ms).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Member(Worker, ConsumerRebalanceListener):
         super().__init__()
         settings = {name.replace(".", "_"): value for name, value in config.items()}
         self.consumer = KafkaConsumer(enable_auto_commit=False, **settings)
+        for topic in subscribe:
+            self.consumer.partitions_for_topic(topic)
         self.consumer.subscribe(subscribe, listener=self)
 
     def on_partitions_assigned(self, assigned):
