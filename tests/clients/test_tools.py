@@ -151,6 +151,46 @@ def test_a_group_with_members_is_shown_and_left_alone(run, coordinators, tmp_pat
         group.members["m0"].leave()
 
 
+def test_a_classic_group_is_shown_left_alone_reset_and_deleted(run, coordinators, tmp_path):
+    classic = {"group_protocol": "classic", "heartbeat_interval_ms": 500}
+    with Group(tmp_path, "old", [coordinators.address]) as group:
+        group.join("m0", ["clicks", "orders"], **classic)
+        group.settled(["m0"], EVERY)
+        group.works(["m0"])
+        assert ["old", "Stable"] in run.groups("--list", "--state", "stable")
+        assert ["old", "Classic"] in run.groups("--list", "--type", "classic")
+        assert ["old", "Classic", "consumer"] in run(f"{TOOL}GroupsCommand", "--list")
+        head, *rows = run.groups("--describe", "--group", "old", "--offsets")
+        column = {name: number for number, name in enumerate(head)}
+        assert [f"{row[1]}/{row[2]}" for row in rows] == EVERY
+        assert {row[column["CLIENT-ID"]] for row in rows} == {"m0"}
+        assert all(int(row[column["CURRENT-OFFSET"]]) > 0 for row in rows)
+        _, member = run.groups("--describe", "--group", "old", "--members", "--verbose")
+        assert (member[2], member[3], member[4]) == ("/127.0.0.1", "m0", "6")
+        assert "clicks:0,1,2,3;orders:0,1" in member
+        _, state = run.groups("--describe", "--group", "old", "--state")
+        assert state[-3:] == ["range", "Stable", "1"]
+        for why, *words in (
+            ["GroupNotEmptyException", "--delete"],
+            ["subscribed", "--delete-offsets", "--topic", "clicks"],
+            ["inactive,", "--reset-offsets", "--topic", "clicks", "--to-latest", "--execute"],
+        ):
+            said = run.groups(*words, "--group", "old")
+            assert any(why in word for row in said for word in row), said
+        group.members["m0"].leave()
+    said = run.groups(
+        *("--reset-offsets", "--group", "old", "--all-topics", "--to-earliest", "--execute")
+    )
+    head = said.index(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"])
+    assert sorted((f"{row[1]}/{row[2]}", row[3]) for row in said[head + 1 :]) == [
+        (one, "0") for one in EVERY
+    ]
+    assert ["old", "Empty"] in run.groups("--list", "--state", "empty")
+    (said,) = run.groups("--delete", "--group", "old")
+    assert " ".join(said) == "Deletion of requested consumer groups ('old') was successful."
+    assert ["old"] not in run.groups("--list")
+
+
 def test_offsets_are_reset_in_every_way_and_deleted(run, tmp_path):
     """A group of nothing but offsets is a classic one without members."""
     clicks = dict.fromkeys(partitions("clicks", 4), 0)
