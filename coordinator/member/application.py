@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from coordinator.clock import monotonic_ms
+from coordinator.errors import Fenced
 from coordinator.member.transport import TopicPartition
 
 logger = logging.getLogger("muster.member")
@@ -127,6 +128,12 @@ class Application(ABC):
         self._work = work
         self.begin(partitions)
 
+    async def work_no_more(self) -> None:
+        """Stop all work, and begin none."""
+        self._work = None
+        self.stop(self.working())
+        await self.stopped(self.working())
+
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to work on partitions."""
         for partition in partitions:
@@ -139,14 +146,16 @@ class Application(ABC):
     def _end_of(self, partition: TopicPartition) -> Callable[[asyncio.Future[Any]], None]:
         def ended(run: asyncio.Future[Any]) -> None:
             error = None if run.cancelled() else run.exception()
-            if error is not None:
+            if isinstance(error, Fenced):
+                logger.info("work on %s ended: %s", partition, error)
+            elif error is not None:
                 logger.error("work on %s failed", partition, exc_info=error)
                 self._on_failure(error)
 
         return ended
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the work on partitions to stop; it may take a while."""
+        """Tell the work on partitions to stop; it may take a while. It ends by Fenced as well."""
         for partition in partitions:
             if partition in self._runs:
                 self._runs[partition][0].set()

@@ -53,12 +53,16 @@ class AsyncMember(MemberOptions):
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
 
-    async def run(self, work: Callable[[TopicPartition, AsyncStop], Awaitable[object]]) -> None:
+    async def run(
+        self,
+        work: Callable[[TopicPartition, AsyncStop], Awaitable[object]],
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> None:
         """Have work done on every partition that it owns, until it leaves.
 
         See `Member.run`.
         """
-        await self._opened().run(work)
+        await self._opened().run(work, timeout)
 
     async def wait_for_change(self, timeout: float | None = None) -> Change | None:  # noqa: ASYNC109
         """Wait until it owns other partitions than at the last change.
@@ -114,9 +118,10 @@ class AsyncMember(MemberOptions):
 
         See `Member.leave`.
         """
-        driver, self._driver = self._driver, None
+        driver = self._driver
         if driver is not None:
             await driver.close(for_a_while=for_a_while)
+            self._driver = None
 
     def _opened(self) -> Driver:
         if self._driver is None:

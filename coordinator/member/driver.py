@@ -123,11 +123,14 @@ class Driver:
         self._raise_failure()
         self._tell(event)
 
-    async def run(self, work: Callable[..., object]) -> None:
+    async def run(self, work: Callable[..., object], timeout_s: float | None) -> None:
         """Have work done on every partition, until the member has left; raise why it had to."""
         self._raise_failure()
         self._application.work_on(work, expand(self.membership.owned))
-        await self._ended.wait()
+        try:
+            await asyncio.wait_for(self._ended.wait(), timeout_s)
+        except TimeoutError:
+            await self._application.work_no_more()
         self._raise_failure()
 
     async def wait_for_change(self, timeout_s: float | None) -> Change | None:

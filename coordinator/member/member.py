@@ -63,7 +63,9 @@ class Member(MemberOptions):
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
 
-    def run(self, work: Callable[[TopicPartition, Stop], object]) -> None:
+    def run(
+        self, work: Callable[[TopicPartition, Stop], object], timeout: float | None = None
+    ) -> None:
         """Have work done on every partition that it owns, until it leaves.
 
         Parameters
@@ -71,17 +73,20 @@ class Member(MemberOptions):
         work
             Called as work(partition, stop), once a partition, in a thread of its own. It returns
             soon after `stop.is_set()`: the partition is given up when it has returned. Where the
-            partition lands, work on it begins again.
+            partition lands, work on it begins again. What it raises ends the member, but for
+            Fenced, which ends the call.
+        timeout
+            Seconds after which all work is stopped; None: never.
 
         Raises
         ------
         Exception
-            What work or a callback raised: the member leaves then.
+            What work or a callback raised: the member left then.
         GroupError
             It was refused for good.
         """
         driver = self._opened()
-        self._thread.ask(driver.run(work))
+        self._thread.ask(driver.run(work, timeout))
 
     def wait_for_change(self, timeout: float | None = None) -> Change | None:
         """Wait until it owns other partitions than at the last change.
@@ -184,11 +189,14 @@ class Member(MemberOptions):
         for_a_while
             Of a static member: its partitions stay its own until its session ends.
         """
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            try:
-                self._thread.ask(driver.close(for_a_while=for_a_while))
-            finally:
+        driver = self._driver
+        if driver is None:
+            return
+        try:
+            self._thread.ask(driver.close(for_a_while=for_a_while))
+        finally:
+            if self._driver is driver:  # else another thread was faster
+                self._driver = None
                 loop_thread.release(self._thread)
 
     def _opened(self) -> Driver:

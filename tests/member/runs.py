@@ -24,9 +24,9 @@ QUICK = Config(
 )
 
 
-def until(condition):
+def until(condition, patience_s=PATIENCE_S):
     """Wait for something; what it was when the patience was over."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
