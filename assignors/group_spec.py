@@ -138,7 +138,7 @@ class GroupSpec:
         )
 
     @classmethod
-    def from_dict(cls, spec: Mapping[str, object]) -> Self:
+    def from_dict(cls, spec: Mapping[str, object], *, as_of_ms: int | None = None) -> Self:
         """Read the object of docs/reference/formats.md#assignment-spec.
 
         Parameters
@@ -149,6 +149,8 @@ class GroupSpec:
             "capacity", "state", "process"}}; optional `weights`, `move_costs`, `racks`: {topic:
             a value each partition}, `constraints`: a list of rules.
             Also `id`, `assignor`, and `kafka` of the golden cases, which are not read here.
+        as_of_ms
+            As in `from_arrow`.
 
         Raises
         ------
@@ -156,7 +158,7 @@ class GroupSpec:
             The group is refused whole; the message names the value and the remedy.
         """
         columns = parse.parse_dict(spec)
-        loads = parse_load_fields(spec, columns["topics"], columns["partitions"])
+        loads = parse_load_fields(spec, columns["topics"], columns["partitions"], as_of_ms)
         return cls.from_columns(**columns, loads=loads)
 
     @classmethod

@@ -231,7 +231,7 @@ def _with_racks(
 
 
 def parse_load_fields(
-    spec: Mapping[str, Any], topics: pa.StringArray, counts: Longs
+    spec: Mapping[str, Any], topics: pa.StringArray, counts: Longs, as_of_ms: int | None
 ) -> RawLoads | None:
     """Read the fields of docs/reference/formats.md#assignment-spec; None where there are none.
 
@@ -241,7 +241,7 @@ def parse_load_fields(
         Names the field, the value and the remedy.
     """
     members = spec["members"]
-    raw, given = RawLoads(), False
+    raw, given = RawLoads(as_of_ms=as_of_ms), False
     if any("capacity" in fields for fields in members.values()):
         values = [_check_capacity(member, fields) for member, fields in members.items()]
         raw, given = replace(raw, capacity=np.array(values, dtype=np.float64)), True

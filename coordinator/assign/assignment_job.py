@@ -38,6 +38,8 @@ class AssignmentJob:
         The Delta application id of the commit; None for a new one.
     safeguards
         What must be allowed to be done.
+    partitions, constraints
+        Tables of weights and racks, and of rules; read in process only.
     """
 
     members: Input
@@ -49,10 +51,12 @@ class AssignmentJob:
     engine: str
     run_id: str | None = None
     safeguards: Safeguards = field(default_factory=Safeguards)
+    partitions: Input | None = None
+    constraints: Input | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return the tables by the fields that name them."""
-        fields = ("members", "topics", "owned", "previous")
+        fields = ("members", "topics", "owned", "previous", "partitions", "constraints")
         return {field: getattr(self, field) for field in fields}
 
     def needs_catalog(self) -> bool:
@@ -105,6 +109,10 @@ class AssignmentJob:
         }  # fmt: skip
         tables = {"members": self.members, "topics": self.topics, "owned": self.owned}
         tables["previous"] = self.previous
+        for name in ("partitions", "constraints"):  # a run of before had none
+            if getattr(self, name) is not None:
+                tables[name] = getattr(self, name)
+        asked |= options.weighted
         return asked | {name: identify(table) for name, table in tables.items()}
 
 

@@ -15,6 +15,7 @@ from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import Input, local_table
 from coordinator.assign.outputs import is_delta_output
 from coordinator.assign.runs import KEY, Run
+from coordinator.clock import wall_ms
 from coordinator.storage.tables.table_io import check_replaceable, replace_delta, replace_file
 
 
@@ -35,7 +36,14 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
         owned, forgotten = forget(previous, topics)
         job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
     job.safeguards.check_members(len(members))
-    group = GroupSpec.from_arrow(members, topics, owned)
+    group = GroupSpec.from_arrow(
+        members,
+        topics,
+        owned,
+        partitions=_read(job.partitions, "partitions") if job.partitions else None,
+        constraints=_read(job.constraints, "constraints") if job.constraints else None,
+        as_of_ms=wall_ms(),
+    )
     ranges = assignor.assign(group)
     report = quality.report(group, ranges)
     totals = report.totals()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from assignors import Assignor, get_assignor
@@ -19,12 +19,16 @@ class AssignorOptions:
     imbalance
         Of sticky: partitions, or a share such as "5%"; None for its default.
     max_moves
-        Of sticky: the most partitions to take from live owners; None for as many as it takes.
+        Of sticky and weighted: the most partitions to take from live owners; None for as many as
+        it takes.
+    weighted
+        Of weighted: its own options by name, without those that were not given.
     """
 
     assignor: str
     imbalance: str | None = None
     max_moves: int | None = None
+    weighted: Mapping[str, str | float] = field(default_factory=dict)
 
     @classmethod
     def of_group(cls, assignor: str, settings: Mapping[str, str]) -> Self:
@@ -42,6 +46,7 @@ class AssignorOptions:
             out["imbalance"] = self.imbalance
         if self.max_moves is not None:
             out["max_moves"] = self.max_moves
+        out |= self.weighted
         if self.assignor in ("uniform", "sticky"):
             out["exact_edges"] = config.plan.exact_edges
         return out

@@ -97,6 +97,12 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     SpecError
         Spark is asked for an assignor that it does not have.
     """
+    if job.partitions is not None or job.constraints is not None:
+        if job.engine == "spark":
+            raise SpecError(
+                "--partitions and --constraints are read in process: use --engine local"
+            )
+        return "local"
     has_twin = job.options.assignor in spark.assignors
     if job.engine == "spark" and not has_twin:
         raise SpecError(f"assignor {job.options.assignor!r} has no Spark form: use --engine local")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
 from coordinator.cli.main import load_config
 from coordinator.cli.report import plot, plot_path, print_report, print_totals
 from coordinator.cli.terminal import Terminal
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
@@ -69,7 +71,26 @@ OutputPath = Annotated[
 ]
 Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%".')]
 MaxMoves = Annotated[
-    int | None, typer.Option(help="sticky: most partitions to take from live owners.")
+    int | None, typer.Option(help="sticky, weighted: most partitions to take from live owners.")
+]
+MaxMovedWeight = Annotated[
+    float | None, typer.Option(help="weighted: most weight to take from live owners.")
+]
+Tolerance = Annotated[
+    str | None, typer.Option(help="weighted: share above the best makespan.", show_default="1%")
+]
+Rack = Annotated[
+    str | None, typer.Option(help="weighted: prefer, require or ignore.", show_default="prefer")
+]
+Improvement = Annotated[
+    str | None,
+    typer.Option(help="weighted: share by which a change must pay.", show_default="5%"),
+]
+PartitionsTable = Annotated[
+    str | None, typer.Option("--partitions", help="Table of weights, racks, … of partitions.")
+]
+ConstraintsTable = Annotated[
+    str | None, typer.Option("--constraints", help="Table of rules on where partitions may be.")
 ]
 PairsOrLists = Annotated[
     PartitionFormat,
@@ -84,23 +105,31 @@ StorePath = Annotated[
     str | None,
     typer.Option("--store", help="A coordinator's store: compute the target of --group there."),
 ]
+SpecPath = Annotated[
+    str | None,
+    typer.Argument(help="JSON or JSON lines; - for standard input.", show_default="-"),
+]
+AssignorName = Annotated[
+    str | None, typer.Option(help="range, uniform, sticky, weighted, …", show_default="uniform")
+]
 
 
 def assign(
-    spec: Annotated[
-        str | None,
-        typer.Argument(help="JSON or JSON lines; - for standard input.", show_default="-"),
-    ] = None,
+    spec: SpecPath = None,
     members: Annotated[str | None, typer.Option(help="Table of member_id, subscribed, …")] = None,
     topics: Annotated[str | None, typer.Option(help="Table of topic, partitions, …")] = None,
     owned: Annotated[str | None, typer.Option(help="Table of what members own.")] = None,
+    partitions: PartitionsTable = None,
+    constraints: ConstraintsTable = None,
     previous: Previous = None,
     output: OutputPath = None,
-    assignor: Annotated[
-        str | None, typer.Option(help="range, uniform, sticky, …", show_default="uniform")
-    ] = None,
+    assignor: AssignorName = None,
     imbalance: Imbalance = None,
     max_moves: MaxMoves = None,
+    max_moved_weight: MaxMovedWeight = None,
+    tolerance: Tolerance = None,
+    rack: Rack = None,
+    improvement: Improvement = None,
     engine: Annotated[EngineChoice, typer.Option(help="Where to compute.")] = EngineChoice.auto,
     format_: PairsOrLists = PartitionFormat.lists,
     report: Annotated[
@@ -127,28 +156,28 @@ def assign(
     Or, with --store and --group, compute a group's target on Spark for its coordinator to install.
     """
     settings = load_config(config)
+    own = _given(
+        max_moved_weight=max_moved_weight, tolerance=tolerance, rack=rack, improvement=improvement
+    )
+    tables = _given(owned=owned, previous=previous, partitions=partitions, constraints=constraints)
     if store is not None or group is not None:
-        given = {spec, members, topics, owned, previous, output, plot, title}
-        if given != {None} or allow_empty:
+        if {spec, members, topics, output, plot, title} != {None} or tables or own or allow_empty:
             raise SpecError(
-                "--store and --group take their input from the store: "
-                "leave out spec, tables, output, plot and --allow-empty"
+                "--store and --group take their input from the store: leave out spec, tables, "
+                "output, plot, --allow-empty, and options of weighted"
             )
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
-    options = AssignorOptions(assignor or "uniform", imbalance, max_moves)
+    options = AssignorOptions(assignor or "uniform", imbalance, max_moves, own)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     allowed = Safeguards(allow_empty, max_forgotten)
     if members is None and topics is None:
-        if owned or previous or run_id:
-            raise SpecError("--owned, --previous and --run-id go with --members and --topics")
-        if allowed != Safeguards():
-            raise SpecError("--allow-empty and --max-forgotten go with --members and --topics")
+        _refuse_table_options(tables, run_id, allowed)
         _specs(spec or "-", options, assignor, engine, wanted, settings)
         return
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
-    inputs = _inputs(engine, members=members, topics=topics, owned=owned, previous=previous)
+    inputs = _inputs(engine, tables | {"members": members, "topics": topics})
     work = AssignmentJob(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
@@ -157,19 +186,36 @@ def assign(
     _print_done(work, done, wanted, settings)
 
 
+def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - each of its own type
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse_table_options(
+    tables: Mapping[str, str], run_id: str | None, allowed: Safeguards
+) -> None:
+    """Refuse options that mean nothing to a spec."""
+    if tables or run_id:
+        raise SpecError(
+            "--owned, --previous, --partitions, --constraints and --run-id go with "
+            "--members and --topics"
+        )
+    if allowed != Safeguards():
+        raise SpecError("--allow-empty and --max-forgotten go with --members and --topics")
+
+
 def _plot_path(plot: str | None, title: str | None) -> str | None:
     if title is not None and plot is None:
         raise SpecError(f"--title {title!r} requires --plot: give the plot too")
     return plot_path(plot) if plot else None
 
 
-def _inputs(engine: EngineChoice, **named: str | None) -> dict[str, Any]:
+def _inputs(engine: EngineChoice, named: Mapping[str, str]) -> dict[str, Any]:
     """Return the tables that options name."""
-    if named["owned"] and named["previous"]:
+    if "owned" in named and "previous" in named:
         raise SpecError("give either --owned or --previous: both say who owned what")
-    return {
-        name: find_input(text, f"--{name}", engine) if text else None
-        for name, text in named.items()
+    return {"owned": None, "previous": None} | {
+        name: find_input(text, f"--{name}", engine) for name, text in named.items()
     }
 
 
@@ -246,7 +292,7 @@ class _Solver:
     ) -> tuple[PartitionRanges, quality.Report]:
         """Assign and judge one group."""
         assignor = options.make_assignor(self.config)
-        group = GroupSpec.from_dict(spec)
+        group = GroupSpec.from_dict(spec, as_of_ms=wall_ms())
         if self.engine == EngineChoice.spark:
             ranges = assign_group(group, options, self.config)
         else:
@@ -258,7 +304,7 @@ def _own_options(spec: dict[str, Any], options: AssignorOptions) -> AssignorOpti
     name = spec.get("assignor", "uniform")
     if not isinstance(name, str):
         raise SpecError(f"assignor is {name!r}: give its name")
-    return AssignorOptions(name, options.imbalance, options.max_moves)
+    return replace(options, assignor=name)
 
 
 def _answer(

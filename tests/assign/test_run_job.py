@@ -156,3 +156,30 @@ def test_an_assignor_that_spark_lacks_is_computed_here_unless_spark_is_asked_for
     with pytest.raises(SpecError, match="assignor 'sticky' has no Spark form: use --engine local"):
         run_job(job_on(tables, "spark", "sticky"), Config(), spark)
     assert spark.done == []
+
+
+def test_weights_and_constraints_are_tables_of_a_job(tables):
+    weights = {"topic": ["a"] * 5, "partition": range(5), "weight": [0.0, 1.0, 2.0, 3.0, 4.0]}
+    write_deltalake(str(tables / "partitions"), pa.table(weights))
+    member = MEMBERS["member_id"][0].as_py()
+    long_ago = pa.array([None, 0], pa.timestamp("ms", tz="UTC"))
+    rules = pa.table(
+        {"kind": ["drain"] * 2, "selector": [member, "nobody"], "value": pa.nulls(2, pa.string()),
+         "until": long_ago}
+    )  # fmt: skip
+    write_deltalake(str(tables / "constraints"), rules)
+    more = {
+        name: find_input(str(tables / name), f"--{name}", "auto")
+        for name in ("partitions", "constraints")
+    }
+    work = replace(job_on(tables, "auto", "weighted"), **more)
+    spark = FakeSpark()
+    done = run_job(work, Config(), spark)
+    assert (done.engine, spark.done) == ("local", [])
+    assert done.report.valid
+    assert done.ranges.of_member(member).count.sum() == 0
+    assert done.totals["weights"]["idle_constraints"] == [
+        "drain nobody: expired at 1970-01-01T00:00:00Z"
+    ]
+    with pytest.raises(SpecError, match="are read in process: use --engine local"):
+        run_job(replace(work, engine="spark", run_id="other"), Config(), spark)
