@@ -21,9 +21,13 @@ TOPICS = {"clicks": 8}
 NAMES = [
     name
     for name, (switch, _, _) in CLIENTS.items()
-    if switch == "MUSTER_LONG" or os.environ.get(switch)
+    if (switch == "MUSTER_LONG" or os.environ.get(switch)) and name != "kafkajs"
 ]
-"""Python's; the others where their switches are set, too."""
+"""Python's; the others where their switches are set, too.
+
+kafkajs cannot work on a Kafka whose topics are empty: it finds its offsets out of range there, and
+commits the end of each partition in their place.
+"""
 
 
 @pytest.fixture(scope="module")
