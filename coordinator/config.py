@@ -156,6 +156,7 @@ class QuotasConfig:
     bytes_per_s: dict[str, int] = field(default_factory=dict)
     groups_max: int = 0
     parked_requests_max: int = 10_000
+    classic_bytes_max: int = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def replay_all(state: State, records: Iterable[Record]) -> None:
 
 def replay_alone(state: State, records: Iterable[Record]) -> State:
     """Return the state that records make by themselves, of no group yet, with a state's topics."""
-    alone = replace(state, groups={}, classic={}, offsets={})
+    alone = replace(state, groups={}, classic={}, classic_bytes=0, offsets={})
     replay_all(alone, records)
     return alone
 
@@ -92,7 +92,13 @@ def keep_classic(state: State, groups: Iterable[ClassicGroup]) -> None:
     """
     for group in groups:
         group.apply_draft()
-        state.classic[group.group_id] = group
+        _put_classic(state, group)
+
+
+def _put_classic(state: State, group: ClassicGroup) -> None:
+    before = state.classic.get(group.group_id)
+    state.classic_bytes += group.size_bytes - (0 if before is None else before.size_bytes)
+    state.classic[group.group_id] = group
 
 
 @singledispatch
@@ -218,7 +224,7 @@ def _apply_classic(record: ClassicGroupWritten, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         raise IllegalStateError(f"{record.group_id} is a consumer group: {record}")
-    state.classic[record.group_id] = group_of(record)
+    _put_classic(state, group_of(record))
 
 
 @_apply.register
@@ -266,7 +272,8 @@ def _apply_tombstone(record: Tombstone, state: State) -> None:
 
 
 def _end_classic(state: State, record: Tombstone) -> None:
-    state.classic.pop(record.group_id, None)
+    ended = state.classic.pop(record.group_id, None)
+    state.classic_bytes -= 0 if ended is None else ended.size_bytes
     if not state.offsets.get(record.group_id):
         state.offsets.pop(record.group_id, None)
 

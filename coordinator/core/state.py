@@ -268,6 +268,8 @@ class State:
     groups: dict[str, Group] = field(default_factory=dict)
     classic: dict[str, ClassicGroup] = field(default_factory=dict)
     """Classic groups; a group id is here, among `groups`, or nowhere."""
+    classic_bytes: int = 0
+    """About how much memory their members take up."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from coordinator.config import Config
+from coordinator.config import Config, QuotasConfig
 from coordinator.core.classic.draft_dict import DraftDict
-from coordinator.core.classic.events import JoinGroup, Protocol
-from coordinator.core.replay import keep_classic
+from coordinator.core.classic.events import WAITING, JoinGroup, LeaveGroup, Leaver, Protocol
+from coordinator.core.classic.group import size_of
+from coordinator.core.events import HEARTBEAT, TimerFired
+from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_machine import step
+from coordinator.errors import ErrorCode, GroupError
 
 NAMES = "abcdefgh"
 
@@ -70,3 +74,46 @@ def test_a_join_costs_what_it_changes():
     assert dict(group.supported) == {"range": 101, "sticky": 101}
     assert dict(group.preferences) == {("range", "sticky"): 101}
     assert dict(group.rebalance_timeouts) == {60_000: 101}
+
+
+def test_members_may_take_up_so_much_memory_and_those_that_need_no_more_go_on():
+    state, config = State(), Config(quotas=QuotasConfig(classic_bytes_max=10_000))
+
+    def ask(event):
+        result = step(state, config, event, 0)
+        for record in result.records:
+            replay(state, record)
+        keep_classic(state, result.classic)
+        return result
+
+    told = [Protocol("range", bytes(4_000))]
+    first = ask(replace(join(1), protocols=told))
+    ask(replace(join(2), protocols=told))
+    for large in (
+        replace(join(3), protocols=told),
+        replace(join(3), protocols=told, group_id="other", knows_member_id=True),
+        replace(join(4, "m1"), protocols=[Protocol("range", bytes(6_000))]),
+    ):
+        with pytest.raises(GroupError, match=r"quotas\.classic_bytes_max") as refused:
+            ask(large)
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert first.response is ask(replace(join(5, "m2"), protocols=told)).response is WAITING
+    handed = ask(replace(join(6), protocols=(), group_id="h", protocol_type="")).response
+    assert handed.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no matter how little room"
+    ask(LeaveGroup("g", [Leaver("m1")]))
+    assert ask(replace(join(7), protocols=told)).response is WAITING, "there is room again"
+    assert state.classic_bytes == sum(one.size_bytes for one in state.classic.values()) > 8_000
+    ask(LeaveGroup("g", [Leaver("m2"), Leaver("m7")]))
+    assert state.classic_bytes == 0
+
+
+def test_an_id_that_was_handed_out_takes_up_memory_until_it_joins_or_goes():
+    state = State()
+    for event, taken in (
+        (replace(join(1), knows_member_id=True), size_of("m1")),
+        (replace(join(2), knows_member_id=True), size_of("m1") + size_of("m2")),
+        (join(3, "m1"), size_of("m2") + size_of("m1", "", join(3).protocols)),
+        (TimerFired(HEARTBEAT, "g", "m2", 0), size_of("m1", "", join(3).protocols)),
+    ):
+        keep_classic(state, step(state, Config(), event, 0).classic)
+        assert state.classic_bytes == taken

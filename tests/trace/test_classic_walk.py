@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from coordinator.core.classic.group import size_of
 from coordinator.trace.player import TracePlayer
 from tests.support import invariants
 
@@ -132,6 +133,9 @@ def check_state(processor):
     parked.update(one.parked_sync for one in members)
     del parked[None]
     assert parked == Counter(processor.parked.waiting.keys())
+    sizes = [size_of(one.member_id, one.client_id, one.protocols) for one in members]
+    sizes += [size_of(one) for group in state.classic.values() for one in group.pending_joins]
+    assert state.classic_bytes == sum(sizes)
     for group in state.groups.values():
         classic = [one.meta.classic_member_metadata for one in group.members.values()]
         there = [one for one in classic if one is not None]

@@ -7,7 +7,7 @@ rebalance under way end with the process; members find out by an error, and join
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -19,6 +19,8 @@ from coordinator.core.classic.events import CONSUMER, Protocol
 from coordinator.core.partition_spans import Spans
 from coordinator.errors import ErrorCode, GroupError
 
+MEMBER_BYTES, PROTOCOL_BYTES = 500, 100
+"""What they take up beside their names and bytes, with dicts and timers."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -149,6 +151,9 @@ class ClassicGroup:
     rebalance_timeouts: MutableMapping[int, int] = field(default_factory=dict)
     """How many members have each rebalance timeout, in ms."""
 
+    size_bytes: int = 0
+    """About how much memory its members, and the ids that it handed out, take up."""
+
     def draft(self) -> ClassicGroup:
         """Return a group for a step to change; this one stays as it is until that is applied."""
         return replace(
@@ -263,7 +268,17 @@ class ClassicGroup:
             self.instances[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
-        self.pending_joins.pop(member.member_id, None)
+        self._forget_id(member.member_id)
+
+    def expect(self, member_id: str) -> None:
+        """Hand an id out, with which a member is to join."""
+        self.pending_joins[member_id] = None
+        self.size_bytes += size_of(member_id)
+
+    def _forget_id(self, member_id: str) -> None:
+        if member_id in self.pending_joins:
+            del self.pending_joins[member_id]
+            self.size_bytes -= size_of(member_id)
 
     def remove(self, member_id: str) -> None:
         """Let a member, or an id that was handed out, go; who was leader is followed by the first.
@@ -277,7 +292,7 @@ class ClassicGroup:
                 del self.instances[member.instance_id or ""]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self.pending_joins.pop(member_id, None)
+        self._forget_id(member_id)
         self.pending_syncs.pop(member_id, None)
 
     def replace(self, old_id: str, member: ClassicMember) -> None:
@@ -306,11 +321,18 @@ class ClassicGroup:
         for member, more in ((old, -1), (new, 1)):
             if member is None:
                 continue
+            self.size_bytes += more * size_of(member.member_id, member.client_id, member.protocols)
             names = tuple(name for name, _ in member.protocols)
             _add(self.preferences, names, more)
             _add(self.rebalance_timeouts, member.rebalance_timeout_ms, more)
             for name in names:
                 _add(self.supported, name, more)
+
+
+def size_of(member_id: str, client_id: str = "", protocols: Iterable[Protocol] = ()) -> int:
+    """Return about how many bytes a member takes up, or an id that was handed out."""
+    told = sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+    return MEMBER_BYTES + len(member_id) + len(client_id) + told
 
 
 def _draft(found: MutableMapping[K, V]) -> DraftDict[K, V]:

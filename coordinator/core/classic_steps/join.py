@@ -10,7 +10,7 @@ from coordinator.core.classic.events import (
     JoinGroupResponse,
     Protocol,
 )
-from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState
+from coordinator.core.classic.group import ClassicGroup, ClassicMember, ClassicState, size_of
 from coordinator.core.classic.protocol_vote import choose_protocol
 from coordinator.core.classic.written import record_of
 from coordinator.core.classic_steps.rebalance import (
@@ -35,6 +35,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     ------
     GroupError
         POLICY_VIOLATION: so many groups are there already (quotas.groups_max).
+        COORDINATOR_LOAD_IN_PROGRESS: members take up so much already (quotas.classic_bytes_max).
     """
     found = state.classic.get(event.group_id)
     consumer = state.groups.get(event.group_id)
@@ -43,6 +44,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     if is_new and event.member_id:
         return _refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
     refuse_new_group(config, state.classic, event.group_id)
+    _refuse_growth(state, config, event, found)
     group = found.draft() if found else ClassicGroup(event.group_id, state_since_ms=now_ms)
     update = ClassicUpdate(group, config, now_ms)
     if consumer is not None:
@@ -53,6 +55,23 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
         # A first member id is handed out by a group that is there: it must be after a fail-over.
         update.records.append(record_of(ClassicGroup(event.group_id, state_since_ms=now_ms)))
     return update.result(response)
+
+
+def _refuse_growth(
+    state: State, config: Config, event: JoinGroup, group: ClassicGroup | None
+) -> None:
+    """Refuse a member that needs more memory than there may be; who needs no more goes on."""
+    most = config.quotas.classic_bytes_max
+    before = None if group is None else group.members.get(event.member_id)
+    needed = size_of(event.member_id or event.drawn_id, event.client_id, event.protocols)
+    if before is not None:
+        needed -= size_of(before.member_id, before.client_id, before.protocols)
+    if 0 < most < state.classic_bytes + needed and needed > 0:
+        raise GroupError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Members of classic groups take up {state.classic_bytes} bytes, and this join needs "
+            f"{needed} more: at most {most} may be (quotas.classic_bytes_max). Try again.",
+        )
 
 
 def _decide(update: ClassicUpdate, event: JoinGroup) -> object:
@@ -96,7 +115,7 @@ def _join_new(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol
         return _replace_static(update, event, protocols, old_id)
     if not event.knows_member_id:
         return _add(update, event, protocols, member_id)
-    group.pending_joins[member_id] = None
+    group.expect(member_id)
     update.set_timer(HEARTBEAT, member_id, event.session_timeout_ms)
     return _answer(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
