@@ -1,7 +1,7 @@
-"""A worker: a member of the group, in a process of its own, on an unchanged Kafka client.
+"""A worker: a member of the group, in a process of its own.
 
-It reads the partitions that it owns and no others, from where the last owner stopped, writes their
-rows to the output, and commits its offsets, which the coordinator refuses once a partition is
+It works on the partitions that it owns and no others, from where the last owner stopped, writes
+their rows to the output, and commits its offsets, which the coordinator refuses once a partition is
 somebody else's.
 """
 
@@ -9,88 +9,53 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from files import TOPIC, folder_of, read
 from output import Output, RefusedError
 
+from coordinator import Member, TopicPartition
+from coordinator.member.application import Stop
+
 BATCH = 1_000
-PATIENCE_S = 5.0
-
-
-class Worker:
-    """Works on what it owns, between two polls."""
-
-    def __init__(self, name: str, address: str, data: Path, output: Path) -> None:
-        self.name, self.data = name, data
-        self.output = Output(output)
-        self.owned: dict[int, int | None] = {}
-        """The offset where each owned partition goes on; None until it was asked for."""
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": address,
-                "group.id": "ingest",
-                "group.protocol": "consumer",
-                "client.id": name,
-                "enable.auto.commit": False,
-                "reconnect.backoff.max.ms": 500,
-                "log_level": 2,  # that a driver is gone for a while is no news
-            }
-        )
-        self.consumer.subscribe(
-            [TOPIC], on_assign=self.assigned, on_revoke=self.gone, on_lost=self.gone
-        )
-
-    def assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take partitions on."""
-        self.owned |= {one.partition: None for one in partitions}
-        self.say(f"owns {sorted(self.owned)}")
-
-    def gone(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Let go; nothing of them is under way, for this runs between two pieces of work."""
-        for one in partitions:
-            self.owned.pop(one.partition, None)
-        self.say(f"owns {sorted(self.owned)}")
-
-    def work(self) -> None:
-        """Write the next rows of each partition, then commit."""
-        for partition in sorted(self.owned):
-            try:
-                self._work_on(partition)
-            except (RefusedError, KafkaException) as error:
-                self.say(f"stops with {partition}: {error}")
-                self.owned[partition] = None  # asked for again, if it is still ours
-
-    def _work_on(self, partition: int) -> None:
-        offset = self.owned[partition]
-        if offset is None:
-            asked = [TopicPartition(TOPIC, partition)]
-            (committed,) = self.consumer.committed(asked, PATIENCE_S)
-            offset = max(committed.offset, self.output.next_offset(TOPIC, partition), 0)
-        values = read(folder_of(self.data, TOPIC, partition), offset, BATCH)
-        if values:
-            self.output.write(TOPIC, partition, offset, values, self.name)
-            offset += len(values)
-            done = [TopicPartition(TOPIC, partition, offset)]
-            self.consumer.commit(offsets=done, asynchronous=False)
-        self.owned[partition] = offset
-
-    def say(self, what: str) -> None:
-        """Tell whoever watches."""
-        print(f"{self.name}: {what}", flush=True)
+PAUSE_S = 0.05
 
 
 def main(name: str, address: str, data: str, output: str) -> None:
     """Work until SIGTERM; then leave the group."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    worker = Worker(name, address, Path(data), Path(output))
-    while not stop.is_set():
-        worker.consumer.poll(0.05)
-        worker.work()
-    worker.consumer.close()
+
+    def work(partition: TopicPartition, stop: Stop) -> None:
+        """Write the next rows of a partition, then commit, until it goes to somebody else."""
+        folder, out = folder_of(Path(data), *partition), Output(Path(output))
+        offset = None
+        while not stop.is_set():
+            if offset is None:  # what a dead worker wrote it may not have committed
+                offset = max(member.committed(partition) or 0, out.next_offset(*partition))
+            values = read(folder, offset, BATCH)
+            if not values:
+                stop.wait(PAUSE_S)
+                continue
+            try:
+                out.write(*partition, offset, values, name)
+            except RefusedError as error:
+                say(f"stops with {partition}: {error}")
+                offset = None
+                continue
+            offset += len(values)
+            member.commit({partition: offset})
+
+    def say(what: str) -> None:
+        print(f"{name}: {what}", flush=True)
+
+    def tell(_partitions: object) -> None:
+        say(f"owns {sorted(partition for _, partition in member.owned)}")
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    member = Member(
+        address, group_id="ingest", topics=[TOPIC], client_id=name, on_assigned=tell, on_lost=tell
+    )
+    with member:
+        member.run(work)
 
 
 if __name__ == "__main__":
