@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from coordinator.clock import monotonic_ms
 from coordinator.core.partition_spans import Spans
@@ -44,6 +45,8 @@ logger = logging.getLogger("muster.member")
 REQUEST_TIMEOUT_S = 10.0
 LOG_EVERY_MS = 60_000
 COMMIT_EVERY_S = 5.0
+_log_at_ms: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+"""When the members of a loop may say again that heartbeats fail."""
 
 
 class Change(NamedTuple):
@@ -96,7 +99,6 @@ class Driver:
         self._stored: dict[TopicPartition, tuple[int, str]] = {}
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._log_at_ms = 0
         if max_poll_interval_ms is not None:
             self._loop.call_later(max_poll_interval_ms / 4_000, self._look_for_life)
 
@@ -305,9 +307,10 @@ class Driver:
         self._tell(event)
 
     def _log(self, what: str) -> None:
-        """Say what is wrong, once a minute: it may be so for hours."""
-        if monotonic_ms() >= self._log_at_ms:
-            self._log_at_ms = monotonic_ms() + LOG_EVERY_MS
+        """Say what is wrong, once a minute for all members here: it may be so for hours."""
+        now_ms = monotonic_ms()
+        if now_ms >= _log_at_ms.get(self._loop, 0):
+            _log_at_ms[self._loop] = now_ms + LOG_EVERY_MS
             logger.warning("%s: a heartbeat is %s", self._name, what)
 
     async def _step(self) -> None:
