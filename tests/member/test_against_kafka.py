@@ -1,0 +1,56 @@
+"""The same member, unchanged, on a real Kafka 4.4.0: `make test-kafka` only, as it needs its jars."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from coordinator import Fenced, GroupError, Member
+from coordinator.errors import ErrorCode
+from tests.clients.kafka_broker import Kafka
+from tests.member.runs import Diary, Running, until
+
+pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with Kafka(tmp_path_factory.mktemp("kafka"), {"clicks": 2}) as kafka:
+        yield kafka.address
+
+
+def test_work_moves_in_order_from_one_member_to_another(address):
+    diary = Diary()
+    ann = Member(address, group_id="moves", topics="clicks", **diary.callbacks("ann"))
+    with Running(ann, diary.work("ann")):
+        assert until(lambda: diary.when("ann", "begins", "clicks-1"), PATIENCE_S)
+        with Member(address, group_id="moves", pattern="cl.*") as bob:
+            (moved,) = bob.wait_for_change(PATIENCE_S).added
+            bob.commit({moved: (7, "note")})
+            assert bob.committed(moved) == 7
+            with pytest.raises(Fenced):
+                ann.commit({moved: 8})
+        assert until(lambda: diary.of("ann").count(("begins", str(moved))) == 2, PATIENCE_S)
+        assert ann._driver.membership.session_ms == 6_000
+    of_it = [
+        words[0] for words in diary.of("ann") if str(moved) in words and words[0] != "assigned"
+    ]
+    assert of_it == ["begins", "ends", "revoked", "begins", "ends", "revoked"]
+
+
+def test_a_static_member_finds_its_partitions_again(address):
+    static = {"group_id": "static", "topics": "clicks", "instance_id": "i"}
+    member = Member(address, **static).open()
+    first = member.wait_for_change(PATIENCE_S)
+    member.leave(for_a_while=True)
+    with Member(address, **static) as again:
+        assert again.wait_for_change(PATIENCE_S).owned == first.owned
+
+
+def test_a_refusal_for_good_is_raised(address):
+    member = Member(address, group_id="refused", pattern="[")
+    with member, pytest.raises(GroupError) as refused:
+        member.run(lambda *_: None)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
