@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from coordinator.core.events import Heartbeat
-from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator.runtime.responses import GroupAnswer, HeartbeatAnswer
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -96,7 +96,7 @@ class AsyncCoordinator:
             self._coordinator.steady_heartbeats, group_id, member_ids, member_epochs
         )
 
-    async def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+    async def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
         """Describe groups: their epochs, members and assignments (ConsumerGroupDescribe).
 
         See `Coordinator.consumer_group_describe`.
@@ -112,14 +112,14 @@ class AsyncCoordinator:
 
     async def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """List groups (ListGroups).
 
         See `Coordinator.list_groups`.
         """
         return await asyncio.to_thread(self._coordinator.list_groups, states_filter, types_filter)
 
-    async def delete_groups(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+    async def delete_groups(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
         """Delete groups that have no members (DeleteGroups).
 
         See `Coordinator.delete_groups`.
@@ -128,7 +128,7 @@ class AsyncCoordinator:
 
     async def alter_group_config(
         self, group_id: str, settings: Mapping[str, object]
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Set all settings of a group, before or after it exists.
 
         See `Coordinator.alter_group_config`.
@@ -149,7 +149,7 @@ class AsyncCoordinator:
         topics: Mapping[str, Mapping[int, int | tuple[int, str]]],
         member_id: str = "",
         member_epoch: int = -1,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Commit offsets (OffsetCommit).
 
         See `Coordinator.offset_commit`.
@@ -169,7 +169,7 @@ class AsyncCoordinator:
         topics: Mapping[str, Sequence[int]] | None = None,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Return committed offsets (OffsetFetch).
 
         See `Coordinator.offset_fetch`.
@@ -184,7 +184,7 @@ class AsyncCoordinator:
 
     async def offset_delete(
         self, *, group_id: str, topics: Mapping[str, Sequence[int]]
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Delete offsets of topics that the group does not subscribe to (OffsetDelete).
 
         See `Coordinator.offset_delete`.
@@ -193,7 +193,7 @@ class AsyncCoordinator:
             self._coordinator.offset_delete, group_id=group_id, topics=topics
         )
 
-    async def consumer_group_prepare_assignment(self, group_id: str) -> dict[str, Any]:
+    async def consumer_group_prepare_assignment(self, group_id: str) -> GroupAnswer:
         """Begin to compute a group's target outside the coordinator.
 
         See `Coordinator.consumer_group_prepare_assignment`.
@@ -211,7 +211,7 @@ class AsyncCoordinator:
         ranges: pa.Table,
         assignor: str = "external",
         partial: bool = False,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Install a target that was computed outside the coordinator.
 
         See `Coordinator.consumer_group_install_assignment`.

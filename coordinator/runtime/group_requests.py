@@ -29,6 +29,7 @@ from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime import responses
 from coordinator.runtime.heartbeat_requests import HeartbeatRequests
+from coordinator.runtime.responses import GroupAnswer
 from coordinator.status import Status, refusal
 
 T = TypeVar("T")
@@ -40,12 +41,13 @@ class GroupRequests(HeartbeatRequests):
     """The requests that a `Coordinator` answers; any thread may send them.
 
     An answer carries `error_code`, `error` (its name) and `error_message`: 0, "NONE" and None when
-    the request was served. A request that is refused raises nothing, unless its method says so.
+    the request was served. A request that is refused raises nothing, unless its method says so:
+    `answer.raise_for_error()` does, and returns the answer where there is no error.
     """
 
     # Groups --------------------------------------------------------------------------------------
 
-    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
         """Describe groups: their epochs, members and assignments (ConsumerGroupDescribe).
 
         Parameters
@@ -55,13 +57,13 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        list of dict
+        list of GroupAnswer
             One a group, in order, with Kafka's fields in snake case.
         """
         events = [DescribeGroup(group_id) for group_id in responses.as_list(group_ids)]
         answers = self._loop.submit(list(events)).result()
         return [
-            {"group_id": event.group_id, **_description_of(answer)}
+            GroupAnswer({"group_id": event.group_id, **_description_of(answer)})
             for event, answer in zip(events, answers, strict=True)
         ]
 
@@ -93,7 +95,7 @@ class GroupRequests(HeartbeatRequests):
 
     def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """List groups (ListGroups).
 
         Parameters
@@ -104,13 +106,13 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `groups` has a dict a group: `group_id`, `protocol_type`, `group_state`, `group_type`.
         """
         event = ListGroups(frozenset(states_filter), frozenset(types_filter))
         return self._ask(event, lambda rows: {"groups": rows})
 
-    def delete_groups(self, group_ids: Sequence[str] | str) -> list[dict[str, Any]]:
+    def delete_groups(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
         """Delete groups that have no members (DeleteGroups).
 
         Parameters
@@ -120,15 +122,17 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        list of dict
+        list of GroupAnswer
             One a group, in order: `group_id` and the error.
         """
         return [
-            {"group_id": group_id, **self._ask(DeleteGroup(group_id, PROCESS), lambda _: {})}
+            GroupAnswer(
+                group_id=group_id, **self._ask(DeleteGroup(group_id, PROCESS), lambda _: {})
+            )
             for group_id in responses.as_list(group_ids)
         ]
 
-    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> dict[str, Any]:
+    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> GroupAnswer:
         """Set all settings of a group, before or after it exists.
 
         Parameters
@@ -141,7 +145,7 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             The error.
         """
         if isinstance(settings, Mapping):  # else it is refused by its type
@@ -177,7 +181,7 @@ class GroupRequests(HeartbeatRequests):
         topics: Mapping[str, Mapping[int, int | tuple[int, str]]],
         member_id: str = "",
         member_epoch: int = -1,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Commit offsets (OffsetCommit).
 
         Parameters
@@ -191,7 +195,7 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `topics` has the error code of each partition, by topic.
         """
         event = OffsetCommit(group_id, member_id, member_epoch, responses.read_offsets(topics))
@@ -204,7 +208,7 @@ class GroupRequests(HeartbeatRequests):
         topics: Mapping[str, Sequence[int]] | None = None,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Return committed offsets (OffsetFetch).
 
         Parameters
@@ -218,7 +222,7 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `topics` has, by topic and partition, `committed_offset` (−1 where there is none) and
             `metadata`.
         """
@@ -226,9 +230,7 @@ class GroupRequests(HeartbeatRequests):
             OffsetFetch(group_id, topics, member_id, member_epoch), responses.fetch_response
         )
 
-    def offset_delete(
-        self, *, group_id: str, topics: Mapping[str, Sequence[int]]
-    ) -> dict[str, Any]:
+    def offset_delete(self, *, group_id: str, topics: Mapping[str, Sequence[int]]) -> GroupAnswer:
         """Delete offsets of topics that the group does not subscribe to (OffsetDelete).
 
         Parameters
@@ -240,14 +242,14 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `topics` has the error code of each partition, by topic.
         """
         return self._ask(OffsetDelete(group_id, topics, PROCESS), responses.commit_response)
 
     # Targets that are computed elsewhere ---------------------------------------------------------
 
-    def consumer_group_prepare_assignment(self, group_id: str) -> dict[str, Any]:
+    def consumer_group_prepare_assignment(self, group_id: str) -> GroupAnswer:
         """Begin to compute a group's target outside the coordinator.
 
         Parameters
@@ -257,7 +259,7 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `computation_id` and `group_epoch`, which go back with the target; the present
             `assignment_epoch`; and Arrow tables of the group: `members`, `topics`, `owned`.
         """
@@ -272,7 +274,7 @@ class GroupRequests(HeartbeatRequests):
         ranges: pa.Table,
         assignor: str = "external",
         partial: bool = False,
-    ) -> dict[str, Any]:
+    ) -> GroupAnswer:
         """Install a target that was computed outside the coordinator.
 
         Parameters
@@ -291,7 +293,7 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        dict
+        GroupAnswer
             `group_epoch`, `assignment_epoch`, `moved` (partitions), `members_changed`.
         """
         event = InstallAssignment(group_id, computation_id, group_epoch, ranges, assignor, partial)
@@ -310,7 +312,7 @@ class GroupRequests(HeartbeatRequests):
 
         return self._loop.call(read).result()
 
-    def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> dict[str, Any]:
+    def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> GroupAnswer:
         answers = self._loop.submit([event]).result()
         return responses.plain_answer(shape)(answers[0])
 

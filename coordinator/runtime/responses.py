@@ -1,14 +1,14 @@
 """Answers as plain values, with Kafka's names in snake case.
 
 An answer always carries `error_code` and `error_message`; nothing is raised for what a coordinator
-answers.
+answers until `raise_for_error` is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from coordinator.core.events import HeartbeatResponse, Result
 from coordinator.core.partition_spans import Spans
@@ -36,6 +36,18 @@ class HeartbeatAnswer:
     heartbeat_interval_ms: int = 0
     ranges: Spans | None = None
 
+    def raise_for_error(self) -> Self:
+        """Return the answer, if it is one; else raise its error.
+
+        Raises
+        ------
+        GroupError
+            The heartbeat was refused; Fenced when the member is not in the group any more.
+        """
+        if self.error_code:
+            raise GroupError(ErrorCode(self.error_code), self.error_message or self.error)
+        return self
+
     @property
     def assignment(self) -> dict[str, list[int]] | None:
         """The partitions that the member may use now, by topic; None: as before (G-42, G-43)."""
@@ -45,6 +57,29 @@ class HeartbeatAnswer:
         for topic, first, end in self.ranges:
             found.setdefault(topic.name, []).extend(range(first, end))
         return found
+
+
+class GroupAnswer(dict[str, Any]):
+    """The answer to a request about a group, as a dict with Kafka's fields in snake case."""
+
+    def raise_for_error(self) -> Self:
+        """Return the answer, if nothing of it was refused; else raise the first error.
+
+        Raises
+        ------
+        GroupError
+            The request was refused, or one of its partitions; the message names it.
+        """
+        if self.get("error_code"):
+            code = ErrorCode(self["error_code"])
+            raise GroupError(code, self.get("error_message") or code.name)
+        for topic, partitions in self.get("topics", {}).items():
+            for partition, code in partitions.items():
+                if isinstance(code, int) and code:
+                    raise GroupError(
+                        ErrorCode(code), f"{topic}-{partition}: {ErrorCode(code).name}"
+                    )
+        return self
 
 
 def heartbeat_answer(answer: Result | GroupError) -> HeartbeatAnswer:
@@ -83,23 +118,18 @@ def heartbeat_answers(
     ]
 
 
-def plain_answer(shape: Callable[[Any], dict[str, object]]) -> Callable[[object], dict[str, Any]]:
+def plain_answer(shape: Callable[[Any], dict[str, object]]) -> Callable[[object], GroupAnswer]:
     """Return what makes an answer a dict with its error beside it."""
 
-    def answer(found: object) -> dict[str, Any]:
+    def answer(found: object) -> GroupAnswer:
         if isinstance(found, GroupError):
-            return {
-                "error_code": int(found.code),
-                "error": found.code.name,
-                "error_message": found.message,
-            }
+            return GroupAnswer(
+                error_code=int(found.code), error=found.code.name, error_message=found.message
+            )
         assert isinstance(found, Result)
-        return {
-            "error_code": 0,
-            "error": "NONE",
-            "error_message": None,
-            **shape(found.response),
-        }
+        return GroupAnswer(
+            {"error_code": 0, "error": "NONE", "error_message": None, **shape(found.response)}
+        )
 
     return answer
 
