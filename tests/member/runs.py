@@ -10,7 +10,7 @@ from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
 
 PATIENCE_S = 20
-SESSION_MS = 1_000
+SESSION_MS = 2_000
 QUICK = Config(
     kafka=kafka_config(
         {

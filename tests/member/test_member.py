@@ -69,7 +69,7 @@ def test_a_fenced_worker_stops_before_another_one_begins(coordinator):
     diary = Diary()
     line = Cut(coordinator)
     ann = Member(
-        line, group_id="g", topics="clicks", rebalance_timeout_ms=500, **diary.callbacks("ann")
+        line, group_id="g", topics="clicks", rebalance_timeout_ms=1_000, **diary.callbacks("ann")
     )
     bob = Member(coordinator, group_id="g", topics="clicks", **diary.callbacks("bob"))
     with Running(ann, diary.work("ann")):
