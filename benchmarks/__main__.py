@@ -38,6 +38,7 @@ PACKAGES = ("numpy", "scipy", "pyarrow", "pyspark")
 SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "grid": grid.run,
     "large": large.run,
+    "weighted": large.run_weighted,
     "soak": soak.run,
     "build": build.run,
     "memory": memory.run,

@@ -1,4 +1,4 @@
-"""Large groups: a million members, a hundred million partitions, and a hundred thousand tastes."""
+"""Large groups: a million members, a hundred million partitions, 100,000 tastes; and weights."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from assignors import get_assignor
+from assignors import GroupSpec, PartitionRanges, get_assignor, quality
 from benchmarks import groups
 from benchmarks.groups import Members, Past, Topics
 from benchmarks.measure import Bench, Figure, assign_ms, ranges_a_member
@@ -118,3 +119,109 @@ def _distinct(members: int, topics: int, each: int) -> Topics:
     rng = np.random.default_rng(members)
     lists = [np.sort(rng.choice(topics, each, replace=False)) for _ in range(members)]
     return Topics(groups.equal(members * 10, topics).partitions, lists)
+
+
+WEIGHTED_TITLE = "Weights, capacities and racks"
+WEIGHTED_TEXT = """\
+CPU ms of `weighted`, in process; lognormal weights, members of capacity 1, 2 and 4. *Redrawn*:
+a tenth of the partitions has a new weight and 1 % of the members has left; *noise*: every weight is
+multiplied by lognormal noise of sigma 0.1, and as many have left. *Gap*: makespan above its lower
+bound. *Moved*: weight moved by the lower bound for the makespan reached. *Racks*: three racks, each
+partition's replica in one of them; *local* is the share of weight whose member is in that rack.
+"""
+WEIGHTED_TOPICS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedSizes:
+    partitions: int
+    members: tuple[int, ...]
+    racked_partitions: int
+    racked_members: int
+
+
+WEIGHTED_FULL = WeightedSizes(1_000_000, (10_000, 1_000), 10_000_000, 100_000)
+WEIGHTED_SMOKE = WeightedSizes(10_000, (100,), 10_000, 100)
+
+
+def run_weighted(bench: Bench) -> Section:
+    """Measure weighted groups."""
+    figures: list[Figure] = []
+    for figure in _all_weighted(WEIGHTED_SMOKE if bench.smoke else WEIGHTED_FULL):
+        bench.say(f"weighted: {figure.name}: {figure.median:.4g} {figure.unit}")
+        figures.append(figure)
+    return Section(WEIGHTED_TITLE, WEIGHTED_TEXT, figures)
+
+
+def members_of(count: int, draw: np.random.Generator, racks: int = 0) -> pa.Table:
+    names = pa.array([[f"t{n:03}" for n in range(WEIGHTED_TOPICS)]])
+    columns = {
+        "member_id": [f"m{n:07}" for n in range(count)],
+        "subscribed": names.take(pa.array(np.zeros(count, dtype=np.int64))),
+        "capacity": draw.choice([1.0, 2.0, 4.0], count),
+    }
+    if racks:
+        columns["rack"] = [f"r{n % racks}" for n in range(count)]
+    return pa.table(columns)
+
+
+def group_of(
+    members: pa.Table, weight: np.ndarray, owned: PartitionRanges | None, racks: int = 0
+) -> GroupSpec:
+    each = len(weight) // WEIGHTED_TOPICS
+    names = pa.array([f"t{n:03}" for n in range(WEIGHTED_TOPICS)])
+    partitions = {
+        "topic": names.take(pa.array(np.repeat(np.arange(WEIGHTED_TOPICS), each))),
+        "partition": np.tile(np.arange(each), WEIGHTED_TOPICS),
+        "weight": weight,
+    }
+    if racks:
+        lists = pa.array([[f"r{n}"] for n in range(racks)])
+        partitions["racks"] = lists.take(pa.array(np.arange(len(weight)) * 7919 % racks))
+    topics = pa.table({"topic": names, "partitions": [each] * WEIGHTED_TOPICS})
+    past = None if owned is None else owned.to_arrow()
+    return GroupSpec.from_arrow(members, topics, past, partitions=pa.table(partitions))
+
+
+def _all_weighted(sizes: WeightedSizes) -> Iterator[Figure]:
+    for count in sizes.members:
+        for sigma in (1, 2):
+            yield from _changes(sizes.partitions, count, sigma)
+    draw = np.random.default_rng(3)
+    weight = draw.lognormal(0, 1, sizes.racked_partitions)
+    group = group_of(members_of(sizes.racked_members, draw, 3), weight, None, 3)
+    ranges, samples = assign_ms(get_assignor("weighted"), group, least=1)
+    label = f"{len(weight):,} x {sizes.racked_members:,}, 3 racks"
+    yield Figure.of(f"{label}, fresh", samples, goal=10_000)
+    proof = quality.report(group, ranges).certificate
+    local = 100 * (1 - proof.distant_after / weight.sum())
+    yield Figure.of(f"{label}, local", [local], unit="%")
+    yield Figure.of(f"{label}, gap", [100 * proof.gap], unit="%")
+
+
+def _changes(count: int, members: int, sigma: int) -> Iterator[Figure]:
+    draw = np.random.default_rng(sigma)
+    weight = draw.lognormal(0, sigma, count)
+    table = members_of(members, draw)
+    label = f"{count:,} x {members:,}, sigma {sigma}"
+    first = group_of(table, weight, None)
+    ranges, samples = assign_ms(get_assignor("weighted"), first)
+    yield Figure.of(f"{label}, fresh", samples, goal=600)
+    yield Figure.of(f"{label}, fresh, gap", [100 * _gap(first, ranges)], unit="%", goal=0.5)
+    table = table.filter(pa.array(draw.random(members) >= 0.01))
+    drawn = np.where(draw.random(count) < 0.1, draw.lognormal(0, sigma, count), weight)
+    changes = {"redrawn": drawn, "noise": weight * draw.lognormal(0, 0.1, count)}
+    for name, now in changes.items():
+        group = group_of(table, now, ranges)
+        after, samples = assign_ms(get_assignor("weighted"), group)
+        proof = quality.report(group, after).certificate
+        yield Figure.of(f"{label}, {name}", samples, goal=250)
+        yield Figure.of(f"{label}, {name}, gap", [100 * proof.gap], unit="%", goal=3)
+        if proof.moved_weight_bound:
+            moved = proof.moved_weight / proof.moved_weight_bound
+            yield Figure.of(f"{label}, {name}, moved", [moved], unit="x", goal=1.1)
+
+
+def _gap(group: GroupSpec, ranges: PartitionRanges) -> float:
+    proof = quality.report(group, ranges).certificate
+    return proof.gap

@@ -32,7 +32,7 @@ class Figure:
     name
         What it is, in words; unique within its section.
     unit
-        "ms" of CPU or elapsed time, "MiB", "ranges" a member, or "x" for a ratio.
+        "ms" of CPU or elapsed time, "MiB", "ranges" a member, "x" for a ratio, or "%".
     goal
         The most it should be. Goals in ms are for the reference machine and scale with the sort.
     """
