@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from coordinator import Coordinator
-from coordinator.config import Config, ServerConfig
+from coordinator.config import Config, QuotasConfig, ServerConfig
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.wire.acls import parse_acls
@@ -111,12 +111,15 @@ def test_who_waits_is_answered_when_another_takes_the_store_over():
 # On sockets --------------------------------------------------------------------------------------
 
 
+NO_QUOTAS = QuotasConfig()
+
+
 @contextlib.contextmanager
-def served(delay_ms=0, **settings):
+def served(delay_ms=0, quotas=NO_QUOTAS, **settings):
     """Serve a coordinator that takes members of classic groups."""
     server = ServerConfig(listen="127.0.0.1:0", classic_protocol=True, **settings)
     kafka = kafka_config({"group.initial.rebalance.delay.ms": delay_ms})
-    config = Config(server=server, kafka=kafka)
+    config = Config(server=server, kafka=kafka, quotas=quotas)
     opened = Coordinator.open(None, topics={"clicks": 4}, config=config)
     with opened as coordinator, coordinator.serve() as serving:
         yield coordinator, serving.address
@@ -253,3 +256,56 @@ def test_a_member_of_any_kind_commits_as_its_protocol_lets_it(version):
     epoch = side.join("m1", "clicks").member_epoch
     code = NONE if version >= 9 else ErrorCode.UNSUPPORTED_VERSION
     assert side.commit(version, {0: 7}, "m1", epoch) == {0: code}
+
+
+# Hostile -----------------------------------------------------------------------------------------
+
+QUOTAS = QuotasConfig(groups_max=20, parked_requests_max=50, classic_bytes_max=300_000)
+LOADS, TOO_MANY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.POLICY_VIOLATION
+REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
+MANY = {"protocols": [{"name": f"p{n}", "metadata": b""} for n in range(2_000)]}
+LARGE = {"protocols": [{"name": "range", "metadata": bytes(150_000)}]}
+FLOODS = {
+    "joins that wait": (3, [{}] * 50, [{}] * 20, {LOADS}),
+    "ids that are never used": (5, [], [{}] * 700, {REQUIRED, LOADS}),
+    "groups of one": (5, [], [{"group_id": f"g{n}"} for n in range(40)], {REQUIRED, TOO_MANY}),
+    "thousands of protocols": (3, [MANY], [MANY] * 3, {LOADS}),
+    "large metadata": (3, [LARGE], [LARGE] * 3, {LOADS}),
+}
+"""By kind: the version of JoinGroup, joins that wait, more of them, and the errors that these get."""
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_is_refused_at_its_limit_and_others_go_on(flood):
+    version, waits, asked, errors = FLOODS[flood]
+    with (
+        served(NEVER, quotas=QUOTAS) as (coordinator, address),
+        Client(address) as honest, Client(address) as first, Client(address) as second,
+    ):  # fmt: skip
+        epoch = honest.join("honest", "m", "clicks").member_epoch
+        for fields in waits:
+            first.socket.sendall(request_frame(Api.JOIN_GROUP, version, 1, **NEW | fields))
+        until(lambda: members_of(coordinator) == len(waits))
+        found = set()
+        for fields in asked:
+            found.add(int(second.ask(Api.JOIN_GROUP, version, **NEW | fields).error_code))
+        assert found == errors
+        assert int(honest.beat("honest", "m", epoch).error_code) == NONE, "others go on"
+        state, parked = coordinator._processor.state, coordinator._processor.parked
+        assert state.classic_bytes <= QUOTAS.classic_bytes_max
+        assert len(state.classic) <= QUOTAS.groups_max
+        assert len(parked.waiting) == len(waits) <= QUOTAS.parked_requests_max
+
+
+def test_who_closes_while_its_join_waits_counts_until_its_time_is_over_as_in_kafka():
+    """Kafka does not look at connections either: a client that comes back is another member."""
+    with served(NEVER, quotas=QUOTAS) as (coordinator, address):
+        for number in range(1, QUOTAS.parked_requests_max + 1):
+            with Client(address) as client:
+                send_join(client)
+                until(lambda n=number: members_of(coordinator) == n)
+        until(lambda: not coordinator._inner._later._futures)  # nothing of the requests is kept
+        assert len(coordinator._processor.parked.waiting) == QUOTAS.parked_requests_max
+        with Client(address) as client:
+            send_join(client)
+            assert int(joined(client).error_code) == LOADS, "newcomers try again"
