@@ -1,4 +1,4 @@
-"""A job on tables: what to read, how to assign, where to write; and what came of it."""
+"""A job on tables: what to read, how to assign, where to write, and its result."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class AssignmentJob:
     members, topics
         Tables.
     owned
-        What members say they own; it must fit the topics. Excludes `previous`.
+        What members say they own. Its topics and partitions must exist. Excludes `previous`.
     previous
-        An earlier assignment; None for the output's current content, if there is any. What it says
-        of topics or partitions that no longer exist is forgotten.
+        An earlier assignment; None for the output's current content, if there is any. Its topics
+        and partitions that no longer exist are dropped.
     output
         A Delta table's folder, or a Parquet file; None to write nothing.
     engine
@@ -60,7 +60,7 @@ class AssignmentJob:
         return {field: getattr(self, field) for field in fields}
 
     def needs_catalog(self) -> bool:
-        """Whether Spark's catalog has to be asked before anything is locked or written."""
+        """Whether an input must be looked up in Spark's catalog first."""
         if self.engine != "spark":
             return False
         names = any(isinstance(table, SparkName) for table in self.inputs().values())
@@ -82,7 +82,7 @@ class AssignmentJob:
         check_table_output(self.output, read, previous)
 
     def pin_inputs(self) -> Self:
-        """Fix what is read. The output's own content is no input: it is what is replaced."""
+        """Pin the inputs to their versions. The output's own content is not an input."""
         tables: dict[str, Any] = self.inputs()
         previous = self.previous
         if isinstance(previous, TableRef) and previous.version is None and self.output is not None:
@@ -93,7 +93,7 @@ class AssignmentJob:
         return replace(self, **tables)
 
     def find_previous(self) -> Self:
-        """Take the output's content for the previous assignment, if no other is given."""
+        """Use the output's content as the previous assignment, if none is given."""
         if self.output is None or self.previous is not None or self.owned is not None:
             return self
         if not Path(self.output).exists() or not _has_content(self.output):
@@ -118,22 +118,22 @@ class AssignmentJob:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentResult:
-    """What a job did.
+    """The result of a job.
 
     Attributes
     ----------
     engine, run_id
-        Where it ran; under which id.
+        Where it ran, and its id.
     version
-        Version of the output's Delta table; None when that is none.
+        Version of the output's Delta table; None if the output is not a Delta table.
     already
-        The run id had written before: nothing was done now.
+        Whether an earlier run with this id had written the output. Then this run did nothing.
     forgotten
-        Previous partitions of topics or partitions that no longer exist.
+        How many partitions of the previous assignment no longer exist.
     ranges, report
-        The assignment with its judgement; None when it is too large for the driver.
+        The assignment and its report; None if it is too large for the driver.
     totals
-        The judgement's totals, always.
+        The totals of the report, always.
     """
 
     engine: str
@@ -148,7 +148,7 @@ class AssignmentResult:
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """Return what an earlier run of the same name did, as it said itself."""
+        """Return the result that an earlier run with the same id recorded."""
         kept = run.summary
         return cls(
             kept.get("engine", ""), run.run_id, run.version, True, kept.get("forgotten", 0),
@@ -156,13 +156,13 @@ class AssignmentResult:
         )  # fmt: skip
 
     def record_in(self, run: Run) -> Run:
-        """Return the run with what it did."""
+        """Return the run with this result recorded in it."""
         kept = {"engine": self.engine, "forgotten": self.forgotten, "totals": self.totals}
         return replace(run, summary=kept)
 
 
 def _path_of(table: Input | None) -> str | None:
-    """Return where a table is, as far as is known by now."""
+    """Return the path of a table, or None if it has none or Spark must find it."""
     return None if table is None or isinstance(table, SparkName) else table.path
 
 

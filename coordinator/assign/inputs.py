@@ -1,6 +1,7 @@
-"""Inputs of a job: paths, names of Spark's catalog, and URLs.
+"""Inputs of a job: paths, names in Spark's catalog, and URLs.
 
-A path is looked at when it is named. A name or a URL waits for the session, in `spark_tables`.
+A path is checked when it is named. Names and URLs are resolved later, by a Spark session
+(spark_jobs/jobs/spark_tables.py).
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from coordinator.storage.tables.table_io import TableRef
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
 _FILES = (".parquet", ".json", ".csv")
-"""Endings of files: without Spark a user learns sooner that one is not there."""
+"""File suffixes. A missing file with one of them is refused without starting Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkName:
-    """A table as named on the command line that Spark has to find.
+    """A table named on the command line that Spark must find.
 
     Attributes
     ----------
     option
-        Which named it.
+        The option that named it.
     name
         `table`, `schema.table` or `catalog.schema.table`, parts in backquotes where Spark needs
         them; or a URL.
@@ -41,27 +42,27 @@ class SparkName:
 
 
 class FoundTable(Protocol):
-    """A table that Spark found, at one version or read once; Spark alone reads its rows."""
+    """A table that Spark found, pinned to a version or read once. Only Spark reads its rows."""
 
     @property
     def path(self) -> str | None:
-        """Where it is; None for a view."""
+        """Its path; None for a view."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells it from others: `runs.identify`."""
+        """What `runs.identify` returns for it."""
 
 
 Input: TypeAlias = TableRef | SparkName | FoundTable
 
 
 def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
-    """Look at what an option names; a path that is there wins over a name of the catalog.
+    """Find the table that an option names. A path that exists wins over a name in the catalog.
 
     Raises
     ------
     SpecError
-        Nothing that the engine can read is there.
+        The engine can read no such table.
     """
     if engine == "spark" and is_url(text) and not text.startswith("file:"):
         url, version = split_version(text)
@@ -73,14 +74,14 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
         return SparkName(option, named[1], int(named[2]) if named[2] else None)
     if "." in named[1] or "`" in named[1]:
         raise SpecError(
-            f"{option} {named[1]!r} not found: give a Delta table or Parquet; a table of "
-            "Spark's catalog is found with --engine spark"
+            f"{option} {named[1]!r} not found: give a Delta table or Parquet; for a table of "
+            "Spark's catalog, use --engine spark"
         )
     return TableRef.of(text, option)
 
 
 def schema_of_name(output: str) -> str | None:
-    """Return the schema when an output is written like a name of a catalog, and is no path yet."""
+    """Return the schema if an output looks like a catalog name and is not an existing path."""
     named = _NAME.fullmatch(output)
     parts = re.findall(_PART, output)
     if named is None or named[2] or len(parts) == 1 or os.path.exists(output):
@@ -94,10 +95,10 @@ def local_table(table: Input, what: str) -> TableRef:
     Raises
     ------
     SpecError
-        It is one that only Spark finds.
+        Only Spark can read it.
     """
     if not isinstance(table, TableRef):
-        raise SpecError(f"{what} is a table that only Spark finds: use --engine spark")
+        raise SpecError(f"{what} is a table that only Spark can read: use --engine spark")
     return table
 
 

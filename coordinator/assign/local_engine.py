@@ -1,4 +1,4 @@
-"""Assign tables in this process, with NumPy: read, forget what is gone, assign, write."""
+"""Assign tables in this process, with NumPy: read, drop what no longer exists, assign, write."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from coordinator.storage.tables.table_io import check_replaceable, replace_delta
 
 
 def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> AssignmentResult:
-    """Do a job in this process; its inputs are pinned, its output is locked.
+    """Run a job in this process. Its inputs must be pinned, and its output locked.
 
     Raises
     ------
     SpecError
-        Bad input, or an output that this process cannot replace; nothing was written.
+        Bad input, or an output that this process cannot replace. Nothing was written.
     """
     if job.output is not None:
         _check_replaceable_here(job.output)
@@ -61,12 +61,12 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
 
 
 def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
-    """Leave out what a previous assignment says of topics or partitions that no longer exist.
+    """Drop topics and partitions that no longer exist from a previous assignment.
 
     Returns
     -------
     claims, forgotten
-        The rows that are left, cut where their topic ends now, and how many partitions went.
+        The remaining rows, cut at the end of their topic, and how many partitions were dropped.
     """
     owner, names, first, count = parse_owned_table(previous, "previous")
     known, partitions = parse_topics_table(topics)
@@ -82,7 +82,10 @@ def _check_replaceable_here(output: str) -> None:
     if is_delta_output(output):
         check_replaceable(output)
     elif Path(output).is_dir():
-        raise SpecError(f"--output {output!r} is a folder, as Spark writes Parquet: name another")
+        raise SpecError(
+            f"--output {output!r} is a folder of Parquet files, as Spark writes them: name another "
+            "output, or use --engine spark"
+        )
 
 
 def _read(table: Input, what: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How to assign: the assignor and what it takes."""
+"""How to assign: the assignor and its options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coordinator.config import Config
 
 @dataclass(frozen=True, slots=True)
 class AssignorOptions:
-    """How to assign: the assignor's name and what it takes.
+    """How to assign: the assignor's name and its options.
 
     Attributes
     ----------
     imbalance
-        Of sticky: partitions, or a share such as "5%"; None for its default.
+        For sticky: partitions, or a share such as "5%"; None for its default.
     max_moves
         Of sticky and weighted: the most partitions to take from live owners; None for as many as
         it takes.
@@ -32,7 +32,7 @@ class AssignorOptions:
 
     @classmethod
     def of_group(cls, assignor: str, settings: Mapping[str, str]) -> Self:
-        """Return the options by a group's settings, which mean nothing to other assignors."""
+        """Return the options in a group's settings; assignors other than sticky ignore them."""
         if assignor != "sticky":
             return cls(assignor)
         most = settings.get("consumer.assignor.max.moves")
@@ -40,7 +40,7 @@ class AssignorOptions:
         return cls(assignor, imbalance, None if most is None else int(most))
 
     def arguments(self, config: Config) -> dict[str, Any]:
-        """Return the assignor's arguments; only those that were given."""
+        """Return the assignor's arguments, without those that were not given."""
         out: dict[str, Any] = {}
         if self.imbalance is not None:
             out["imbalance"] = self.imbalance
@@ -52,7 +52,7 @@ class AssignorOptions:
         return out
 
     def make_assignor(self, config: Config) -> Assignor:
-        """Return the assignor, its options checked.
+        """Return the assignor, and check its options.
 
         Raises
         ------

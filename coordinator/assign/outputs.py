@@ -1,6 +1,6 @@
-"""Check where an assignment may be written: an earlier assignment, or nothing, is there.
+"""Check that an output does not exist, or is an earlier assignment.
 
-Everything here is refused before a lock is taken or an input read, so a refusal leaves no trace.
+Refusals happen here before a lock is taken or an input is read, so they leave no trace.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from coordinator.storage.tables.object_store import is_url
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
-"""What a run says of itself in a folder of Parquet files that Spark wrote; readers of Parquet leave
-out names that begin with an underscore."""
+"""The file that describes the run, in a folder of Parquet files that Spark wrote. Readers of
+Parquet ignore names that begin with an underscore."""
 OTHER_FORMATS = (
     ".avro", ".csv", ".db", ".feather", ".json", ".jsonl", ".ndjson", ".orc", ".tsv", ".txt",
     ".xlsx", ".yaml", ".yml",
 )  # fmt: skip
-"""Endings by which users mean a file of that format, which a Delta table would not be."""
+"""Suffixes of other formats: a user who names one does not expect a Delta table."""
 
 
 def is_delta_output(path: str) -> bool:
-    """Tell whether an output is written as Delta: everything but a name that ends in .parquet."""
+    """Whether an output is written as Delta: every name that does not end in .parquet."""
     return not path.endswith(PARQUET)
 
 
 def check_table_output(output: str, inputs: Mapping[str, str], previous: str | None) -> None:
-    """Check where the assignment of a job on tables goes.
+    """Check the output of a job on tables.
 
     Parameters
     ----------
     inputs
         Paths that the run only reads, by the option that names each.
     previous
-        Path of the earlier assignment: it may be the output itself.
+        Path of the earlier assignment. It may be the output itself.
 
     Raises
     ------
     SpecError
-        The output is on object storage, of another format, one of the inputs or within one, or
-        holds something that is no assignment's table.
+        The output is on object storage, has another format, overlaps with an input, or holds
+        something other than an assignment.
     """
     if is_url(output):
         raise SpecError(
-            f"--output {output!r} is a URL: an output is a local folder, as nothing would keep "
-            "two runs apart there; write to a folder and copy it"
+            f"--output {output!r} is a URL: an output must be local, because object storage "
+            "cannot lock it against a second run; write to a local folder and copy it"
         )
     if output.lower().endswith(OTHER_FORMATS):
         raise SpecError(
-            f"--output {output!r}: tables are assigned to a Delta table or a {PARQUET} file; for "
-            "JSON leave --output out and redirect what is printed"
+            f"--output {output!r}: the output must be a Delta table or a {PARQUET} file; for "
+            "JSON, omit --output and redirect what is printed"
         )
     for option, path in inputs.items():
         if _overlap(output, path):
@@ -65,12 +65,12 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
 
 
 def check_spec_output(output: str, source: str) -> None:
-    """Check where the assignment of a spec goes: a JSON file, and not the spec itself.
+    """Check the output of a job on a spec: it must be a JSON file, and not the spec itself.
 
     Raises
     ------
     SpecError
-        It is the spec, a folder, or named as a table.
+        The output is the spec, a folder, or named like a table.
     """
     if source != "-" and _same(output, source):
         _refuse_input(output, "the spec", source)
@@ -84,24 +84,29 @@ def check_spec_output(output: str, source: str) -> None:
 
 def _refuse_input(output: str, option: str, path: str) -> None:
     if _same(output, path):
-        raise SpecError(f"--output {output!r} is {option} too: it would be replaced, name another")
-    raise SpecError(f"--output {output!r} and {option} {path!r} lie in one another: name another")
+        raise SpecError(
+            f"--output {output!r} is also {option}, which it would replace: name another"
+        )
+    raise SpecError(f"--output {output!r} and {option} {path!r} overlap: name another output")
 
 
 def _refuse_other_content(output: Path) -> None:
-    """Refuse to write among files that are not a table's."""
+    """Refuse an output that has other content than a table."""
     if not output.exists():
         return
     if not is_delta_output(str(output)):
         if output.is_file() or (output / BESIDE).is_file():
             return
-        raise SpecError(f"--output {str(output)!r} is a folder of others' files: name another")
+        raise SpecError(
+            f"--output {str(output)!r} is a folder of Parquet files that Muster did not write: "
+            "name another"
+        )
     if output.is_file():
         raise SpecError(f"--output {str(output)!r} is a file: name a folder for a Delta table")
     if any(output.iterdir()) and not DeltaTable.is_deltatable(str(output)):
         raise SpecError(
-            f"--output {str(output)!r} is a folder with other content: name one that is empty, "
-            "new, or a Delta table"
+            f"--output {str(output)!r} is a folder with other content: name a new or empty "
+            "folder, or a Delta table"
         )
 
 
@@ -110,7 +115,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Tell whether a path is the other, or one lies within the other."""
+    """Whether two paths are equal, or one is inside the other."""
     if is_url(other):
         return False
     paths = [os.path.realpath(one), os.path.realpath(other)]

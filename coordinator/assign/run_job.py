@@ -1,8 +1,8 @@
-"""Do a job on tables, on either engine: check, pin, lock, assign, replace the output whole.
+"""Run a job on tables, on either engine: check, pin, lock, assign, replace the output.
 
-What makes it fit for every night: inputs are pinned to a version, the output's lock is held, all of
-the output is one atomic Delta commit that carries the run id, and a run that fails or is killed
-leaves the old content.
+Nightly runs are safe to repeat. Inputs are pinned to a version, and the output is locked. One
+atomic Delta commit with the run id replaces the output, so a run that fails or is killed leaves the
+old content.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from coordinator.storage.tables.table_io import table_lock
 
 
 class TableEngine(Protocol):
-    """An engine outside of this process, which does jobs on tables: Spark."""
+    """An engine outside this process that runs jobs on tables, such as Spark."""
 
     @property
     def assignors(self) -> Container[str]:
-        """The assignors that it has."""
+        """The assignors that the engine has."""
 
     def find_tables(self, job: AssignmentJob) -> AbstractContextManager[AssignmentJob]:
-        """Find the tables that only Spark finds; they stay readable for the block."""
+        """Resolve the tables that only Spark can find. They stay readable inside the block."""
 
     def assign(self, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
-        """Do a job; its inputs are pinned, its output is locked."""
+        """Run a job. Its inputs are pinned, and its output is locked."""
 
 
 def run_job(
     job: AssignmentJob, config: Config, spark: TableEngine | None = None
 ) -> AssignmentResult:
-    """Do a job.
+    """Run a job.
 
     Parameters
     ----------
     spark
-        Does it where the job asks for Spark, or Spark is faster; None: this process does all.
+        Runs the job if it asks for Spark, or if Spark is faster. None runs every job here.
 
     Raises
     ------
     SpecError
-        Bad input; nothing was written.
+        Bad input. Nothing was written.
     BusyError
-        Another run holds the output.
+        Another run has locked the output.
     """
     if job.engine == "spark" and spark is None:
-        raise SpecError("there is no Spark here: use --engine local")
+        raise SpecError("Spark is not available here: use --engine local")
     assignor = job.options.make_assignor(config)
     job.check_output()
     with _find_tables(job, spark) as found:
@@ -63,12 +63,12 @@ def run_job(
 
 @contextmanager
 def _find_tables(job: AssignmentJob, spark: TableEngine | None) -> Iterator[AssignmentJob]:
-    """Find the tables that only Spark finds, before anything is locked or written."""
+    """Resolve the tables that only Spark can find, before anything is locked or written."""
     if spark is None or not job.needs_catalog():
         yield job
         return
     with spark.find_tables(job) as found:
-        found.check_output()  # now it is known where they are
+        found.check_output()  # again, now that the paths of all inputs are known
         yield found
 
 
@@ -95,7 +95,7 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     Raises
     ------
     SpecError
-        Spark is asked for an assignor that it does not have.
+        The job asks for Spark, which does not have the assignor.
     """
     if job.partitions is not None or job.constraints is not None:
         if job.engine == "spark":
@@ -105,7 +105,9 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
         return "local"
     has_twin = job.options.assignor in spark.assignors
     if job.engine == "spark" and not has_twin:
-        raise SpecError(f"assignor {job.options.assignor!r} has no Spark form: use --engine local")
+        raise SpecError(
+            f"assignor {job.options.assignor!r} does not run on Spark: use --engine local"
+        )
     if job.engine != "auto":
         return job.engine
     if not has_twin:

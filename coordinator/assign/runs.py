@@ -1,7 +1,7 @@
-"""Run ids: what a run was asked for and its result, kept in the commit of its rows.
+"""Run ids: what a run was asked for, and its result, stored together with its rows.
 
-It is part of the commit (Delta's userMetadata), of a Parquet file's metadata, or a file beside
-Spark's Parquet files, so it is there exactly when the rows are.
+They are stored in the Delta commit (userMetadata), in a Parquet file's metadata, or in a file
+beside Spark's Parquet files, so they exist exactly if the rows do.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Run:
     Attributes
     ----------
     run_id
-        Its name.
+        Its id.
     asked
-        The assignor with its options, and each input as `identify` has it.
+        The assignor and its options, and each input as `identify` returns it.
     summary
-        What the command prints of it, but for the version.
+        What the command prints about the run, except for the version.
     version
-        Of the output's Delta table, once it is committed.
+        The version of the output's Delta table, once it is committed.
     """
 
     run_id: str
@@ -47,13 +47,13 @@ class Run:
     version: int | None = None
 
     def to_json(self) -> str:
-        """Return what is kept with the rows."""
+        """Return the JSON text that is stored with the rows."""
         kept = {"run_id": self.run_id, "asked": self.asked, "summary": self.summary}
         return json.dumps({KEY: kept}, ensure_ascii=False)
 
     @classmethod
     def of_json(cls, text: object, version: int | None = None) -> Self | None:
-        """Read what is kept with rows; None when it is not a run's."""
+        """Parse the JSON text that was stored with rows; None if a run did not write it."""
         try:
             kept = json.loads(str(text))[KEY]
             return cls(kept["run_id"], kept["asked"], kept["summary"], version)
@@ -61,26 +61,25 @@ class Run:
             return None
 
     def check_asked(self, asked: dict[str, Any], output: str) -> None:
-        """Refuse to take this run for one that was asked for something else.
+        """Refuse to reuse the id of this run for a different job.
 
         Raises
         ------
         SpecError
-            Names the first difference.
+            The message names the first difference.
         """
         for name, value in self.asked.items():
             if _drop_path(asked.get(name)) != _drop_path(value):
                 raise SpecError(
-                    f"run {self.run_id!r} has written {output!r} with {name} "
-                    f"{_format_value(value)}, now it is {_format_value(asked.get(name))}: give "
-                    "another --run-id"
+                    f"run {self.run_id!r} wrote {output!r} with {name} {_format_value(value)}, "
+                    f"not {_format_value(asked.get(name))}: give another --run-id"
                 )
 
 
 def identify(table: Input | None) -> dict[str, Any] | None:
-    """Return what a table is: its Delta id and version, or a digest of its Parquet footers.
+    """Return the identity of a table: its Delta id and version, or a digest of its Parquet footers.
 
-    Of what Spark found and has no version it is a digest of the rows.
+    For a table without a version that Spark found, it is a digest of the rows.
     """
     if table is None or isinstance(table, SparkName):
         return None
@@ -96,13 +95,13 @@ def identify(table: Input | None) -> dict[str, Any] | None:
 
 
 def find_run(output: str, run_id: str) -> Run | None:
-    """Look for what a run wrote to an output.
+    """Find what a run wrote to an output.
 
     Returns
     -------
     Run or None
-        None when it has written nothing; without `asked` and `summary` when the commit that says
-        so is no longer in the table's log.
+        None if the run wrote nothing. `asked` and `summary` are missing if its commit is no longer
+        in the table's log.
     """
     if not is_delta_output(output):
         found = _find_in_parquet(Path(output))
@@ -128,13 +127,13 @@ def _find_in_parquet(output: Path) -> Run | None:
         return None
     try:
         metadata = pq.read_schema(output).metadata or {}
-    except (pa.ArrowException, OSError):  # whoever reads it as the previous assignment says so
+    except (pa.ArrowException, OSError):  # reading it as the previous assignment reports the error
         return None
     return Run.of_json(metadata.get(KEY.encode(), b"").decode(errors="replace"))
 
 
 def _read_footer(file: Path) -> bytes:
-    """Return a Parquet file's footer: its schema, and counts, sizes and bounds of its columns."""
+    """Return a Parquet file's footer: its schema, and its columns' counts, sizes and bounds."""
     with file.open("rb") as stream:
         stream.seek(-8, 2)
         length = int.from_bytes(stream.read(4), "little")
@@ -143,13 +142,15 @@ def _read_footer(file: Path) -> bytes:
 
 
 def _drop_path(value: object) -> object:
-    """Leave out what a table is called: its path may be written in several ways."""
+    """Drop a table's path, which may be written in several ways."""
     return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
 
 
 def _format_value(value: object) -> str:
-    """Return a value as a user would name it."""
+    """Format a value as a user would write it."""
     if not isinstance(value, dict):
         return "not given" if value is None else repr(value)
     version = value.get("version")
-    return f"{value['path']}@{version}" if version is not None else f"{value['path']} as it was"
+    if version is not None:
+        return f"{value['path']}@{version}"
+    return f"{value['path']} (digest {value.get('digest')})"

@@ -1,6 +1,6 @@
-"""Refuse to empty an assignment, or to drop much of one, unless allowed.
+"""Refuse to empty an assignment, or to drop much of one, unless the user allows it.
 
-Both mostly mean that an input is broken, and both are wanted now and then: then the user says so.
+Both usually mean that an input is broken, but both are sometimes intended.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Safeguards:
     Attributes
     ----------
     allow_empty
-        A group without members, whose assignment is empty.
+        Whether a group may have no members, and so an empty assignment.
     max_forgotten
-        How much of the previous assignment may be of topics or partitions that no longer exist:
-        partitions, or a share such as "20%".
+        How many partitions of the previous assignment may no longer exist: a number, or a share
+        such as "20%".
 
     Raises
     ------
@@ -36,7 +36,7 @@ class Safeguards:
     max_forgotten: str = MAX_FORGOTTEN
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a number nor a share."""
+        """Refuse a `max_forgotten` that is neither a number nor a share."""
         parse_imbalance(self.max_forgotten, "max_forgotten")
 
     def check_members(self, members: int) -> None:
@@ -45,33 +45,33 @@ class Safeguards:
         Raises
         ------
         SpecError
-            It has none, and that is not allowed.
+            It has none, and `allow_empty` is false.
         """
         if not members and not self.allow_empty:
             raise SpecError(
-                "members is empty, and so would be the assignment: look at the table, or give "
+                "members is empty, so the assignment would be empty too: check the table, or give "
                 "--allow-empty"
             )
 
     def check_forgotten(self, forgotten: int, partitions: int) -> None:
-        """Refuse to forget too much.
+        """Refuse to drop too much of the previous assignment.
 
         Parameters
         ----------
         forgotten, partitions
-            Of the previous assignment: partitions that no longer exist, and all.
+            How many partitions of the previous assignment no longer exist, and how many it has.
 
         Raises
         ------
         SpecError
-            Says how many, and which option allows them.
+            The message says how many, and which option allows them.
         """
         most = parse_imbalance(self.max_forgotten, "max_forgotten")
         if isinstance(most, Fraction):
             most = int(most * partitions)
         if forgotten > most:
             raise SpecError(
-                f"{forgotten:,} of {partitions:,} partitions of the previous assignment are not in "
-                f"topics any more, {most:,} may be forgotten ({self.max_forgotten}): "
-                f"look at topics, or give --max-forgotten {forgotten}"
+                f"{forgotten:,} of {partitions:,} partitions of the previous assignment are no "
+                f"longer in topics, but only {most:,} may be dropped ({self.max_forgotten}): "
+                f"check topics, or give --max-forgotten {forgotten}"
             )

@@ -1,4 +1,5 @@
-"""Targets computed outside the state machine: engines, which one is cheaper, proposals of jobs.
+"""Compute targets outside the state machine: engines, the choice between them, external proposals.
 
-An engine gets a group and returns its target; whether the target is installed, the core decides.
+An engine gets a group and returns its target. The core decides whether to install it; this room
+must not.
 """

@@ -1,6 +1,6 @@
 """Choose the engine for a target by its estimated cost on each.
 
-The constants are measured (`make bench` writes them to conf/muster.toml), never guessed.
+The constants are measured: `make bench` writes them to conf/muster.toml.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """How large a group is: members, distinct subscriptions, ranges of the previous target."""
+    """The size of a group: members, distinct subscriptions, ranges of the previous target."""
 
     members: int
     classes: int
@@ -23,7 +23,7 @@ class GroupSize:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What a computation is likely to take: seconds on each engine, memory in this process."""
+    """The estimated cost of a computation: seconds on each engine, and memory in this process."""
 
     local_s: float
     local_mib: float
@@ -31,7 +31,7 @@ class CostEstimate:
 
 
 def estimate_cost(cost: CostConfig, size: GroupSize) -> CostEstimate:
-    """Return the likely cost of a computation."""
+    """Return the estimated cost of a computation."""
     members, classes, ranges = size.members, size.classes, size.ranges
     local_us = (
         cost.local_ns_member * members / 1e3
@@ -50,12 +50,12 @@ def estimate_cost(cost: CostConfig, size: GroupSize) -> CostEstimate:
 
 
 def fits_memory(config: Config, size: GroupSize) -> bool:
-    """Whether a computation fits the memory that this process may use for it."""
+    """Whether a computation fits into the memory that this process may use for it."""
     return estimate_cost(config.cost, size).local_mib <= config.engine.local_mib_max
 
 
 def choose_engine(config: Config, wanted: str, size: GroupSize) -> str:
-    """Return "local" or "spark": what is wanted, else the faster one that fits.
+    """Return "local" or "spark": the wanted engine, or for "auto" the faster one that fits.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The local engine, and the protocol of engines: targets computed off the heartbeat path.
+"""The protocol of engines, which compute targets off the heartbeat path, and the local engine.
 
-An engine is found by the entry point `muster.engines`, or given to `Coordinator.open`; so the
-coordinator runs Spark without importing it.
+An engine comes from the entry point `muster.engines` or from an argument of `Coordinator.open`, so
+the coordinator can run Spark without importing it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from coordinator.core.target_assignment import Targets
 from coordinator.core.target_builder import AssignorInput
 
 GROUPS_KEPT = 4
-"""Whose last targets an engine keeps in columns; those of a million members take some 50 MiB."""
+"""For how many groups an engine keeps the last target, as columns. A million members take about
+50 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
-    """A target to compute: what an engine, or a job of its own, is asked for.
+    """A target to compute, by an engine or by a separate job.
 
     Attributes
     ----------
     computation_id
-        Of the computation, or the run id of a job: marks what it writes.
+        The id of the computation, or the run id of a separate job. It marks the rows written.
     group_epoch, position
-        What it is for: the group as the log has it up to this position.
+        The group epoch to compute for, and the log position that the group is read up to.
     assignor, settings
         How to assign: the assignor's name, and the group's settings.
     store
-        Root path of the tables; None when all is in memory.
+        Root path of the tables; None if everything is in memory.
     input
-        The same group in memory; None in a job of its own. Only the engine that needs it makes a
-        spec of it: Spark reads the group from the log.
+        The same group in memory; None in a separate job. Spark does not need it, because it reads
+        the group from the log.
     classes
-        How many distinct subscriptions there are, about.
+        The approximate number of distinct subscriptions.
     """
 
     group_id: str
@@ -55,23 +56,23 @@ class TargetRequest:
 
 
 class Engine(Protocol):
-    """Computes targets; one at a time a group, several groups at once if it can."""
+    """Computes targets: one at a time per group, possibly several groups at once."""
 
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
-        """Begin a computation; its future fails when the computation does.
+        """Start a computation. The future fails if the computation does.
 
-        With LostTarget when the group's last target is gone from the table of targets.
+        It fails with LostTarget if the group's last target is missing from the table `targets`.
         """
 
     def cancel(self, group_id: str) -> None:
-        """Give up what runs for a group, if that is possible."""
+        """Cancel the computation for a group, if possible."""
 
     def close(self) -> None:
-        """Give up everything."""
+        """Cancel everything, and release resources."""
 
 
 class ComputationProgress(Protocol):
-    """Where the computation of a group's target is; as text, it says so to people."""
+    """The progress of the computation of a group's target; `str` describes it."""
 
     @property
     def group_id(self) -> str:
@@ -80,10 +81,10 @@ class ComputationProgress(Protocol):
 
 @runtime_checkable
 class ReportsProgress(Protocol):
-    """An engine that can tell where its computations are."""
+    """An engine that reports the progress of its computations."""
 
     def progress(self) -> Sequence[ComputationProgress]:
-        """Return where each computation is now."""
+        """Return the progress of each running computation."""
 
 
 class LocalEngine:
@@ -92,17 +93,17 @@ class LocalEngine:
     Parameters
     ----------
     groups_kept
-        Of how many groups the last target is kept in columns, for the next one.
+        For how many groups the last target is kept as columns, to start the next one from.
     """
 
     def __init__(self, groups_kept: int = GROUPS_KEPT) -> None:
         self._groups_kept = groups_kept
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
         self._before: dict[str, Targets] = {}
-        """The targets that the last computations began with: the next ones are mostly the same."""
+        """The targets that the last computations started from. The next ones are mostly equal."""
 
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
-        """Begin a computation."""
+        """Start a computation."""
         return self._pool.submit(self._compute, request)
 
     def _compute(self, request: TargetRequest) -> ComputedTarget:
@@ -117,27 +118,30 @@ class LocalEngine:
         return compute_target(request)
 
     def cancel(self, group_id: str) -> None:
-        """Do nothing: a computation in NumPy cannot be interrupted; its outcome is refused."""
+        """Do nothing: a computation in NumPy cannot be interrupted. Its result will be refused."""
 
     def close(self) -> None:
-        """Wait for what runs, drop what waits."""
+        """Wait for the running computation, and drop those that wait."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def compute_target(request: TargetRequest) -> ComputedTarget:
-    """Run the assignor in this process, and check what it made.
+    """Run the assignor in this process, and check its result.
 
     Raises
     ------
     SpecError
-        The assignor refuses the group, or what it made is no assignment of it.
+        The assignor refuses the group, or its result is not a valid assignment.
     """
     assert request.input is not None
     spec = request.input.spec()
     ranges = target_builder.run_assignor(spec, request.assignor, request.settings)
     wrong = find_problems(spec, ranges)
     if wrong:
-        raise SpecError(f"assignor {request.assignor} made no assignment: {wrong[0]}")
+        raise SpecError(
+            f"assignor {request.assignor} returned an invalid assignment: {wrong[0]}; "
+            "correct the assignor or choose another"
+        )
     changes, moved = target_builder.diff_targets(request.group_id, request.input, ranges)
     return ComputedTarget(
         request.group_id,

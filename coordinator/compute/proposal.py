@@ -1,8 +1,8 @@
-"""Targets that a job wrote to the table of targets: read and checked, and as a file.
+"""Targets that a job wrote to the table `targets`: read and check them, and propose them in a file.
 
-A job commits its rows and then says which they are. The coordinator's own engine reads and checks
-them itself; a job of its own puts a proposal into `<store>/proposals`, one small file a run, and
-waits for the answer in the log: the coordinator reads and checks.
+A job first commits the target's rows, and then names them. The coordinator's own engine reads and
+checks them at once. A separate job instead puts a proposal, one small file per run, into
+`<store>/proposals`; the coordinator reads and checks the rows, and writes its verdict to the log.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ Digest = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A target in the table of targets.
+    """A target in the table `targets`.
 
     Attributes
     ----------
     group_epoch, position
-        What it was computed for: the group as the log has it up to this position.
+        The group epoch it was computed for, and the log position that the group was read up to.
     run_id
-        Marks its rows; the computation's id where the coordinator asked for it.
+        Marks its rows. It is the computation's id if the coordinator requested the target.
     targets_version, digest, members, ranges
-        Where the rows are, their digest (target_digest.py), for how many members, how many rows.
+        The table's version that has the rows, the rows' digest (target_digest.py), the number of
+        members, and the number of rows.
     moved, partial
-        Owned partitions that change hands; whether `max_moves` cut it short.
+        How many owned partitions change their owner, and whether `max_moves` limited that.
     """
 
     group_id: Text
@@ -55,7 +56,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, target: ComputedTarget) -> Proposal:
-        """Return what is to be said of a target that is in the table."""
+        """Return the proposal for a target that is in the table."""
         stored = target.stored
         assert stored is not None
         return cls(
@@ -73,7 +74,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def target(self) -> ComputedTarget:
-        """Return the target, which nobody has read yet."""
+        """Return the target, without its rows."""
         stored = StoredTarget(
             self.group_id,
             self.group_epoch,
@@ -98,7 +99,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_stored_target(
     store: str | os.PathLike[str], target: ComputedTarget, snapshot: GroupSnapshot
 ) -> ComputedTarget:
-    """Return a target with its rows, which are read and checked here and nowhere else.
+    """Return a target with its rows. Only this function reads and checks them.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def read_stored_target(
     Raises
     ------
     GroupError
-        INVALID_ASSIGNMENT: the rows are missing, differ from those that it names, or are no
+        INVALID_ASSIGNMENT: the rows are missing, do not match their digest, or are not a valid
         assignment of the group (K-47).
     OSError
         The disk cannot be read now.

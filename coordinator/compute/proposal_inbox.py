@@ -1,9 +1,9 @@
 """Read `<store>/proposals`, where external jobs announce the targets that they wrote.
 
-A job puts one small file there, `<run id>.json`; the coordinator of the store reads the target that
-it names, checks it, has the verdict written to the log, and takes the file away. A file whose
-verdict is durable but which is still there is judged again, to the same end. A file that is no
-proposal is set aside (storage/file_queue.py).
+A job writes one small file per run, `<run id>.json`. The store's coordinator reads and checks the
+target that the file names, writes the verdict to the log, and removes the file. If it fails after
+the verdict is durable and before the file is removed, the file is checked again, with the same
+verdict. A file that is not a proposal is set aside (storage/file_queue.py).
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ FOLDER = "proposals"
 
 
 def put_proposal(store: str | os.PathLike[str], proposal: Proposal) -> None:
-    """Propose a target to whoever coordinates the store."""
+    """Propose a target to the store's coordinator."""
     words = msgspec.json.format(msgspec.json.encode(proposal)) + b"\n"
     _open_queue(store).put(proposal.run_id, words)
 
 
 def list_proposals(store: str | os.PathLike[str]) -> list[str]:
-    """Return the run ids of the proposals that wait, in order."""
+    """Return the run ids of waiting proposals, sorted."""
     return _open_queue(store).waiting()
 
 
 def remove_proposal(store: str | os.PathLike[str], run_id: str) -> None:
-    """Forget a proposal: its verdict is in the log, or its job does not wait for one any more."""
+    """Remove a proposal: its verdict is in the log, or its job no longer waits for one."""
     _open_queue(store).take_away(run_id)
 
 
 def set_proposal_aside(store: str | os.PathLike[str], run_id: str, reason: str) -> None:
-    """Keep a proposal that cannot be dealt with where it is in nobody's way."""
+    """Move a proposal that cannot be processed to a separate folder, so that it blocks nothing."""
     _open_queue(store).set_aside(run_id, reason)
 
 
 def set_unknown_aside(store: str | os.PathLike[str]) -> None:
-    """Do so with whatever is no file."""
+    """Set aside whatever is not a file."""
     _open_queue(store).set_strangers_aside()
 
 
 def validate_proposal(store: str | os.PathLike[str], run_id: str) -> ProposeTarget:
-    """Read what a proposal names, and check it against the group that it was computed for.
+    """Read the target that a proposal names, and check it against its group.
 
     Raises
     ------
     OSError, LogError
-        The store cannot be read now: try again.
+        The store cannot be read now; try again later.
     """
     proposal = None
     try:
@@ -72,7 +72,7 @@ def validate_proposal(store: str | os.PathLike[str], run_id: str) -> ProposeTarg
 def find_verdict(
     store: str | os.PathLike[str], run_id: str, after: int
 ) -> tuple[ProposalJudged | None, int]:
-    """Return what a job was answered, if it was, and the position up to which this was seen."""
+    """Return the verdict on a job's proposal, if there is one, and the last position searched."""
     for batch in read_log(store, after):
         after = batch.position
         for record in batch.records:
@@ -91,7 +91,7 @@ def _read_proposal(store: str | os.PathLike[str], run_id: str) -> Proposal:
     if found.run_id != run_id:
         raise GroupError(
             ErrorCode.INVALID_REQUEST,
-            f"Proposal {run_id} names run {found.run_id!r}: a file bears the name of its run.",
+            f"Proposal {run_id} names run {found.run_id!r}: name the file after its run.",
         )
     return found
 

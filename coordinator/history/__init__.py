@@ -1,6 +1,6 @@
 """Read a store as of now, a position or a time, without a coordinator or a JVM.
 
-It never writes, claims or locks.
+This room never writes, claims or locks.
 """
 
 from coordinator.history.frames import VIEWS, frame

@@ -1,6 +1,7 @@
 """Views of the state at a position: topics, members, ranges, targets, offsets, groups.
 
-Each function is one view of docs/guide/sql.md, by columns; the twins in SQL are spark_jobs/sql.
+Each public function computes one view of docs/guide/sql.md with column operations. Its twin in SQL
+is in spark_jobs/sql.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ RANGE = ("topic_id", "topic", "first_partition", "partition_count")
 
 
 def read_topics(log: LogRows) -> pa.Table:
-    """Return the topics that exist: one row a topic."""
+    """Return the topics that exist: one row per topic."""
     columns = ["tombstone", "topic", "topic_id", "partitions"]
     rows = log.present([TopicChanged.kind], columns)
     return _take_last(rows, encode_keys(combine_chunks(rows["topic"]))).select(
@@ -61,7 +62,7 @@ def read_topics(log: LogRows) -> pa.Table:
 
 
 def read_offsets(log: LogRows) -> pa.Table:
-    """Return the committed offsets: one row a partition."""
+    """Return the committed offsets: one row per partition."""
     key = ["group_id", "topic", "partition"]
     columns = ["tombstone", *key, "topic_id", "offset", "leader_epoch", "metadata"]
     rows = log.present([OffsetCommitted.kind], [*columns, "commit_timestamp"])
@@ -73,7 +74,7 @@ def read_offsets(log: LogRows) -> pa.Table:
 
 
 def _take_last(rows: pa.Table, keys: Longs) -> pa.Table:
-    """Return the last row of each key, but for those that ended it."""
+    """Return the last row of each key, unless it is a tombstone."""
     last = find_last(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
     kept = rows.take(pa.array(last))
     return kept.filter(pc.invert(kept["tombstone"]))
@@ -84,12 +85,13 @@ def _take_last(rows: pa.Table, keys: Longs) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class MemberRows:
-    """The members that are in a group, each by its rows in a table.
+    """The current members of all groups, each by the indices of its rows in a table.
 
     Attributes
     ----------
     metadata, current, step
-        The last row of each kind: who it is, what it owns, the epoch it reached since; -1 is none.
+        int64 arrays, one element per member: the last row with its subscription, the last with what
+        it owns, and the last with an epoch that it reached afterwards; -1 if there is none.
     """
 
     rows: pa.Table
@@ -111,7 +113,7 @@ class MemberRows:
 
     @property
     def member_epoch(self) -> pa.Array:
-        """The assignment epoch that each member has reached."""
+        """The member epoch of each member: the assignment epoch that it has reached."""
         reached = np.where(self.step < 0, self.current, self.step)
         return pc.fill_null(pick(self.rows["member_epoch"], reached), 0)
 
@@ -122,18 +124,18 @@ class MemberRows:
 
     @property
     def pending(self) -> pa.Array:
-        """The ranges that each member has still to give up."""
+        """The ranges that each member still has to give up."""
         return pick_lists(self.rows["pending"], np.where(self.step < 0, self.current, -1))
 
 
 def read_member_rows(log: LogRows, *more: str) -> MemberRows:
-    """Read the members, with more columns of who they are."""
+    """Read the members, and more columns of their metadata."""
     kinds = [MemberMetadata.kind, CurrentMember.kind, MembersAdvanced.kind]
     owned = ["state", "member_epoch", "assigned", "pending", "member_ids"]
     rows = log.present(kinds, [*KEY, *owned, *more])
     who, advanced = is_kind(rows, MemberMetadata.kind), is_kind(rows, MembersAdvanced.kind)
     row, member_ids = flatten(combine_chunks(rows["member_ids"]))
-    # Members that reach an epoch which changes nothing for them share one row of the log.
+    # Members that reach an epoch without a change of their assignment share one row of the log.
     ids = pa.concat_arrays([combine_chunks(rows["member_id"]), member_ids.cast(pa.string())])
     groups = encode_keys(combine_chunks(rows["group_id"]))
     keys = join_keys(np.concatenate([groups, groups[row]]), encode_keys(ids))
@@ -149,7 +151,7 @@ def read_member_rows(log: LogRows, *more: str) -> MemberRows:
 
 
 def read_members(log: LogRows) -> pa.Table:
-    """Return the members of all groups: one row a member."""
+    """Return the members of all groups: one row per member."""
     found = read_member_rows(log, *TOLD, NAMES, *WANTED)
     columns = {name: found.ids[name] for name in found.ids.column_names}
     columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
@@ -168,14 +170,14 @@ def _join_rows(view: str, *tables: pa.Table) -> pa.Table:
 
 
 def _parse_name_lists(texts: pa.Array) -> pa.Array:
-    """Return lists of names from their JSON; each distinct text is read once."""
+    """Parse JSON lists of names; each distinct text is parsed once."""
     coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     lists = [msgspec.json.decode(text, type=list[str]) for text in coded.dictionary.to_pylist()]
     return pa.array(lists, pa.list_(pa.string())).take(coded.indices)
 
 
 def read_current_assignments(log: LogRows) -> pa.Table:
-    """Return what each member may own now, and what it must give up: one row a range."""
+    """Return what each member may own now, and what it must give up: one row per range."""
     found = read_members(log)
     who = ("group_id", "member_id", "instance_id", "client_id", "client_host")
     about = found.select([*who, "member_epoch", "state"])
@@ -192,7 +194,7 @@ def read_current_assignments(log: LogRows) -> pa.Table:
 
 
 def read_partition_owners(log: LogRows) -> pa.Table:
-    """Return who owns what: one row a range, of topics that exist."""
+    """Return who owns which partitions of existing topics: one row per range."""
     owned, there = read_current_assignments(log), read_topics(log)
     names = pa.concat_arrays([combine_chunks(owned["topic"]), combine_chunks(there["topic"])])
     ids = pa.concat_arrays([combine_chunks(owned["topic_id"]), combine_chunks(there["topic_id"])])
@@ -209,12 +211,12 @@ def read_partition_owners(log: LogRows) -> pa.Table:
 
 
 def read_target_assignments(log: LogRows) -> pa.Table:
-    """Return what each member is to own in the end: one row a range.
+    """Return the target assignment of each member: one row per range.
 
     Raises
     ------
     LostTarget
-        The rows of a whole target are not in the table of targets any more.
+        The rows of a target are no longer in the table `targets`.
     """
     alone, gone, whole_targets = _read_small_targets(log)
     pieces = [alone]
@@ -233,9 +235,9 @@ def read_target_assignments(log: LogRows) -> pa.Table:
 
 
 def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[StoredTarget]]:
-    """Return targets that are records of the log, whose members they are, and the whole ones.
+    """Return the targets in the log, their members, and the targets in the table `targets`.
 
-    Records of members before a whole target mean nothing any more; those after it win over it.
+    A target in the table replaces all earlier records of members; later records override it.
     """
     named = ["assignment_epoch", "computation_id", "targets_version", "digest", "members", "ranges"]
     kinds = [TargetMember.kind, TargetMetadata.kind]
@@ -262,7 +264,7 @@ def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[StoredTa
 def _read_whole_target(
     log: LogRows, stored: StoredTarget, there: pa.Table, gone: pa.Table
 ) -> pa.Table:
-    """Return a whole target, but for members that left or have a target of their own since."""
+    """Return a target of the table, without members that left or got a later target in the log."""
     rows = read_checked_rows(log.store, stored)
     ours, others = (
         combine_chunks(table.filter(pc.equal(table["group_id"], stored.group_id))["member_id"])
@@ -281,7 +283,7 @@ GROUP_KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved)
 
 
 def read_groups(log: LogRows) -> pa.Table:
-    """Return all groups, and the ids that have offsets only: one row a group."""
+    """Return all groups, including ids that only have offsets: one row per group."""
     told = ["epoch", "assignment_epoch", "assignor", "partial"]
     rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *told])
     keys, number = encode_keys(combine_chunks(rows["group_id"])), np.arange(len(rows))
@@ -338,7 +340,7 @@ def _compute_states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
 
 
 def _find_offsets_only(log: LogRows, found: pa.Table) -> pa.Table:
-    """Return ids that have nothing but offsets: what Kafka calls a simple group."""
+    """Return the ids that have only offsets, which Kafka calls simple groups."""
     ids = pc.unique(read_offsets(log)["group_id"])
     ids = ids.filter(pc.invert(pc.is_in(ids, value_set=combine_chunks(found["group_id"]))))
     columns = {

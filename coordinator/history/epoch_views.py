@@ -1,6 +1,6 @@
 """Views of group epochs, and why each target moved partitions.
 
-A target takes in all group epochs since the target before it: their reasons are its own.
+A target covers all group epochs since the target before it, so it has the reasons of all of them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 SUBSCRIBED_ANEW = "subscription changed"
-"""The reason that lies with the epoch's member: what it gives up then, it gives up for that."""
+"""The reason caused by the epoch's member itself: it explains what that member gives up then."""
 TOPICS_CHANGED = "topics changed"
 NOTICED = {TOPICS_CHANGED, "finishing moves"}
-"""Reasons that lie with nobody: the epoch's member was the first to send a heartbeat after."""
+"""Reasons caused by no member: the epoch's member only sent the first heartbeat afterwards."""
 TOPICS_TOLD = 3
-"""So many topics are told in a reason; `topics_changed` has all."""
+"""How many topics a reason names at most; the column `topics_changed` has all."""
 
 NAMES = "subscribed_topic_names"
 CLIENT = ("instance_id", "client_id", "client_host")
@@ -56,14 +56,14 @@ COLUMNS = (
 
 
 def read_epochs(log: LogRows) -> pa.Table:
-    """Return the group epochs of all groups: one row each, those of deleted groups too."""
+    """Return the epochs of all groups, including deleted ones: one row per group epoch."""
     ours = derive_epochs(log.past([one.kind for one in KINDS], COLUMNS))
     schema = VIEW_SCHEMAS["epochs"]
     return pa.concat_tables([ours.select(schema.names).cast(schema), read_classic_epochs(log)])
 
 
 def derive_epochs(rows: pa.Table) -> pa.Table:
-    """Return the group epochs that rows of the log tell."""
+    """Return the group epochs in rows of the log."""
     groups, ended = encode_keys(combine_chunks(rows["group_id"])), to_mask(rows["tombstone"])
     marks, number = is_kind(rows, GroupMetadata.kind), np.arange(len(rows))
     begun = np.flatnonzero(marks & ~ended)
@@ -84,7 +84,8 @@ def derive_epochs(rows: pa.Table) -> pa.Table:
         "topics_changed": _describe_topic_changes(rows, groups, begun),
         "assignment_epoch": pick(rows["assignment_epoch"], target),
         "target_position": pick(rows["position"], target),
-        # Of a target that took in several epochs the rest stands with the one it was computed for.
+        # If a target covers several epochs, these columns are set only in the row of the epoch it
+        # was computed for.
         "computed_at": pick(rows["at"], exact),
         "assignor": pc.if_else(pc.equal(assignor, ""), pa.scalar(None, pa.string()), assignor),
     }
@@ -92,9 +93,9 @@ def derive_epochs(rows: pa.Table) -> pa.Table:
 
 
 def _find_targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
-    """Return for each epoch the row of the target that took it in; -1 is none yet.
+    """Return for each epoch the row of the target that covers it, or -1 if there is none yet.
 
-    It is the first one computed for the epoch or a later one, before the group was deleted.
+    It is the first target computed for this epoch or a later one, before the group was deleted.
     """
     ended = to_mask(rows["tombstone"])
     deleted = np.flatnonzero(is_kind(rows, GroupMetadata.kind) & ended)
@@ -113,10 +114,10 @@ def _find_targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
 
 
 def _describe_topic_changes(rows: pa.Table, groups: Longs, begun: Longs) -> pa.Array:
-    """Return what happened to the topics of the group since the epoch before, where that is why."""
+    """Return what happened to a group's topics since the epoch before, where that is the reason."""
     asked = to_mask(pc.equal(pick(rows["reason"], begun), TOPICS_CHANGED))
     epoch, change = _match_changes(rows, groups, begun[asked]) if asked.any() else _NONE
-    place = np.searchsorted(begun, epoch)  # sorted: what is in one epoch is in the log's order
+    place = np.searchsorted(begun, epoch)  # stays in the log's order within an epoch
     texts = _describe_changes(rows, change)
     ends = offsets_of(np.bincount(place, minlength=len(begun)))
     return pa.ListArray.from_arrays(
@@ -128,7 +129,7 @@ _NONE = (np.array([], np.int64), np.array([], np.int64))
 
 
 def _match_changes(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, Longs]:
-    """Return the rows of epochs, and with each the row of a change that it is about."""
+    """Return pairs of rows: an epoch, and a topic change that led to it."""
     group, topic, since = _find_subscriptions(rows, groups, np.unique(groups[asked]))
     steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
     step_topics = pick(rows["topic"], steps)
@@ -140,7 +141,7 @@ def _match_changes(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, 
     count = np.searchsorted(of_step[order], of_subscription, side="right") - first
     pair, place = number_runs(first, count)
     step = steps[order][place]
-    # The epoch of a change is the first of its group after it, whatever ended it before.
+    # A change belongs to the group's first epoch after it.
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
     epoch = Timeline(groups, marks).next(group[pair], step)
     about = (epoch > since[pair]) & np.isin(epoch, asked)
@@ -152,9 +153,9 @@ def _match_changes(rows: pa.Table, groups: Longs, asked: Longs) -> tuple[Longs, 
 def _find_subscriptions(
     rows: pa.Table, groups: Longs, wanted: Longs
 ) -> tuple[Longs, pa.Array, Longs]:
-    """Return group, topic, and the first row that subscribes the one to the other.
+    """Return groups, topics, and the first row by which the group subscribes to the topic.
 
-    However many members subscribe alike, their names are read once.
+    The names of equal subscriptions are parsed once.
     """
     says = is_kind(rows, MemberMetadata.kind, RegexResolved.kind) & ~to_mask(rows["tombstone"])
     says &= np.isin(groups, wanted)
@@ -178,7 +179,7 @@ _TEXTS = pa.list_(pa.string())
 
 
 def _describe_changes(rows: pa.Table, change: Longs) -> pa.Array:
-    """Say what happened to a topic at some rows."""
+    """Describe what happened to a topic at each of some rows."""
     steps = np.flatnonzero(is_kind(rows, TopicChanged.kind))
     topics = encode_keys(combine_chunks(rows["topic"]))
     order = steps[np.argsort(topics[steps], kind="stable")]
@@ -208,19 +209,19 @@ def _describe_changes(rows: pa.Table, change: Longs) -> pa.Array:
     return pc.binary_join_element_wise(pick(rows["topic"], change), said, "")
 
 
-# Why a target gives and takes --------------------------------------------------------------------
+# Why a target moves partitions -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCauses:
-    """Why each target gives and takes, by its position.
+    """Why each target moves partitions.
 
     Attributes
     ----------
     positions
-        Sorted.
+        Of the targets in the log, sorted.
     reasons, members
-        The reasons of all epochs that it took in, and their member if they have but one.
+        The reasons of all epochs that a target covers, and their member if it is only one.
     """
 
     positions: Longs
@@ -228,14 +229,14 @@ class TargetCauses:
     members: pa.Array
 
     def place(self, positions: Longs) -> Longs:
-        """Return where the targets of some positions are; -1 is nowhere."""
+        """Return the index of the target at each of some positions, or -1."""
         found = np.searchsorted(self.positions, positions)
         there = np.append(self.positions, -1)[found] == positions
         return np.where(there, found, -1)
 
 
 def find_causes(epochs: pa.Table) -> TargetCauses:
-    """Return why targets give and take, from the epochs that they took in."""
+    """Return why targets move partitions, from the epochs that they cover."""
     taken = epochs.filter(pc.is_valid(epochs["target_position"])).sort_by("position")
     target = to_numbers(taken["target_position"])
     positions, place = np.unique(target, return_inverse=True)
@@ -259,7 +260,7 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
 
 
 def _add_topic_changes(epochs: pa.Table) -> pa.Array:
-    """Return the reason of each epoch, with the first of what happened to topics."""
+    """Return the reason of each epoch, and the first changes of topics behind it."""
     lists, reason = combine_chunks(epochs["topics_changed"]), combine_chunks(epochs["reason"])
     count = to_numbers(pc.list_value_length(lists), 0)
     some = pc.binary_join(pc.list_slice(lists, 0, TOPICS_TOLD), "; ")

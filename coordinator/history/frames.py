@@ -1,7 +1,7 @@
-"""The views of a store as Arrow tables, without a JVM; for DuckDB, polars, pandas.
+"""The views of a store as Arrow tables, without a JVM, for DuckDB, polars and pandas.
 
-`VIEWS` is the one place that knows them all; each has a twin in SQL of the same name
-(spark_jobs/sql) and a section in docs/guide/sql.md, and tests compare the three.
+`VIEWS` lists them all. Each has a twin in SQL with the same name (spark_jobs/sql) and a section in
+docs/guide/sql.md; tests compare the three.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ def frame(
     store
         The folder that the coordinator was opened with.
     view
-        One of docs/guide/sql.md.
+        A name in `VIEWS`; docs/guide/sql.md describes each view.
     group_id
-        Only rows of this group, and only they are read; of one that is not in the log, none.
+        Return, and read, only rows of this group. A group that is not in the log has no rows.
     as_of
-        A position of the log, or a time; None is now. A text is read as `muster --as-of` reads it.
+        A position of the log, or a time; None is now. A string has the syntax of `--as-of`.
 
     Returns
     -------
     pyarrow.Table
-        The rows of the SQL view, in the order of `VIEWS`; times are UTC.
+        The rows of the SQL view, sorted by the columns that `VIEWS` names; times are UTC.
 
     Raises
     ------
     SpecError
-        There is no such store or view, the position or time is none or is outside of the log, the
-        group id is no text, or the view has no groups.
+        There is no such store or view, `as_of` is invalid or outside of the log, `group_id` is not
+        a string, or the view has no column `group_id`.
     LogError
-        The log cannot be read; of it LostTarget: rows of a target that is in force are gone.
+        The log cannot be read. LostTarget, a subclass: rows of a target in force are missing.
     """
     if view not in VIEWS:
         raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
     if group_id is not None and view in WITHOUT_GROUPS:
-        raise SpecError(f"view {view!r} has no group_id: leave group_id={group_id!r} out")
+        raise SpecError(f"view {view!r} has no group_id: omit group_id={group_id!r}")
     return read_view(LogReader(store, as_of), view, group_id)
 
 
 def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:
-    """Return a view of a log that is open."""
+    """Return a view of an open log."""
     rows, order = VIEWS[view]
     found = rows(LogRows(reading, group_id))
     return found.sort_by([(name, "ascending") for name in order]).combine_chunks()
@@ -89,7 +89,7 @@ def _read_log(log: LogRows) -> pa.Table:
 
 
 def _read_targets(log: LogRows) -> pa.Table:
-    """Return the whole targets that jobs computed, installed or not."""
+    """Return the rows of the table `targets`: what jobs computed, installed or not."""
     schema = pa.schema([(n, pa.int32() if t == "int" else pa.string()) for n, t in COLUMNS.items()])
     path = targets_path(log.store)
     of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
@@ -103,7 +103,7 @@ def _read_targets(log: LogRows) -> pa.Table:
 
 
 def _read_audit(log: LogRows) -> pa.Table:
-    """Return who deleted or altered what, and who was refused: one row a deed, or a count."""
+    """Return who deleted or altered what, and who was refused: one row per action or count."""
     names = ["position", "at", "reason", "owner", "client_id", "client_host", "group_id"]
     rows = log.past([Audited.kind], [*names, "settings"])
     found = {name: combine_chunks(rows[name]) for name in rows.column_names}
@@ -120,7 +120,7 @@ def _read_audit(log: LogRows) -> pa.Table:
 
 
 class ViewDefinition(NamedTuple):
-    """How a view is made, and by which columns its rows are sorted."""
+    """The function that computes a view, and the columns that its rows are sorted by."""
 
     rows: Callable[[LogRows], pa.Table]
     order: tuple[str, ...]
@@ -152,5 +152,5 @@ VIEWS = {
     ),
     "topics": ViewDefinition(current_views.read_topics, ("topic",)),
 }
-"""The views by name. One more needs an entry here and a file of its name in spark_jobs/sql."""
+"""The views by name. A new view needs an entry here, and a file of its name in spark_jobs/sql."""
 WITHOUT_GROUPS = {"topics"}

@@ -1,8 +1,8 @@
 """One group as of a log position: the input of a target computation.
 
-Epochs, topics, regexes and distinct subscriptions are small, and read here. Members are read here
-only where a target is checked against them; a Spark job reads them itself, from the same files, and
-tells their subscriptions by the same label: a hash of what the log has of them.
+Epochs, topics, regexes and distinct subscriptions are small and read here. Members are read here
+only to check a target against them. A Spark job reads the members itself, from the same files, and
+identifies each subscription by the same label: a hash of its columns in the log.
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ class GroupSnapshot:
     Attributes
     ----------
     group_epoch, assignment_epoch
-        For which a target is to be computed, and that of the last target.
+        The epoch to compute a target for, and the epoch of the last target.
     assignor
-        Of the last target; "" when there was none.
+        Of the last target; "" if there is none.
     settings
-        Of the group.
+        The group's own settings.
     topics
-        Those that exist and are subscribed to, by name.
+        The subscribed topics that exist, by name.
     lists
-        The distinct subscriptions, by label: names of topics, which may not exist.
+        The distinct subscriptions by label, as topic names. The topics need not exist.
     installed, installed_at
-        The record of the last whole target, if targets go on from one, and its position.
+        The record of the last target in the table `targets`, if the current target is based on
+        one, and its position.
 
     Raises
     ------
@@ -82,19 +83,21 @@ class GroupSnapshot:
 
     @cached_property
     def members(self) -> pa.Table:
-        """member_id, instance_id and label of each member."""
+        """The members: columns member_id, instance_id and label, one row per member."""
         columns = ["member_id", "instance_id", NAMES, REGEX]
         rows = self.source.rows(self.group_id, [MemberMetadata.kind], columns)
         codes = _combine_chunks(rows["member_id"]).dictionary_encode().indices.to_numpy()
         last = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
-        last[codes] = np.arange(len(codes))  # the last of a member's rows is what stays
+        last[codes] = np.arange(
+            len(codes)
+        )  # NumPy keeps the last value for a repeated index: the member's last row
         kept = rows.take(pa.array(last))
         kept = kept.filter(pc.invert(kept["tombstone"]))
         labels = pa.array(_label_subscriptions(kept)[0])
         return kept.select(["member_id", "instance_id"]).append_column("label", labels)
 
     def spec(self) -> GroupSpec:
-        """Return the group, without what its members own."""
+        """Return the group as assignors take it, without what its members own."""
         place = {label: at for at, label in enumerate(self.lists)}
         number = {topic.key.name: at for at, topic in enumerate(self.topics)}
         labels, inverse = np.unique(self.members["label"].to_numpy(), return_inverse=True)
@@ -117,7 +120,7 @@ class GroupSnapshot:
         )
 
     def _facts(self) -> tuple[State, int]:
-        """Replay what is small: of the group's own epochs and settings the last only."""
+        """Replay the small records, and only the last ones of the group's epochs and settings."""
         rows = self.source.rows(self.group_id, [*_ALL_TOLD, *_LAST_TOLD], _COLUMNS)
         kinds = _combine_chunks(rows["kind"])
         targets = pc.equal(kinds, TargetMetadata.kind)
@@ -139,7 +142,7 @@ class GroupSnapshot:
         return state, rows["position"][at_whole[0]].as_py() if at_whole else 0
 
     def _subscriptions(self, regexes: dict[str, tuple[str, ...]]) -> dict[int, list[str]]:
-        """Return the topic names behind each label."""
+        """Return the topic names of each label."""
         rows = self.source.rows(self.group_id, [MemberMetadata.kind], [NAMES, REGEX])
         labels, pairs = _label_subscriptions(rows.filter(pc.invert(rows["tombstone"])))
         found = {}
@@ -150,7 +153,7 @@ class GroupSnapshot:
 
 
 def _label_subscriptions(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
-    """Return each row's label, and the subscription behind each distinct label, by label.
+    """Return each row's label, and the distinct subscriptions in the order of their labels.
 
     The label is Spark's xxhash64(subscribed_topic_names, subscribed_topic_regex).
     """
@@ -169,7 +172,7 @@ def _label_subscriptions(rows: pa.Table) -> tuple[Longs, list[tuple[str, str]]]:
 
 
 def _find_true(rows: pa.Array | pa.ChunkedArray) -> list[int]:
-    """Return which rows are true."""
+    """Return the indices of rows that are true."""
     found = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows
     return list(np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist())
 

@@ -1,4 +1,4 @@
-"""Read a store as of a position or a time, without a claim and without a JVM."""
+"""Read a store as of a position or a time. Neither a claim nor a JVM is needed."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 POSITION = re.compile(r"-?[0-9]{1,18}\Z")
 AsOf: TypeAlias = int | datetime | str | None
-"""A position of the log, a time, the text of one, or None: now."""
+"""A position of the log, a time, either of them as text, or None for now."""
 
 
 def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
-    """Read an option: a position is a whole number, a time is ISO 8601, in UTC unless it says.
+    """Parse an option: a whole number is a position, ISO 8601 is a time, in UTC by default.
 
     Raises
     ------
     SpecError
-        It is neither.
+        The text is neither.
     """
     if POSITION.match(text):
         return int(text)
@@ -57,12 +57,12 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
 
 
 def _check_as_of(as_of: object) -> int | datetime | None:
-    """Return a position or a time that can be looked for.
+    """Check the type of a position or time, and return it.
 
     Raises
     ------
     SpecError
-        It is neither.
+        It is neither, or a time without a time zone.
     """
     if isinstance(as_of, str):
         return parse_as_of(as_of)
@@ -76,7 +76,7 @@ def _check_as_of(as_of: object) -> int | datetime | None:
     if as_of is None:
         return None
     if isinstance(as_of, SupportsIndex) and not isinstance(as_of, bool):
-        return operator.index(as_of)  # numpy's numbers too
+        return operator.index(as_of)  # accepts NumPy's integers too
     raise SpecError(
         f"as_of {as_of!r} is neither a position nor a time: give a whole number, or a datetime "
         f"with a time zone"
@@ -91,7 +91,7 @@ class LogReader:
     store
         Its folder.
     position, at_ms
-        Of the last row that is read.
+        The position of the last row to read, and when it was written (ms since 1970).
 
     Raises
     ------
@@ -109,7 +109,8 @@ class LogReader:
             self._parts = list_parts(open_log_table(self.store))
         except NoLog:
             raise SpecError(
-                f"{store} is no store of a coordinator: name the folder that it was opened with"
+                f"{store} is not the store of a coordinator: name the folder that a coordinator "
+                f"was opened with"
             ) from None
         if not self._parts:
             raise SpecError(f"the log of {store} is empty: no coordinator has claimed it yet")
@@ -129,7 +130,8 @@ class LogReader:
         for before, part in pairwise(parts):
             if part.first != before.last + 1:
                 raise CorruptLog(
-                    f"rows from {before.last + 1} on are missing in or before {part.path}"
+                    f"rows from position {before.last + 1} on are missing in or before "
+                    f"{part.path}: restore it from a copy of the store"
                 )
         return [os.path.join(self._folder, part.path) for part in parts]
 
@@ -145,12 +147,12 @@ class LogReader:
         return state
 
     def read_target(self, group: Group) -> None:
-        """Read a group's whole target, if a job computed one: the log has its name only.
+        """Read a group's target if it is in the table `targets`: the log only names it.
 
         Raises
         ------
         LostTarget
-            Its rows are not in the table of targets any more.
+            The target's rows are no longer in the table.
         """
         stored = group.installed.stored if group.installed else None
         if group.targets.whole is NOT_READ and stored is not None:
@@ -160,20 +162,20 @@ class LogReader:
         """Return the error for a group that was not found."""
         return SpecError(
             f"group {group_id!r} is not in {self.store} at position {self.position}: "
-            f"`muster groups --store {self.store}` lists those that are"
+            f"`muster groups --store {self.store}` lists the groups"
         )
 
     def _records(self, after: int, seen: ValueCache) -> Iterator[Record]:
         for piece in read_parts(self._folder, self._parts, after):
             rows = piece.filter(pc.less_equal(piece["position"], self.position))
             for record in decode_rows(rows, seen):
-                if record is not None:  # a claim has none
+                if record is not None:  # None is a claim
                     yield record
             if piece["position"][-1].as_py() >= self.position:
                 return
 
     def _snapshot(self, seen: ValueCache) -> Iterator[Batch]:
-        """Yield the newest snapshot; an earlier state is replayed from the beginning."""
+        """Yield the newest snapshot if the position is not before it, else nothing."""
         if not self._live:
             return
         path = os.path.join(self.store, "snapshots")
@@ -187,16 +189,17 @@ class LogReader:
             return self._position_at(as_of)
         if not 1 <= as_of <= last:
             raise SpecError(
-                f"position {as_of} is not in the log of {self.store}: it has positions 1 to {last}"
+                f"position {as_of} is not in the log of {self.store}: it has positions 1 to "
+                f"{last}; give one of them"
             )
         return as_of
 
     def _position_at(self, time: datetime) -> int:
-        """Return the last position written at a time or before it."""
+        """Return the last position written at or before a time."""
         ms = (time - EPOCH) // MILLISECOND
         now_ms = (datetime.now(UTC) - EPOCH) // MILLISECOND
         if ms > max(self._at(self._parts[-1].last), now_ms):
-            raise SpecError(f"{time.isoformat()} is in the future: name a time that has passed")
+            raise SpecError(f"{time.isoformat()} is in the future: give a time in the past")
         for part in reversed(self._parts):
             rows = self._times(part)
             before = np.flatnonzero(rows["at_ms"].to_numpy() <= ms)
@@ -204,7 +207,8 @@ class LogReader:
                 return int(rows["position"][int(before[-1])].as_py())
         begin = format_time(self._at(self._parts[0].first))
         raise SpecError(
-            f"{time.isoformat()} is before the first record of {self.store}, written at {begin}"
+            f"{time.isoformat()} is before the first record of {self.store}: give a time from "
+            f"{begin} on"
         )
 
     def _at(self, position: int) -> int:
@@ -217,6 +221,6 @@ class LogReader:
 
 
 def format_time(ms: int) -> str:
-    """Return a time of the log as text: ISO 8601 in UTC, to the millisecond."""
+    """Format a time in ms since 1970: ISO 8601 in UTC, with milliseconds."""
     time = datetime.fromtimestamp(ms / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

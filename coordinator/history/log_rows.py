@@ -1,7 +1,7 @@
-"""Columns of the log's rows, by kind, up to a position; of one group if wanted.
+"""Read columns of the log's rows by kind, up to a position; of one group if wanted.
 
-What is not wanted is not read: other columns never, other kinds and groups by the row groups of a
-file, other positions by file.
+Other columns are not read at all. Row groups without the wanted kinds and group are skipped, and so
+are files without the wanted positions.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ class LogRows:
     reading
         The log, and the position.
     group_id
-        Only rows of this group, and those of topics; None for all groups.
+        Only rows of this group, and rows of topics; None for all groups.
 
     Raises
     ------
     SpecError
-        The group id is no text that a log can have.
+        The group id is not a valid string.
     """
 
     def __init__(self, reading: LogReader, group_id: str | None = None) -> None:
         if group_id is not None and not _is_text(group_id):
-            raise SpecError(f"group_id {group_id!r} is no text: give the id of a group")
+            raise SpecError(f"group_id {group_id!r} is not a string: give the id of a group")
         self.store = reading.store
         self.group_id = group_id
         self._reading = reading
 
     def past(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
-        """Return columns of all rows of some kinds.
+        """Return columns of all rows of these kinds.
 
         Raises
         ------
@@ -63,9 +63,9 @@ class LogRows:
         return self._read(paths, columns, self._filter_kinds(kinds) & self._until())
 
     def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
-        """Return rows that come to the same state: those of a snapshot, and the log's after it.
+        """Return fewer rows with the same state: a snapshot, and the rows of the log after it.
 
-        However long the log is, they are as many as there is to know.
+        Their number depends on the size of the state, not on the length of the log.
         """
         source = self._source
         if not source.after:
@@ -73,15 +73,15 @@ class LogRows:
         wanted = self._filter_kinds(kinds)
         try:
             before = self._read(source.snapshot, columns, wanted)
-        except CorruptLog as error:  # the log has everything
-            logger.warning("snapshot %d is passed over: %s", source.after, error)
+        except CorruptLog as error:  # the log alone has everything
+            logger.warning("ignored snapshot %d and read the whole log: %s", source.after, error)
             return self.past(kinds, columns)
         later = self._until() & (pc.field("position") > source.after)
         after = self._read(source.log, columns, wanted & later)
         return pa.concat_tables([before, after]).unify_dictionaries().combine_chunks()
 
     def has_group(self) -> bool:
-        """Whether there is any row of the group."""
+        """Whether the log has any row of the group."""
         ours = self._until() & (pc.field("group_id") == self.group_id)
         return len(self._read(self._reading.files(), ["kind"], ours)) > 0
 
@@ -110,7 +110,7 @@ class LogRows:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a text of Unicode; bytes of a command line may be none."""
+    """Whether a value is valid Unicode; bytes of a command line may not be."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,17 +1,22 @@
 """Who owned which partitions, from when until when, and why they moved.
 
-A member owns what is assigned to it and what it still has to give up (pending), from the first of
-its records that has a range until the first that has it no more. It was given by the assignment
-epoch then in force. It was taken by
+A member owns what is assigned to it, and what it still has to give up (pending). It owns a range
+from the first of its records that has the range to the first that does not. The assignment epoch in
+force at the start gave it the range. The range was taken by one of these:
 
-- the end of the member: by the group epoch that began when it left or timed out, or by the return
-  of the static member under another member id;
-- the member itself, when the newest group epoch is its change of subscription;
-- else the assignment epoch in force when the range became pending, or went without being pending.
+- the end of the member: the group epoch that began when it left or timed out, or the return of the
+  static member under another member id;
+- the member itself, if the newest group epoch is its own change of subscription;
+- otherwise, the assignment epoch in force when the range became pending, or when it was taken
+  without being pending first.
 
-By columns: a range that stays as it is in successive records of its member is one spell; spells are
-cut at all edges of the member's ranges of a topic, so that two pieces are the same or apart; spells
-of a piece that follow on each other are a tenure; tenures that touch and are alike are a row.
+The rows are computed with column operations, in four steps:
+
+1. A spell is a range that is unchanged in successive records of its member.
+2. Spells are cut into pieces at all bounds of the member's ranges of a topic, so that any two
+   pieces are equal or disjoint.
+3. Consecutive spells of one piece are joined into a tenure.
+4. Adjacent tenures with equal times and causes are joined into one row.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
 
 
 def read_assignment_history(log: LogRows) -> pa.Table:
-    """Return who owned what, from when until when, and why: one row a range."""
+    """Return who owned what, from when until when, and why: one row per range."""
     rows = log.past([one.kind for one in KINDS], COLUMNS)
     held = _OwnershipRecords.of(rows)
     consumer = _trace_ownership(rows, held, _OwnershipCauses.of(rows, held))
@@ -88,14 +93,14 @@ def _trace_ownership(
 
 @dataclass(frozen=True, slots=True)
 class _OwnershipRecords:
-    """The records of what members own, those of one member side by side and in order.
+    """The records of what members own, sorted by member and then by position.
 
     Attributes
     ----------
     row
-        In the table of rows.
+        The index of each record in the table of rows.
     group, member
-        Codes of every row of the table, not only of these.
+        Codes of every row of the table, not only of these records.
     """
 
     row: Longs
@@ -122,9 +127,9 @@ class _OwnershipSpans:
     owner
         Code of (member, topic, topic id).
     sample
-        Of the ranges in the log, one that has this topic.
+        The index of a range in the log that has this topic.
     since, until
-        Places in `_Held.row`; until is -1 while it is owned.
+        Indices into `_OwnershipRecords.row`; until is -1 while the range is owned.
     """
 
     owner: Longs
@@ -134,21 +139,21 @@ class _OwnershipSpans:
     since: Longs
     until: Longs
     pending: Bools
-    """In a tenure: whether it was pending when it ended."""
+    """Of a tenure: whether it was pending when it ended."""
     pended: Longs
-    """In a tenure: where what was pending when it ended became so; else -1."""
+    """Of a tenure that was pending when it ended: the record that made it pending; else -1."""
     topics: pa.Array
     """The ranges in the log."""
 
     def take(self, some: Longs | Bools, **changed: object) -> _OwnershipSpans:
-        """Return some of them, with other values in some fields."""
+        """Return some of the spans, with changed values in some fields."""
         names = ("owner", "sample", "low", "high", "since", "until", "pending", "pended")
         fields = {name: getattr(self, name)[some] for name in names}
         return _OwnershipSpans(**(fields | changed), topics=self.topics)
 
 
 def _find_spells(rows: pa.Table, held: _OwnershipRecords) -> _OwnershipSpans:
-    """Return ranges as long as they stay as they are in successive records of their member."""
+    """Return the spells: ranges that are unchanged in successive records of their member."""
     lists = [pick_lists(rows[name], held.row) for name in ("assigned", "pending")]
     (one, assigned), (two, pending) = (flatten(ranges) for ranges in lists)
     ranges = pa.concat_arrays([assigned, pending])
@@ -173,7 +178,7 @@ def _find_spells(rows: pa.Table, held: _OwnershipRecords) -> _OwnershipSpans:
 
 
 def _cut_pieces(spells: _OwnershipSpans) -> _OwnershipSpans:
-    """Return spells cut at all edges of their owner's."""
+    """Cut spells at all bounds of their owner's ranges."""
     span = int(spells.high.max(initial=0)) + 1
     lines = [spells.owner * span + edge for edge in (spells.low, spells.high)]
     edges = np.unique(np.concatenate(lines))
@@ -184,12 +189,12 @@ def _cut_pieces(spells: _OwnershipSpans) -> _OwnershipSpans:
 
 
 def _join_tenures(pieces: _OwnershipSpans, ended: Bools) -> _OwnershipSpans:
-    """Return spells of a piece that follow on each other as one, with what made it pending."""
+    """Join consecutive spells of a piece, and keep what made it pending."""
     order = np.lexsort((pieces.since, pieces.low, pieces.owner))
     pieces = pieces.take(order)
     same = ~find_changes(pieces.owner, pieces.low)
     follows = same & (np.append(-2, pieces.until[:-1]) == pieces.since)
-    # What was pending already became so in an earlier spell.
+    # A piece that was pending before became pending in an earlier spell.
     became = pieces.pending & ~(follows & np.append(False, pieces.pending[:-1]))
     number = np.arange(len(pieces.owner))
     turned = np.maximum.accumulate(np.where(became, number, -1))
@@ -202,7 +207,7 @@ def _join_tenures(pieces: _OwnershipSpans, ended: Bools) -> _OwnershipSpans:
 
 
 def _build_ranges(tenures: _OwnershipSpans, takes: Longs) -> _OwnershipSpans:
-    """Return tenures that touch, and are alike in all but what made them pending, as one."""
+    """Join adjacent tenures that are equal in all but what made them pending."""
     taken = np.where(tenures.pended >= 0, tenures.pended, tenures.until)
     cause = np.append(takes, -1)[taken]
     order = np.lexsort((tenures.low, cause, tenures.until, tenures.since, tenures.owner))
@@ -220,12 +225,12 @@ def _build_ranges(tenures: _OwnershipSpans, takes: Longs) -> _OwnershipSpans:
 
 @dataclass(frozen=True, slots=True)
 class _OwnershipCauses:
-    """Why each record of `_OwnershipRecords` gives and takes: epoch, reason and member.
+    """Why each record of `_OwnershipRecords` gives and takes partitions: epoch, reason and member.
 
     Attributes
     ----------
     takes
-        A code of what takes: equal where all three are.
+        A code of the cause that takes: equal if epoch, reason and member are equal.
     """
 
     give: pa.Table
@@ -240,7 +245,7 @@ class _OwnershipCauses:
         returned = to_numbers(rows["member_epoch"])[held.row] == JOIN
         member_id = pick(rows["member_id"], held.row)
         static = pa.scalar(STATIC_RETURN, pa.string())
-        # Only the next incarnation of a static member holds something before it is answered.
+        # Only a returning static member owns partitions before its first answer.
         give = _choose_rows(returned, _build_cause(target["epoch"], static, member_id), target)
         take = _find_ends(rows, held, _find_own_changes(rows, held, target))
         takes = encode_keys(
@@ -250,7 +255,7 @@ class _OwnershipCauses:
 
 
 def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: TargetCauses) -> pa.Table:
-    """Return the target in force at each record as a cause."""
+    """Return the cause of the target in force at each record."""
     marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
     target = Timeline(held.group, marks).newest(held.row)
     place = causes.place(to_numbers(pick(rows["position"], target)))
@@ -259,7 +264,7 @@ def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: TargetC
 
 
 def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table) -> pa.Table:
-    """Return what takes from members that stay: the target, or their own change of subscription."""
+    """Return the cause for members that stay: the target, or their own change of subscription."""
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
     newest = Timeline(held.group, marks).newest(held.row)
     own = (newest >= 0) & (held.member[newest] == held.member[held.row])
@@ -268,7 +273,7 @@ def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table)
 
 
 def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.Table:
-    """Return what takes, where the member ended: the epoch that began by it, or its return."""
+    """Return the cause where a member ended: the epoch that its end began, or its static return."""
     ended = to_mask(rows["tombstone"])
     ends = ended[held.row]
     told = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
@@ -284,7 +289,7 @@ def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.T
 
 
 def _read_metadata(rows: pa.Table, held: _OwnershipRecords, at: Longs) -> Longs:
-    """Return the row that says who the member of a row was then."""
+    """Return the row with the metadata of a row's member, as of that row."""
     told = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
     return Timeline(held.member, np.flatnonzero(told)).newest(at)
 

@@ -1,4 +1,4 @@
-"""Rows of views as JSON values, and a group as Kafka describes it."""
+"""The rows of views as JSON values, and a group in the form of Kafka's ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> lis
 
 
 def to_json_rows(table: pa.Table) -> list[Row]:
-    """Return rows as JSON has them: times as text, maps as objects."""
+    """Convert rows to JSON values: times become text, maps become objects."""
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     for at, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
@@ -52,13 +52,13 @@ def to_json_rows(table: pa.Table) -> list[Row]:
 
 
 def _format_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times as `format_time` does: ISO 8601 in UTC, to the millisecond."""
+    """Format times as `format_time` does: ISO 8601 in UTC, with milliseconds."""
     plain_times = times.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("ms"))
     return pc.strftime(plain_times, format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
-    """Return the epochs of a group, each with what members got and lost by it."""
+    """Return the epochs of a group, each with the partitions that members gained and lost by it."""
     rows = list_rows(reading, "epochs", group_id)
     begun: dict[int, list[int]] = {}
     for row in rows:
@@ -66,12 +66,12 @@ def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
     got: dict[int, list[Row]] = {}
     lost: dict[int, list[Row]] = {}
     for owned in list_rows(reading, "assignment_history", group_id):
-        # The return of a static member is no epoch's work.
+        # The return of a static member moves partitions without an epoch.
         if owned["reason"] != STATIC_RETURN:
             position = _last(begun, owned["assignment_epoch"], owned["since_position"])
             got.setdefault(position, []).append(owned)
         if owned["until"] is not None and owned["until_reason"] != STATIC_RETURN:
-            # The end of a member is in the log right before the epoch that begins by it, or, in a
+            # The end of a member is in the log right before the epoch that it begins, or, in a
             # classic group, in the same record.
             find = _last if owned["revoked"] else _next
             position = find(begun, owned["until_epoch"], owned["until_position"])
@@ -83,7 +83,7 @@ def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:
 
 
 def _last(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
-    """Return where the epoch of a cause began; a group that is made anew counts from 2 again."""
+    """Return where the epoch of a cause began. A group created again restarts at epoch 2."""
     found = begun.get(epoch or 0, ())
     return max((one for one in found if one <= position), default=0)
 
@@ -94,7 +94,7 @@ def _next(begun: dict[int, list[int]], epoch: int | None, position: int) -> int:
 
 
 def _ranges(owned: list[Row]) -> list[Row]:
-    """Return what members own together, touching ranges merged."""
+    """Return what each member owns in some rows, with adjacent ranges merged."""
     spans: dict[str, list[tuple[TopicKey, int, int]]] = {}
     who = {row["member_id"]: {name: row[name] for name in WHO} for row in owned}
     for row in owned:
@@ -115,14 +115,14 @@ def _ranges(owned: list[Row]) -> list[Row]:
 
 
 def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[str, Any] | None:
-    """Return a group as Kafka's ConsumerGroupDescribe does, in snake case, with a little more.
+    """Return a group with the fields of Kafka's ConsumerGroupDescribe, in snake case, and more.
 
-    That is: each member's state and what it still has to give up, and the committed offsets.
+    More are each member's state and pending revocations, and the committed offsets.
 
     Returns
     -------
     dict
-        None when there is no such group, nor any offset of it.
+        None if there is no such group, and no offset of it.
     """
     group, classic = state.groups.get(group_id), state.classic.get(group_id)
     offsets = state.offsets.get(group_id, {})
@@ -132,7 +132,7 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
     assert isinstance(response, dict)
     if classic is not None:
         response |= _describe_classic(classic)
-    elif group is None:  # offsets alone make what Kafka calls a simple group
+    elif group is None:  # only offsets: Kafka calls it a simple group
         state_name = GroupState.EMPTY.value
         response |= {"error_code": 0, "error_message": None, "group_state": state_name}
     else:

@@ -1,6 +1,6 @@
 """The columns of each view and their Arrow types, in order; times are UTC.
 
-`log` and `targets` are tables of the store, with the columns that they have there.
+The views `log` and `targets` have the columns of those tables of the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from coordinator.storage.record_schema import SCHEMA
 TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
 TIME = pa.timestamp("us", tz="UTC")
 OWNED = SCHEMA.field("assigned").type
-"""Ranges of partitions that a member owns, each with the epoch that it came with."""
+"""Ranges of partitions that a member owns, each with the epoch in which it was assigned."""
 
 # fmt: off
 _COLUMNS = {
@@ -73,4 +73,4 @@ _COLUMNS = {
 }
 # fmt: on
 VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
-"""By name of the view."""
+"""The schema of each view, by the view's name."""

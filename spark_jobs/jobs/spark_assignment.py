@@ -139,10 +139,10 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
     Raises
     ------
     SpecError
-        The assignor has no Spark form.
+        The assignor does not run on Spark.
     """
     if options.assignor not in TWINS:
-        raise SpecError(f"assignor {options.assignor!r} has no Spark form: use --engine local")
+        raise SpecError(f"assignor {options.assignor!r} does not run on Spark: use --engine local")
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
     from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 

@@ -99,13 +99,13 @@ def compute_on_spark(
     LostTarget
         The group's last target is not in the table any more, or is another one.
     SpecError
-        The assignor has no Spark form, or refuses the group.
+        The assignor does not run on Spark, or refuses the group.
     BusyError
         Others wrote targets all the time.
     """
     if work.options.assignor not in TWINS:
         raise SpecError(
-            f"assignor {work.options.assignor!r} has no Spark form: set the group's "
+            f"assignor {work.options.assignor!r} does not run on Spark: set the group's "
             "consumer.assignor.engine to local"
         )
     work_session = WorkSession(spark)

@@ -95,7 +95,7 @@ def test_no_module_of_the_room_imports_spark():
     assert int(done.stdout) > 5
 
 
-def test_muster_assign_replaces_a_table_without_spark(tables):
+def test_job_without_spark_replaces_a_table(tables):
     words = [f"--{name}={tables / name}" for name in ("members", "topics")]
     done = run_without_spark(ASSIGN, *words, "--output", tables / "out")
     assert done.returncode == 0, done.stderr
@@ -105,13 +105,13 @@ def test_muster_assign_replaces_a_table_without_spark(tables):
     assert written.to_pylist() == expected.to_arrow().to_pylist()
 
 
-def test_without_an_engine_a_job_for_spark_is_refused(tables):
-    with pytest.raises(SpecError, match="there is no Spark here: use --engine local"):
+def test_job_for_spark_is_refused_without_spark(tables):
+    with pytest.raises(SpecError, match="Spark is not available here: use --engine local"):
         run_job(job_on(tables, "spark"), Config())
     assert not (tables / "out").exists()
 
 
-def test_spark_gets_pinned_inputs_and_the_outputs_content_as_previous(tables):
+def test_spark_gets_pinned_inputs_and_the_output_as_previous(tables):
     spark = FakeSpark()
     first = run_job(job_on(tables, "local"), Config(), spark)
     assert (first.engine, spark.done) == ("local", [])
@@ -122,7 +122,7 @@ def test_spark_gets_pinned_inputs_and_the_outputs_content_as_previous(tables):
     assert spark.found == []  # every table has a path: no session is needed to find it
 
 
-def test_a_table_of_the_catalog_is_found_before_the_output_is_locked(tables):
+def test_catalog_tables_are_found_before_the_output_is_locked(tables):
     locked = []
 
     class Finding(FakeSpark):
@@ -150,10 +150,12 @@ def test_bad_options_are_refused_before_anything_is_found_or_locked(tables):
     assert not (tables / "_locks").exists()
 
 
-def test_an_assignor_that_spark_lacks_is_computed_here_unless_spark_is_asked_for(tables):
+def test_assignor_without_spark_runs_locally_unless_spark_is_requested(tables):
     spark = FakeSpark()
     assert run_job(job_on(tables, "auto", "sticky"), Config(), spark).engine == "local"
-    with pytest.raises(SpecError, match="assignor 'sticky' has no Spark form: use --engine local"):
+    with pytest.raises(
+        SpecError, match="assignor 'sticky' does not run on Spark: use --engine local"
+    ):
         run_job(job_on(tables, "spark", "sticky"), Config(), spark)
     assert spark.done == []
 

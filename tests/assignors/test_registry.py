@@ -103,4 +103,4 @@ def test_a_users_assignor_is_found_by_its_entry_point(tmp_path, muster):
         "assign", "--assignor", "first", "--engine", "spark", stdin=json.dumps(spec), env=env
     )
     assert done.returncode == 2
-    assert b"assignor 'first' has no Spark form: use --engine local" in done.stderr
+    assert b"assignor 'first' does not run on Spark: use --engine local" in done.stderr

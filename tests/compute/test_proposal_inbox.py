@@ -161,7 +161,7 @@ def test_an_invalid_proposal_is_refused_and_nothing_changes(
     assert verdict(tmp_path, "right") == "accepted"
 
 
-def test_equal_ranges_that_were_swapped_after_the_digest_are_seen(tmp_path, opened, members):
+def test_ranges_swapped_after_the_digest_are_refused(tmp_path, opened, members):
     """As many rows, as fair, without gap or overlap: but not what the job computed."""
 
     def swapped(rows):
@@ -187,7 +187,7 @@ def test_a_malformed_proposal_is_answered(tmp_path, opened, content, said):
     assert said in answer
 
 
-def test_a_proposal_judged_twice_has_the_same_verdict(tmp_path, opened, members):
+def test_proposal_checked_twice_has_the_same_verdict(tmp_path, opened, members):
     """The coordinator died between the verdict and the file."""
     proposal = computed(tmp_path, "run-1")
     proposal_inbox.put_proposal(tmp_path, proposal)
@@ -198,7 +198,7 @@ def test_a_proposal_judged_twice_has_the_same_verdict(tmp_path, opened, members)
     assert [r.computation_id for r in records(tmp_path, TargetMetadata)].count("run-1") == 1
 
 
-def test_a_successor_judges_waiting_proposals(tmp_path, engine):
+def test_next_coordinator_checks_waiting_proposals(tmp_path, engine):
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as first:
         members = Members(first)
         members.join("m1", "m2")
@@ -305,7 +305,7 @@ def test_a_proposal_without_a_writable_verdict_is_set_aside(tmp_path, opened, me
     assert proposal_inbox.list_proposals(tmp_path) == []
 
 
-def test_a_folder_among_the_requests_blocks_none(tmp_path, opened):
+def test_folder_in_the_inbox_blocks_no_proposal(tmp_path, opened):
     (tmp_path / "requests" / "compact-0.request").mkdir(parents=True)
     request = admin_requests.put_request(tmp_path, admin_requests.COMPACT)
     wait_for(lambda: request not in admin_requests.list_requests(tmp_path, admin_requests.COMPACT))

@@ -28,7 +28,7 @@ def records(store, *kinds):
     return [r for batch in read_log(store) for r in batch.records if isinstance(r, kinds)]
 
 
-def test_a_whole_target_is_one_record_and_is_served_after_a_restart(tmp_path, engine):
+def test_computed_target_is_one_record_and_survives_a_restart(tmp_path, engine):
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2", "m3")
@@ -51,7 +51,7 @@ def test_a_whole_target_is_one_record_and_is_served_after_a_restart(tmp_path, en
         assert sorted(map(len, members.settle().values())) == [1, 1, 2, 2]
 
 
-def test_a_small_target_goes_on_from_a_whole_one(tmp_path, engine):
+def test_target_in_the_log_builds_on_one_in_the_table(tmp_path, engine):
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
@@ -94,7 +94,7 @@ def test_members_that_join_and_leave_during_a_computation(tmp_path, engine):
 
 
 @pytest.mark.parametrize("wrong", ["digest", "members"])
-def test_a_new_target_that_is_not_what_its_job_says_takes_nothing(tmp_path, engine, wrong, caplog):
+def test_target_that_differs_from_its_digest_changes_nothing(tmp_path, engine, wrong, caplog):
     """It is computed again; the last target, whose rows are all there, stays the group's."""
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)
@@ -111,7 +111,7 @@ def test_a_new_target_that_is_not_what_its_job_says_takes_nothing(tmp_path, engi
 
 
 @pytest.mark.parametrize("how", ["table gone", "file gone", "file cut", "rows swapped"])
-def test_a_target_lost_behind_its_record(tmp_path, engine, how, caplog):
+def test_lost_rows_of_a_target_are_detected(tmp_path, engine, how, caplog):
     """Members keep what they have, the coordinator says so, and another one is computed."""
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)
@@ -208,7 +208,7 @@ def test_a_crash_between_the_commit_and_its_record(tmp_path, engine):
     second.close()
 
 
-def test_a_computation_that_hangs_is_given_up_and_begun_again(tmp_path, engine, caplog):
+def test_hanging_computation_is_restarted(tmp_path, engine, caplog):
     config = replace(SPARK, engine=replace(SPARK.engine, timeout_ms=200))
     with opened(tmp_path, engine, config) as coordinator:
         engine.let.clear()

@@ -402,7 +402,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
     monkeypatch.setattr(target_builder, "run_assignor", lambda *_: one_less)
-    with pytest.raises(SpecError, match="made no assignment"):
+    with pytest.raises(SpecError, match="returned an invalid assignment"):
         compute_target(job)
 
 

@@ -62,7 +62,7 @@ def same(snapshot, group, state):
 
 
 @pytest.mark.parametrize("name", ["walk-01", "walk-12", "timers-regex-topics", "configs-racks"])
-def test_a_group_at_any_position_with_and_without_a_snapshot(tmp_path, name):
+def test_group_at_any_position_equals_its_replay(tmp_path, name):
     play(tmp_path, name)
     ends = [batch.position for batch in read_log(tmp_path) if batch.records]
     chosen = [*random.Random(name).sample(ends, min(4, len(ends))), ends[-1]]
@@ -89,7 +89,7 @@ def test_a_snapshot_after_the_position_is_not_read(tmp_path):
     assert LogScan.of(tmp_path).after == last
 
 
-def test_an_unknown_group(tmp_path):
+def test_unknown_group_is_refused(tmp_path):
     play(tmp_path, "walk-02", 10)
     with pytest.raises(GroupError, match="nobody not found"):
         GroupSnapshot(LogScan.of(tmp_path), "nobody")

@@ -211,11 +211,11 @@ def test_topics_that_are_gone_are_forgotten(muster_here, tables):
     )
     before = content(tables / "out")
     words = ["--output", "out"]
-    said = "90 of 150 partitions of the previous assignment are not in topics any more, 30 may be"
+    said = "90 of 150 partitions of the previous assignment are no longer in topics, but only 30 may be"
     refused(
         job(muster_here, tables, *words, members="two.parquet"), said, "give --max-forgotten 90"
     )
-    refused(job(muster_here, tables, *words, "--max-forgotten", "59.9%"), "89 may be forgotten")
+    refused(job(muster_here, tables, *words, "--max-forgotten", "59.9%"), "89 may be dropped")
     refused(job(muster_here, tables, *words, "--max-forgotten", "x"), "max_forgotten is 'x'")
     assert content(tables / "out") == before
     words += ["--max-forgotten", "60%"]
@@ -247,18 +247,18 @@ def test_a_run_id_stands_for_one_run(muster_here, tables, output):
     shutil.copy(tables / "members.parquet", tables / "same.parquet")
     assert ok(job(muster_here, tables, *words, members="same.parquet")) == [again]
     pq.write_table(pq.read_table(tables / "same.parquet").slice(1), tables / "other.parquet")
-    said = f"run 'monday' has written '{output}' with"
+    said = f"run 'monday' wrote '{output}' with"
     others = [
-        (["--assignor", "range"], f"{said} assignor 'uniform', now it is 'range': give another"),
-        (["--previous", "claims"], f"{said} previous not given, now it is claims as it was"),
+        (["--assignor", "range"], f"{said} assignor 'uniform', not 'range': give another"),
+        (["--previous", "claims"], f"{said} previous not given, not claims (digest "),
     ]
     pq.write_table(pa.table([[]] * 4, schema=claim_schema()), tables / "claims")
     for more, message in others:
         refused(job(muster_here, tables, *words, *more), message)
-    message = f"{said} members members.parquet as it was, now it is other.parquet"
+    message = f"{said} members members.parquet (digest "
     refused(job(muster_here, tables, *words, members="other.parquet"), message)
     write_deltalake(tables / "topics", pa.table({"topic": ["a"], "partitions": [1]}), mode="append")
-    refused(job(muster_here, tables, *words), f"{said} topics topics@0, now it is topics@1")
+    refused(job(muster_here, tables, *words), f"{said} topics topics@0, not topics@1")
     assert (listing(tables / output), (tables / output).stat()) == before
 
 
@@ -323,17 +323,17 @@ def listing(folder):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("topics", "--output 'topics' is --topics too: it would be replaced"),
+        ("topics", "--output 'topics' is also --topics, which it would replace"),
         ("../{}/members.parquet", "is --members too"),
-        ("topics/out", "--output 'topics/out' and --topics 'topics' lie in one another"),
-        (".", "lie in one another"),
+        ("topics/out", "--output 'topics/out' and --topics 'topics' overlap"),
+        (".", "overlap: name another output"),
         ("claims", "--output 'claims' is --owned too"),
-        ("out.json", "for JSON leave --output out and redirect what is printed"),
+        ("out.json", "for JSON, omit --output and redirect what is printed"),
         ("out.CSV", "to a Delta table or a .parquet file"),
-        ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output is a local folder"),
+        ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output must be local"),
         ("file", "is a file: name a folder"),
         ("full", "is a folder with other content"),
-        ("full.parquet", "is a folder of others' files"),
+        ("full.parquet", "is a folder of Parquet files that Muster did not write"),
     ],
 )
 def test_an_output_that_would_destroy_or_litter_is_refused(muster_here, tables, output, message):

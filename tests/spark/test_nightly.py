@@ -76,7 +76,7 @@ def test_three_nights(spark, nightly, tables):
         assert again == second | {"already_written": True}
         assert nightly("--output", "out", "--run-id", "tuesday", engine="local", **night) == again
         said = nightly("--output", "out", "--run-id", "tuesday", code=2)
-        assert "run 'tuesday' has written 'out' with members fewer.parquet as it was" in said
+        assert "run 'tuesday' wrote 'out' with members fewer.parquet (digest " in said
     assert seen.plans == []
     assert content(tables / "out") == written
 
@@ -109,7 +109,7 @@ def test_refusals(spark, nightly, tables):
     pq.write_table(little, tables / "gone.parquet")
     refusals = [
         (2, "members is empty", ["--members", "none.parquet", "--output", "out"]),
-        (2, "are not in topics any more", ["--previous", "gone.parquet", "--output", "out"]),
+        (2, "are no longer in topics", ["--previous", "gone.parquet", "--output", "out"]),
         (
             2,
             "previous: member 'm', topic 't' has first_partition -1",

@@ -54,14 +54,14 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
 
     spark.sql("INSERT INTO inputs.members VALUES ('later', 'i', array('b'))")
     version = spark.sql("DESCRIBE HISTORY inputs.members LIMIT 1").first().version
-    now = f"with members {schema}/members@{version - 1}, now it is {schema}/members@{version}: "
+    now = f"with members {schema}/members@{version - 1}, not {schema}/members@{version}: "
     refused(assign(muster_here, tmp_path, "inputs.members", view, *words), now)
     for members in (f"inputs.members@{version - 1}", f"{schema}/members@{version - 1}"):
         (again,) = ok(assign(muster_here, tmp_path, members, view, *words))
         assert again["already_written"]
     spark.sql("INSERT INTO inputs.sizes VALUES ('d', 1)")
     said = refused(assign(muster_here, tmp_path, members, view, *words))
-    assert f"with topics {view} as it was, now it is {view} as it was" in said
+    assert f"with topics {view} (digest " in said
     assert len(content(tmp_path / "out")) == len(content(tmp_path / "local"))
 
 
@@ -77,8 +77,8 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
         ("inputs.topics", [], "members: column 'member_id' is missing (found topic, partitions)"),
         ("members.parquet", [], "'members.parquet' not found: give a Delta table or Parquet"),
         ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' is a table of Spark's catalog, but an output is a folder"),
-        ("inputs.members", ["--output", "{}/members/out"], "lie in one another"),
-        ("inputs.members", ["--output", "{}/members"], "is --members too"),
+        ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
+        ("inputs.members", ["--output", "{}/members"], "is also --members"),
         ("s3://bucket/x", [], "no file system for s3:// URLs: submit with --packages org.apache.hadoop:hadoop-aws:3."),
         ("s3a://bucket/x@1", [], "--members 's3a://bucket/x' cannot be read: this Spark has no file system for s3a:// URLs"),
         ("wrong://x/y", [], "this Spark has no file system for wrong:// URLs"),
@@ -106,6 +106,6 @@ def test_without_spark_a_name_is_refused(muster_here, tmp_path, engine, name):
     bare = name.removesuffix("@2")
     refused(
         assign(muster_here, tmp_path, name, "t", engine=engine),
-        f"--members {bare!r} not found: give a Delta table or Parquet; a table of Spark's "
-        "catalog is found with --engine spark",
+        f"--members {bare!r} not found: give a Delta table or Parquet; for a table of Spark's "
+        "catalog, use --engine spark",
     )

@@ -251,7 +251,7 @@ def test_muster_sql_refuses_in_one_line(spark, muster_here, tmp_path, query, sai
 def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
     from spark_jobs.sql.views import register
 
-    with pytest.raises(SpecError, match="is no store of a coordinator"):
+    with pytest.raises(SpecError, match="is not the store of a coordinator"):
         register(spark, tmp_path)
     stored(billing().batches, tmp_path)
     with pytest.raises(SpecError, match="position 0 is not in the log"):
