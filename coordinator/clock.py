@@ -1,7 +1,7 @@
-"""Wall clock and monotonic clock, for the rooms that may read time.
+"""The wall clock and the monotonic clock, for the rooms that may read time.
 
-Somebody may set the wall clock at any moment, so it says only when something happened. How long
-something took, or may take, the steady clock says.
+The wall clock may be set at any moment, so it is only used for times of events. Durations and
+deadlines use the monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import TypeAlias
 
 Clock: TypeAlias = Callable[[], int]
 UNSETTABLE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""It goes on while the machine sleeps, where there is one that does."""
+"""A monotonic clock that also counts while the machine sleeps, where the platform has one."""
 
 
 def wall_ms() -> int:
-    """Return the time in ms since 1970."""
+    """Return the wall clock's time, in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Return the ms since some instant; nobody can set this clock."""
+    """Return the ms since an arbitrary start. This clock cannot be set."""
     return time.clock_gettime_ns(UNSETTABLE) // 1_000_000
 
 
 class SteadyClock:
-    """Ms since 1970 as the wall clock had them at the last `start`, and elapsed since.
+    """The wall clock's time at the last `start`, plus the ms elapsed since by the monotonic clock.
 
-    Its times compare with those in the log, which the steady clocks of coordinators before wrote.
+    Its times can be compared with the times in the log, which earlier coordinators wrote.
     """
 
     def __init__(self, wall: Clock, monotonic: Clock) -> None:
@@ -38,9 +38,9 @@ class SteadyClock:
         self.start()
 
     def __call__(self) -> int:
-        """Return the time."""
+        """Return the time, in ms since 1970."""
         return self._began + self._monotonic()
 
     def start(self) -> None:
-        """Take the wall clock's time; deadlines that were set before are worth nothing then."""
+        """Restart from the wall clock's time. Deadlines that were set before become invalid."""
         self._began = self._wall() - self._monotonic()

@@ -7,9 +7,9 @@ from typing import Self
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes and one of Muster's own.
+    """Kafka's error codes, and one of Muster's own.
 
-    docs/reference/errors.md#what-an-error-means-to-a-caller says what to do about each.
+    docs/reference/errors.md#what-an-error-means-to-a-caller says what a caller does about each.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -47,7 +47,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may be sent again as it is (G-19)."""
+        """Whether the caller may send the same request again (G-19)."""
         return self in _RETRIABLE
 
 
@@ -59,7 +59,7 @@ _RETRIABLE = {
 
 
 class GroupError(Exception):
-    """A request that is refused; nothing was written.
+    """A request was refused, and nothing was written.
 
     What is made of a code is an error of the class for it, as with OSError: `Fenced`,
     `UnavailableError`, or this one.
@@ -67,9 +67,9 @@ class GroupError(Exception):
     Attributes
     ----------
     code
-        What the member is told.
+        The error code of the response.
     message
-        The sentence beside it.
+        The error message of the response.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -111,4 +111,4 @@ _CLASSES: dict[ErrorCode, type[GroupError]] = {
 
 
 class IllegalStateError(AssertionError):
-    """Our own bug: a record that contradicts the state. The coordinator drops memory and stops."""
+    """A bug in Muster: a record contradicts the state. The coordinator drops memory and stops."""

@@ -1,4 +1,4 @@
-"""What stands for the answer to a request that waits for other members of its group."""
+"""The placeholder for the answer to a request that waits for other members of its group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LaterAnswer:
-    """The response of a Result for now: the future of the answer, as `submit` would give it."""
+    """The provisional response of a Result: the future of the answer, as `submit` returns it."""
 
     future: Future[Any]

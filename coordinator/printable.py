@@ -1,7 +1,7 @@
-"""Names that others chose, made safe to print on a terminal.
+"""Escape names that clients chose, so that they are safe to print on a terminal.
 
-Ids come from anybody who may join a group. A control character in one would command the operator's
-terminal, a bidirectional mark would show another id than it is: both are printed as their escapes.
+Ids come from anybody who may join a group. A control character in an id could control the
+operator's terminal, and a bidirectional mark could disguise the id. Both are printed as escapes.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 
 def visible(text: str) -> str:
-    r"""Return text with an escape for each character that is not seen, such as \x1b or \u202e."""
+    r"""Escape each invisible character of a text, such as \x1b or \u202e."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def visible_lines(text: str) -> str:
-    """Return text of several lines so."""
+    """Escape the invisible characters of each line of a text."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 def visible_values(value: Any) -> Any:  # noqa: ANN401 - whatever a row has
-    """Return rows, lists and texts with visible texts."""
+    """Escape the invisible characters of all texts in a value, at any depth."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
@@ -37,7 +37,7 @@ def visible_values(value: Any) -> Any:  # noqa: ANN401 - whatever a row has
 
 
 def as_json(value: object) -> str:
-    """Return one line of JSON: exact, for what is not seen has an escape in JSON too.
+    """Return one line of JSON. No text is changed: JSON has its own escapes.
 
     Bytes are base64, as in Kafka's JSON.
     """
@@ -50,16 +50,16 @@ def as_json(value: object) -> str:
 def _encode_bytes(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    raise TypeError(f"{value!r} is no value of JSON")
+    raise TypeError(f"{value!r} is not a JSON value")
 
 
 class VisibleFormatter(logging.Formatter):
-    """Formats a message on one line, and the lines of its traceback, if it has one."""
+    """Formats a log record as one line, followed by its traceback if it has one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return the line of a record."""
+        """Return the message of a record, with invisible characters escaped."""
         return visible(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's
-        """Return a traceback."""
+        """Return a traceback, with invisible characters escaped."""
         return visible_lines(super().formatException(ei))

@@ -1,8 +1,8 @@
-"""Progress on a terminal's standard error, for work that takes more than 3 seconds.
+"""Show progress on a terminal's standard error, for work that takes more than 3 seconds.
 
-A command opens the display with `show`; whatever runs inside it, in any thread, adds a line to it
-with `task`. Where no display is open (output piped, Muster embedded in another program) a task does
-nothing. Standard output stays for the answer.
+A command opens the display with `show`. Code that runs inside it, in any thread, adds a line with
+`task`. Without a display (output is piped, or Muster is embedded in another program) a task does
+nothing. Standard output is reserved for the result.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 DELAY_S = 3.0
-"""What takes less shows nothing."""
+"""Work that takes less than this shows nothing."""
 POLL_S = 0.25
 BAR_WIDTH = 24
 
 Count: TypeAlias = tuple[int, int | None]
-"""How much is done, and of how much; None while that is unknown."""
+"""Returns the steps done and their total; None while they are unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class ProgressLine:
-    """Something that is being done, a line of the display.
+    """A line of the display: a task and how far it is.
 
     Attributes
     ----------
     label
         What is being done now.
     done, total
-        Steps; None where it is unknown how many there are.
+        Steps done, and their number; None if it is unknown.
     poll
-        Asked for both, if it is given.
+        Returns both, if given.
     """
 
     label: str
@@ -51,22 +51,22 @@ class ProgressLine:
     began: float = field(default_factory=time.monotonic)
 
     def advance(self, steps: int = 1) -> None:
-        """Count steps that are done."""
+        """Add to the steps that are done."""
         self.done += steps
 
     def say(self, label: str) -> None:
-        """Say what is being done now."""
+        """Change the label."""
         self.label = label
 
     def count(self) -> str:
-        """Return how much is done, as text."""
+        """Return the steps done, as text."""
         if self.total is None:
             return f"{self.done:,}" if self.done else ""
         return f"{self.done:,} of {self.total:,}"
 
 
 class _Display:
-    """Tasks on the terminal: kept from the beginning, drawn once the delay has passed."""
+    """Tasks on the terminal: recorded from the start, drawn after the delay."""
 
     def __init__(self, delay_s: float, poll_s: float) -> None:
         self._delay_s, self._poll_s = delay_s, poll_s
@@ -76,7 +76,7 @@ class _Display:
         self._thread.start()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Clear the display."""
         self._over.set()
         self._thread.join()
 
@@ -90,7 +90,7 @@ class _Display:
         with Live(
             get_renderable=self._table, console=console, transient=True, redirect_stdout=False
         ):
-            console.show_cursor()  # it would stay hidden if this process were killed
+            console.show_cursor()  # or it would stay hidden if this process were killed
             while True:
                 self._poll()
                 if self._over.wait(self._poll_s):
@@ -99,7 +99,7 @@ class _Display:
     def _poll(self) -> None:
         for one in list(self.tasks):
             if one.poll is not None:
-                with suppress(Exception):  # what it looks at may just have ended
+                with suppress(Exception):  # the work may just have ended
                     one.done, one.total = one.poll()
 
     def _table(self) -> Table:
@@ -120,18 +120,18 @@ _display: _Display | None = None
 
 @contextmanager
 def show(label: str, delay_s: float = DELAY_S, poll_s: float = POLL_S) -> Iterator[ProgressLine]:
-    """Show what happens meanwhile, if standard error is a terminal. For commands only.
+    """Show the progress of the block, if standard error is a terminal. For commands only.
 
-    Print no answer meanwhile: both may be the same terminal.
+    Do not print results inside the block: both may be the same terminal.
 
     Parameters
     ----------
     label
         What the command does.
     delay_s
-        What is done sooner shows nothing.
+        A block that takes less time shows nothing.
     poll_s
-        Seconds from one drawing to the next.
+        Seconds between two updates.
     """
     global _display  # noqa: PLW0603 - a process has one terminal
     if _display is not None or sys.stderr is None or not sys.stderr.isatty():
@@ -158,10 +158,10 @@ def task(
     label
         What is being done.
     total
-        How many steps there are, if that is known.
+        The number of steps, if known.
     poll
         Returns the steps done and their total. The display's thread calls it a few times a second
-        and passes over its errors. Without it, the block calls `Task.advance`.
+        and ignores its errors. Without it, the block calls `ProgressLine.advance`.
     """
     display, one = _display, ProgressLine(label, total, poll)
     if display is None:

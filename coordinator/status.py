@@ -1,4 +1,4 @@
-"""Status of a coordinator, and the error that callers get in each."""
+"""The status of a coordinator, and the error that callers get in each status."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Status(StrEnum):
 
 
 REFUSALS = {
-    Status.ACTIVE: (  # it is again: memory was dropped and the log replayed meanwhile
+    Status.ACTIVE: (  # active again, after it dropped its memory and replayed the log
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "The log failed; whether this was written is not known: try again.",
+        "The log failed, and it is unknown whether this request was written: try again.",
     ),
     Status.LOADING: (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        "The coordinator replays its log: try again.",
+        "The coordinator is replaying its log: try again.",
     ),
     Status.FAILED: (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,19 +32,19 @@ REFUSALS = {
     ),
     Status.FENCED: (
         ErrorCode.NOT_COORDINATOR,
-        "Another coordinator has taken the store over: find it and ask there.",
+        "Another coordinator has taken over the store: find the coordinator again.",
     ),
     Status.CLOSED: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down."),
 }
 
 
 def refusal(status: Status) -> GroupError:
-    """Return what requests are told that were not served, by what the coordinator does (G-150)."""
+    """Return the error for requests that were not served, by the coordinator's status (G-150)."""
     return GroupError(*REFUSALS[status])
 
 
 def our_fault() -> GroupError:
-    """Return the answer to a request that our own bug keeps from being decided."""
+    """Return the error for a request that failed because of a bug in the coordinator."""
     return GroupError(
-        ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; its log says where and why."
+        ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed: see its process's log."
     )

@@ -1,4 +1,5 @@
-"""The commands of `muster`, a file each; `main` finds them by their entry points.
+"""The commands of `muster`, one file each; `main` finds them by their entry points.
 
-They parse options, call one function of another room, and print. Importing one starts no JVM.
+A command parses options, calls one function of another room, and prints. Importing it must not
+start a JVM.
 """

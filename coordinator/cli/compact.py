@@ -19,11 +19,11 @@ def compact(
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.
 
-    A live coordinator is asked to compact its log; without one this process does. No row of the
-    log is deleted. Prints one line of JSON.
+    If a coordinator is live, it is asked to compact its log; otherwise this process does. No row of
+    the log is deleted. Prints one line of JSON.
     """
     settings = load_config(config)
-    # What reads a store is imported where it is used: every other command would wait for it.
+    # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.clock import wall_ms  # noqa: PLC0415
     from coordinator.storage.compaction import compact as compacted  # noqa: PLC0415
 

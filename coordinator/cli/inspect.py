@@ -1,7 +1,8 @@
 """`muster groups`, `describe`, `history`, `explain`: query a store without a JVM.
 
-People at a terminal get tables, machines (`--json`, or no terminal) JSON, one object a line: rows
-of the SQL view that says the same; `describe` is Kafka's ConsumerGroupDescribe.
+On a terminal they print tables. With `--json`, or without a terminal, they print JSON, one object
+per line: the rows of the SQL view with the same content, and for `describe` the fields of Kafka's
+ConsumerGroupDescribe.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[Path, typer.Option(help="The folder of the store.")]
 AsOf = Annotated[
     str | None,
-    typer.Option(help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="now"),
+    typer.Option(
+        help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
@@ -50,15 +53,15 @@ def describe(
     json_: Json = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Describe a group: its members, what they own and are to own, its offsets."""
+    """Describe a group: its members, their current and target assignments, and its offsets."""
     reading = LogReader(store, as_of)
     with progress.show("reading the group"):
         state = reading.state()
         if group in state.groups:
             try:
                 reading.read_target(state.groups[group])
-            except LostTarget as error:  # members go on with what they have, and so do we
-                typer.echo(f"muster: no targets are shown: {visible(str(error))}", err=True)
+            except LostTarget as error:  # members keep what they own, so show that
+                typer.echo(f"muster: targets are not shown: {visible(str(error))}", err=True)
         found = describe_with_offsets(state, load_config(config), group)
     if found is None:
         raise reading.unknown(group)
@@ -86,15 +89,17 @@ def history(
         topics = sorted({row["topic"] for row in rows})
         if topic not in topics:
             owned = ", ".join(topics) or "nothing"
-            raise SpecError(f"nobody in group {group!r} owned topic {topic!r}; owned was {owned}")
+            raise SpecError(
+                f"nobody in group {group!r} owned topic {topic!r}; its members owned {owned}"
+            )
         rows = [row for row in rows if row["topic"] == topic]
     if partition is not None:
         last = max((row["last_partition"] for row in rows), default=-1)
         rows = [r for r in rows if r["first_partition"] <= partition <= r["last_partition"]]
         if not rows:
             raise SpecError(
-                f"nobody in group {group!r} owned partition {partition} of topic {topic!r}; the "
-                f"last one owned was {last}"
+                f"nobody in group {group!r} owned partition {partition} of topic {topic!r}: give "
+                f"one up to {last}"
             )
     if _wants_json(json_):
         _print_json(rows)
@@ -109,7 +114,7 @@ def explain(
     as_of: AsOf = None,
     json_: Json = False,
 ) -> None:
-    """Explain each group epoch: why it began, its target, and who got and lost what."""
+    """Explain each group epoch: why it began, its target, and who gained and lost what."""
     with progress.show("reading the history"):
         epochs = explain_epochs(LogReader(store, as_of), group)
     if epoch is not None:

@@ -1,7 +1,7 @@
-"""The command `muster`. Subcommands come from the entry points `muster.commands`.
+"""The command `muster`. Its subcommands are the entry points `muster.commands`.
 
-So this room imports no Spark and no other room's commands. Bad input ends with one line on stderr
-and exit code 2, a failure of ours with 1.
+So this room imports neither Spark nor the commands of other rooms. Bad input prints one line to
+stderr and exits with 2; any other failure exits with 1.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def main() -> None:
 
 
 def run_guarded(run: typer.Typer) -> None:
-    """Run a command; turn errors into one line on stderr and an exit code."""
+    """Run a command. Print an error as one line on stderr, and exit with its code."""
     try:
         run()
     except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog) as error:
         exit_with_error(str(error), BAD_INPUT)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader of a pipe closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILURE) from None
     except (BusyError, LogError, OSError) as error:
@@ -83,12 +83,12 @@ def exit_with_error(message: str, code: int) -> NoReturn:
 
 
 def load_config(path: Path | None) -> Config:
-    """Read the settings named on the command line, else by MUSTER_CONFIG, else the defaults.
+    """Read the settings file: the one given, else the one in MUSTER_CONFIG, else use the defaults.
 
     Raises
     ------
     ConfigError
-        The file cannot be read or used.
+        The file cannot be read, or a setting is invalid.
     """
     named = path or os.environ.get("MUSTER_CONFIG")
     if not named:

@@ -14,7 +14,7 @@ from coordinator.printable import visible_values
 Row = Mapping[str, Any]
 
 ROWS_SHOWN = 1_000
-"""A table shows so many rows; JSON has all."""
+"""How many rows a table shows at most; JSON has all."""
 
 
 def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | None = None) -> None:
@@ -22,13 +22,13 @@ def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | Non
     table = Table()
     for name in names or (rows[0] if rows else ()):
         numbers = all(isinstance(row[name], int | float | None) for row in rows)
-        # What does not fit goes on in the next line: half an id names nobody.
+        # Cells wrap: a truncated id would be useless.
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows[:ROWS_SHOWN]:
         table.add_row(*(_format_cell(row[name]) for name in names or row))
     console.print(table)
     if len(rows) > ROWS_SHOWN:
-        console.print(f"… and more: these are the first {ROWS_SHOWN:,} rows, --json has all")
+        console.print(f"… these are the first {ROWS_SHOWN:,} rows; --json prints all")
 
 
 def print_groups(console: Console, rows: Sequence[Row]) -> None:
@@ -83,9 +83,9 @@ def print_history(console: Console, rows: Sequence[Row]) -> None:
 
 
 def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
-    """Print epochs, each with what members lost and got by it."""
+    """Print epochs, each with the partitions that members lost and gained by it."""
     for epoch in visible_values(epochs):
-        # The member of these was only the first to send a heartbeat after.
+        # The member did not cause these: it only sent the first heartbeat afterwards.
         nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
         why = _format_reason(
             epoch["group_epoch"], epoch["reason"], None if nobody else _format_named(epoch)
@@ -107,7 +107,7 @@ def _format_target(epoch: Row) -> str:
         return f"in the target of epoch {epoch['assignment_epoch']}"
     if epoch["assignor"] is None:
         return "nobody to assign to"
-    partial = ", cut short by max.moves" if epoch["partial"] else ""
+    partial = ", limited by max.moves" if epoch["partial"] else ""
     return f"target by {epoch['assignor']}, {epoch['moved']:,} moved{partial}"
 
 
@@ -137,12 +137,12 @@ def _format_member(row: Row) -> str:
 
 
 def _format_client(row: Row) -> str:
-    """Return who runs a member: its client id and host, as far as they are known."""
+    """Return the client id and host of a member, if known."""
     return " ".join(filter(None, (row["client_id"], row["client_host"])))
 
 
 def _format_named(row: Row) -> str:
-    """Return a member in one line, with its client."""
+    """Return a member and its client on one line."""
     client = _format_client(row)
     return f"{_format_member(row)} [{client}]" if client else _format_member(row)
 
@@ -160,7 +160,7 @@ def _format_partitions(assignment: Row) -> str:
 
 
 def _format_runs(partitions: Sequence[int]) -> list[str]:
-    """Return sorted numbers as text, neighbours as one range."""
+    """Format sorted numbers, consecutive ones as a range."""
     runs: list[list[int]] = []
     for partition in partitions:
         if runs and runs[-1][1] == partition - 1:
@@ -171,7 +171,7 @@ def _format_runs(partitions: Sequence[int]) -> list[str]:
 
 
 def _format_time(text: str) -> str:
-    """Return a time as people read it; the zone is UTC as everywhere."""
+    """Format a time for people, in UTC."""
     return text[:19].replace("T", " ")
 
 

@@ -25,14 +25,14 @@ _BARS_MAX = 60
 _PLOT_SUFFIXES = (".png", ".svg")
 _CHANGES_SHOWN = 20
 _NAMES_MAX = 90
-"""Characters of members' ids that fit side by side; more stand upright."""
+"""How many characters of member ids fit side by side on an axis; longer labels are rotated."""
 _NAME_MAX = 40
 _REASON_WIDTH = 18
 _BEFORE, _AFTER, _MOVED = "#9aa5b1", "#1f77b4", "#d95f02"
 
 
 def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
-    """Print what is known of an assignment in one table."""
+    """Print the totals of an assignment as a table."""
     table = Table(title=visible(title), show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -45,13 +45,15 @@ def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
     table.add_row("moved", _format_moved(totals))
     table.add_row("orphans placed", f"{totals['orphans']:,}")
     if "ranges" in totals:
-        table.add_row("ranges", f"{totals['ranges']:,}, at most {totals['ranges_max']:,} a member")
+        table.add_row(
+            "ranges", f"{totals['ranges']:,}, at most {totals['ranges_max']:,} per member"
+        )
     if totals.get("contested"):
         table.add_row("claimed twice", f"{totals['contested']:,}: the first member keeps them")
     for name, value in _format_weights(totals.get("weights")):
         table.add_row(name, visible(value))
     if totals["partial"]:
-        table.add_row("partial", "max-moves cut this target short; assign again to go on")
+        table.add_row("partial", "max-moves limited this assignment; assign again to continue")
     if "valid" in totals:
         table.add_row("valid", "yes" if totals["valid"] else "; ".join(totals["problems"]))
     console.print(table)
@@ -91,7 +93,7 @@ def _format_weights(weights: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def print_report(console: Console, title: str, report: Report, members_shown: int) -> None:
-    """Print totals, the members with the greatest and smallest loads, and why things moved."""
+    """Print totals, the members with the largest and smallest loads, and why partitions moved."""
     print_totals(console, title, report.totals())
     _print_members(console, report.members, members_shown)
     _print_changes(console, report)
@@ -106,14 +108,14 @@ def _print_members(console: Console, members: pa.Table, shown: int) -> None:
         order = np.argsort(-members["load"].to_numpy(), kind="stable")
         head = order[: (shown + 1) // 2]
         rows = members.take(pa.array(np.concatenate([head, order[len(order) - shown // 2 :]])))
-        table.title = f"members: the fullest and the emptiest, {skipped:,} between them left out"
+        table.title = f"members: the largest and smallest loads, {skipped:,} others not shown"
     for row in rows.to_pylist():
         table.add_row(*[visible(str(value)) for value in row.values()])
     console.print(table)
 
 
 def _print_changes(console: Console, report: Report) -> None:
-    reasons = Table(title="why partitions got another owner", title_justify="left")
+    reasons = Table(title="why partitions changed owner", title_justify="left")
     reasons.add_column("reason")
     reasons.add_column("partitions", justify="right")
     for reason, count in report.reasons().items():
@@ -140,12 +142,12 @@ def _print_changes(console: Console, report: Report) -> None:
 
 
 def plot_path(path: str) -> str:
-    """Check where a plot goes before anything is computed.
+    """Check the path of a plot before anything is computed.
 
     Raises
     ------
     SpecError
-        The name ends in neither .png nor .svg, or its folder is not there.
+        The name ends in neither .png nor .svg, or its folder does not exist.
     """
     if not path.endswith(_PLOT_SUFFIXES):
         raise SpecError(f"--plot {path!r}: give a name that ends in .png or .svg")
@@ -155,26 +157,26 @@ def plot_path(path: str) -> str:
 
 
 def plot(report: Report, title: str, path: str) -> None:
-    """Draw loads before and after, and what moved and why, into a file."""
+    """Draw the loads before and after, and what moved and why, to a file."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the font lacks a letter of an id
+        warnings.filterwarnings("ignore", "Glyph")  # the font may lack a character of an id
         draw(report, title).savefig(path, dpi=120)
 
 
 def draw(report: Report, title: str) -> Figure:
-    """Return the figure: loads before and after, and what moved and why."""
+    """Return a figure of the loads before and after, and what moved and why."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - a second to import, only plots need it
 
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     _draw_loads(left, report)
     _draw_reasons(right, report)
-    figure.suptitle(_to_one_line(title), parse_math=False)  # a "$" in a group's id is no formula
+    figure.suptitle(_to_one_line(title), parse_math=False)  # "$" in a group id is not a formula
     return figure
 
 
 def _draw_loads(axes: Axes, report: Report) -> None:
-    """Draw each member's load before and after; of very many, the sorted loads."""
+    """Draw each member's load before and after; for very many members, the sorted loads."""
     before = report.members["owned"].to_numpy()
     after = report.members["load"].to_numpy()
     if len(after) <= _BARS_MAX:
@@ -188,7 +190,7 @@ def _draw_loads(axes: Axes, report: Report) -> None:
     else:
         axes.plot(np.sort(before)[::-1], label="before", color=_BEFORE, drawstyle="steps-mid")
         axes.plot(np.sort(after)[::-1], label="after", color=_AFTER, drawstyle="steps-mid")
-        axes.set_xlabel("members, fullest first")
+        axes.set_xlabel("members, largest load first")
         _count_by_thousands(axes.xaxis)
     axes.set_ylabel("partitions")
     axes.set_ylim(0, 1.1 * max(1, int(before.max(initial=0)), int(after.max(initial=0))))
@@ -198,7 +200,7 @@ def _draw_loads(axes: Axes, report: Report) -> None:
 
 
 def _draw_reasons(axes: Axes, report: Report) -> None:
-    """Draw how many partitions stayed, and how many got another owner for which reason."""
+    """Draw how many partitions stayed, and how many changed owner, by reason."""
     reasons = report.reasons()
     stayed = int(report.members["owned"].to_numpy().sum()) - report.moved
     names, counts = ["stayed", *reasons], [stayed, *reasons.values()]
@@ -206,14 +208,14 @@ def _draw_reasons(axes: Axes, report: Report) -> None:
     bars = axes.barh([_wrap(name) for name in names], counts, color=colours)
     axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3, fontsize=8)
     longest = max(len(f"{count:,}") for count in counts)
-    axes.set_xlim(0, max(1, *counts) * (1.1 + 0.03 * longest))  # room for the label within
+    axes.set_xlim(0, max(1, *counts) * (1.1 + 0.03 * longest))  # room for the label
     axes.invert_yaxis()
     _count_by_thousands(axes.xaxis)
     axes.set_title(f"moved {report.moved:,}, orphans placed {report.orphans:,}", loc="left")
 
 
 def _count_by_thousands(axis: Axis) -> None:
-    """Label whole numbers, few enough not to touch, as 1,000,000 and never as 1e6."""
+    """Label an axis with few whole numbers, as 1,000,000 and never as 1e6."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter  # noqa: PLC0415 - as above
 
     axis.set_major_locator(MaxNLocator(nbins=4, integer=True))

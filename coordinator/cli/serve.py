@@ -1,4 +1,4 @@
-"""`muster serve`: a coordinator that Kafka clients join over the wire; `muster user`: its users."""
+"""`muster serve` runs a coordinator for Kafka clients; `muster user` prints a line for a user."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from coordinator.storage.tables.table_io import BusyError
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
 
-# What serves is imported where it is used: every other command would wait for it.
+# Modules that serve are imported where they are used: other commands would wait for them.
 
 TAKEOVERS = ("wait", "refuse", "force")
 LOOK_S = 0.2
 SWITCH_S = 0.0005
-"""How long a thread keeps Python's lock that others wait for. With Python's 5 ms, the sockets'
-thread loses that much at each read and write while another one works."""
+"""How long a thread may keep Python's global lock while others wait. With Python's default, 5 ms,
+the thread of the sockets loses that much at each read and write while another thread works."""
 
 
 def serve(
     store: Annotated[
-        str | None, typer.Option(help="The folder of the store; without it nothing is kept.")
+        str | None, typer.Option(help="The folder of the store; without it, nothing is stored.")
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
     advertised: Annotated[
-        str | None, typer.Option(help="host:port that clients are told, if another.")
+        str | None, typer.Option(help="host:port for clients, if different from --listen.")
     ] = None,
     topics: Annotated[
         str | None,
@@ -54,7 +54,7 @@ def serve(
         list[str] | None, typer.Option(help="name=partitions; repeat for more topics.")
     ] = None,
     takeover: Annotated[
-        str, typer.Option(help="When another coordinator has the store: wait, refuse, or force.")
+        str, typer.Option(help="If another coordinator has the store: wait, refuse, or force.")
     ] = "wait",
     http: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
@@ -82,7 +82,7 @@ def serve(
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
-    load_access(server)  # before it takes the store from anybody
+    load_access(server)  # before it takes over the store
     _check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
 
@@ -94,10 +94,10 @@ def user(
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(help="How often the password is hashed [server.scram_iterations]."),
+        typer.Option(help="Iterations of the password's hash [server.scram_iterations]."),
     ] = None,
 ) -> None:
-    """Print the line of a user for server.sasl_users; asks for the password, or reads a line."""
+    """Print a user's line for server.sasl_users. Asks for the password, or reads it from stdin."""
     from coordinator.wire.sasl import HASHES, Verifier, check_iterations  # noqa: PLC0415
 
     if iterations is None:
@@ -118,7 +118,7 @@ def user(
 def _serve(
     settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
-    """Stand by until this process has the store, then serve until it is stopped or fenced."""
+    """Stand by until this process has the store, then serve until stopped or fenced."""
     from coordinator.http.pages import LOST, PageServer  # noqa: PLC0415
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def _serve(
             opening.set_exception(error)
 
     with progress.show("opening the store"):
-        # It may wait for hours, and cannot be interrupted: a stop does not wait for it.
+        # Opening may wait for hours and cannot be interrupted, so a stop does not wait for it.
         threading.Thread(target=open_store, daemon=True).start()
         while not opening.done():
             if stop.wait(LOOK_S):
@@ -153,14 +153,14 @@ def _serve(
     with ExitStack() as open_now:
         coordinator = open_now.enter_context(opening.result())
         gc.collect()
-        gc.freeze()  # what is loaded lives on: heartbeats cost a fifth less if nobody looks at it
+        gc.freeze()  # loaded modules stay: without scanning them, heartbeats cost a fifth less
         with _explain_address("server.listen (--listen)"):
             serving = open_now.enter_context(coordinator.serve())
         if pages is not None:
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.status
             pages.confirm = coordinator.confirm_status
-        kept = f"store {store}" if store else "nothing is kept: no --store"
+        kept = f"store {store}" if store else "nothing is stored: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
         while not stop.wait(LOOK_S):
             if hung_up.is_set():
@@ -168,7 +168,7 @@ def _serve(
                 serving.reload()
             if coordinator.status in LOST:
                 raise BusyError(
-                    f"another coordinator has taken {store} over: start again to stand by for it"
+                    f"another coordinator has taken over {store}: start again to stand by"
                 )
 
 
@@ -180,25 +180,27 @@ def _check_store(store: str | None, config: Config) -> None:
         Filesystem(folder_mode(config.log)).make_folder(os.path.abspath(store))
     except OSError as error:
         raise ConfigError(
-            f"--store {store} cannot be made: {error.strerror}: give a folder"
+            f"--store {store} cannot be created: {error.strerror}: give a writable folder"
         ) from None
 
 
 @contextmanager
 def _explain_address(setting: str) -> Iterator[None]:
-    """Name the setting of an address that cannot be bound."""
+    """Name the setting in the error for an address that cannot be bound."""
     try:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{setting}: {error.strerror}: end what listens there, or give another address"
+            f"{setting}: {error.strerror}: stop what listens there, or give another address"
         ) from None
 
 
 def _read_topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:
-    """Return the topics or their source; None for the one in the settings."""
+    """Return the topics or their source, or None to use the source in the settings."""
     if source and single:
-        raise ConfigError(f"--topics {source} and --topic {single[0]}: give one of the two")
+        raise ConfigError(
+            f"--topics {source} and --topic {single[0]} exclude each other: give one of them"
+        )
     return dict(_parse_topic(text) for text in single) if single else source
 
 

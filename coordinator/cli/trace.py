@@ -1,4 +1,4 @@
-"""`muster trace`: operations in, answers out, as JSON lines."""
+"""`muster trace`: read operations and print answers, as JSON lines."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def trace(
         str | None, typer.Argument(help="A file of JSON lines; - for standard input.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Keep the log in a new store here, not in memory.")
+        Path | None,
+        typer.Option(help="Write the log to a new store in this folder, not to memory."),
     ] = None,
     records: Annotated[
-        bool, typer.Option("--records", help="Print the records written, too.")
+        bool, typer.Option("--records", help="Also print the records written.")
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
@@ -63,7 +64,7 @@ def _open_operations(operations: str | None) -> TextIO:
 
 
 def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:
-    """Return what opens the log: each `config` begins a store of its own, nothing is deleted."""
+    """Return a function that opens the log. Each `config` creates a new store; none is deleted."""
     if root is None:
         return None
     begun: list[Path] = []
@@ -72,7 +73,9 @@ def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] |
         if anew:
             store = root if not begun else root.with_name(f"{root.name}-{len(begun) + 1}")
             if store.exists() and any(store.iterdir()):
-                raise SpecError(f"{store} is not empty: a trace begins a store, name a new one")
+                raise SpecError(
+                    f"{store} is not empty: a trace needs a new store, name another folder"
+                )
             begun.append(store)
         return DeltaLog.open(begun[-1], config.log)
 

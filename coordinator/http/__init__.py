@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz over HTTP, and who may read them.
+"""Serve /metrics, /healthz and /readyz over HTTP, and authorize their readers.
 
-It reports on a coordinator and never changes one; Kafka's protocol is in `wire/`.
+This room reports on a coordinator and must never change one. Kafka's protocol is in `wire/`.
 """

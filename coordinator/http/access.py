@@ -1,4 +1,4 @@
-"""Authorize requests for metrics, and refuse the others."""
+"""Authorize requests for metrics."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class PageAccess:
         host, _ = parse_address(config.http_listen, "server.http_listen")
         here = is_loopback(host)
         if config.http_tls and not config.tls_certificate:
-            raise ConfigError("server.http_tls needs server.tls_certificate: give the PEM file")
-        of_server = replace(config, tls_client_ca="")  # probes have no certificates
+            raise ConfigError(
+                "server.http_tls is on, but server.tls_certificate is empty: name the PEM file"
+            )
+        of_server = replace(config, tls_client_ca="")  # probes have no client certificates
         self._tls = ReloadingFile(
             "server.http_tls",
             (config.tls_certificate, config.tls_key) if config.http_tls else (),
@@ -54,9 +56,9 @@ class PageAccess:
             return
         if not config.http_users and not config.insecure:
             logger.warning(
-                "%s, and there is no login (server.http_users): only /healthz and /readyz are "
-                "served there, no /metrics, which names groups; --insecure (server.insecure) "
-                "serves them to anybody",
+                "%s without a login (server.http_users): only /healthz and /readyz are served "
+                "there, not /metrics, because it names groups; --insecure (server.insecure) "
+                "serves it to anybody",
                 where,
             )
         elif not config.http_users:
@@ -71,13 +73,13 @@ class PageAccess:
         return self._tls.value
 
     def refuse(self, login: str) -> Page | None:
-        """Return the page that refuses metrics to a client; None when it may see them."""
+        """Return the page that refuses metrics to a client, or None if it may read them."""
         self._users.reload()
         users = self._users.value
         if users is None:
             if self._open:
                 return None
-            why = "no metrics beyond this machine: configure server.http_users"
+            why = "metrics are not served beyond this machine: configure server.http_users"
             return text_page(HTTPStatus.FORBIDDEN, why)
         scheme, _, words = login.partition(" ")
         try:

@@ -1,7 +1,8 @@
 """Serve /metrics for Prometheus, and /healthz and /readyz for probes.
 
-Health says one word, to anybody. Metrics name groups: beyond this machine they need a login. One
-thread reads all requests; half a request costs a socket for some seconds, and no thread.
+Health pages return one word, to anybody. Metrics name groups, so beyond this machine they need a
+login. One thread reads all requests, so a slow client costs a socket for some seconds, but no
+thread.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from coordinator.wire.listener import bind_socket
 LOST = {Status.FENCED.value, Status.CLOSED.value}
 PATHS = ("/metrics", "/healthz", "/readyz")
 STANDS_BY = "stands by"
-"""The status before there is a coordinator: another one has the store."""
+"""The status while this process waits for the store, which another coordinator has."""
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
 HEAD_BYTES_MAX = 8_192
 CONNECTION_S = 10.0
-"""How long a client may take to send its request, and to read the answer."""
+"""How long a connection may last, from accepting it to the end of the response."""
 HEAD_S = 3.0
-"""How long to send a request."""
+"""How long a client may take to send its request."""
 logger = logging.getLogger("muster.wire")
 
 
@@ -48,20 +49,21 @@ class PageServer:
     Attributes
     ----------
     status
-        The coordinator's status as it was noticed last; it is ill when it has to be restarted.
+        Returns the coordinator's last known status. /healthz fails if it must be restarted.
     confirm
-        Its status, after a look at the log: it is ready when active. None before there is one.
+        Checks the log and returns the coordinator's status. /readyz succeeds if it is active. None
+        while there is no coordinator.
     registry
-        Its metrics, once there are any.
+        The coordinator's metrics; None while there is no coordinator.
     address
-        Where they are.
+        The host and port of the pages.
 
     Raises
     ------
     ConfigError
-        An address or a file that cannot be used.
+        An address or a file cannot be used.
     OSError
-        The address is taken.
+        The address is in use.
     """
 
     def __init__(self, config: ServerConfig, *, head_s: float = HEAD_S) -> None:
@@ -90,7 +92,7 @@ class PageServer:
     async def _serve(self, sock: socket.socket, begun: Future[None]) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         connections: set[PageConnection] = set()
-        # A thread a page: metrics take a while, and readiness waits for the coordinator.
+        # Each page has a thread: metrics take a while, and readiness waits for the coordinator.
         pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
 
         def answer(path: str, words: str) -> asyncio.Future[Page]:
@@ -115,7 +117,7 @@ class PageServer:
         await asyncio.sleep(0)
 
     def page(self, path: str, login: str = "") -> Page:
-        """Return a page; `login` is the content of the Authorization header."""
+        """Return a page; `login` is the value of the Authorization header."""
         status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics":
             refused = self._access.refuse(login)
@@ -127,7 +129,7 @@ class PageServer:
             return _status_page(status, fine=status == Status.ACTIVE.value)
         if path == "/healthz":
             return _status_page(status, fine=status not in LOST)
-        return text_page(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(PATHS)}")
+        return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
 
     def close(self) -> None:
         """Stop."""
@@ -166,7 +168,7 @@ class PageConnection(asyncio.Protocol):
         ]
 
     def data_received(self, data: bytes) -> None:
-        """Take the head of a request; nothing after it matters."""
+        """Read the head of a request, and ignore the rest."""
         if self._answering:
             return
         self._asked += data
@@ -184,7 +186,7 @@ class PageConnection(asyncio.Protocol):
             timer.cancel()
 
     def end(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -199,7 +201,7 @@ class PageConnection(asyncio.Protocol):
         if not target:
             self._send(text_page(HTTPStatus.BAD_REQUEST, "no HTTP"))
         elif method not in {"GET", "HEAD"}:
-            self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD"))
+            self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD"))
         else:
             self._answering = True
             found = self._page(path, _find_login(lines[1:]))
@@ -213,7 +215,11 @@ class PageConnection(asyncio.Protocol):
         error = done.exception()
         if error is not None:
             logger.error("no page", exc_info=error)
-            self._send(text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "it failed; the log says why"))
+            self._send(
+                text_page(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed: see the process's log"
+                )
+            )
         else:
             self._send(done.result(), head_only=head_only)
 
@@ -230,7 +236,7 @@ class PageConnection(asyncio.Protocol):
 
 
 class NoCounts:
-    """Counts nothing: metrics of connections are about Kafka clients only."""
+    """Counts nothing: metrics of connections only count Kafka clients."""
 
     def connected(self, _more: int) -> None:
         """Ignore it."""
@@ -240,7 +246,7 @@ class NoCounts:
 
 
 def _find_login(lines: list[str]) -> str:
-    """Return what the header Authorization says."""
+    """Return the value of the Authorization header, or ""."""
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == "authorization":

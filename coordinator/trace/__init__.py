@@ -1,4 +1,4 @@
-"""Play recorded operations, and write groups and records as Kafka's JSON has them.
+"""Play recorded operations, and write groups and records as Kafka's JSON.
 
-It decides nothing: steps, replay and timers are those of the runtime.
+This room decides nothing: steps, replay and timers are those of the runtime.
 """

@@ -1,6 +1,6 @@
-"""Requests and answers of the classic protocol as a trace writes them.
+"""Requests and answers of the classic protocol, as JSON values of a trace.
 
-Bytes of the embedded consumer protocol are told as what they say; all others as base64.
+Bytes of the embedded consumer protocol are shown decoded, and all other bytes as base64.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from coordinator.trace.fields import TraceError, or_default
 
 
 def subscription_bytes(given: object) -> bytes:
-    """Return the bytes of a subscription: of an object that tells it, or of base64.
+    """Return the bytes of a subscription, which is given as an object or as base64.
 
     Raises
     ------
@@ -59,11 +59,11 @@ def subscription_bytes(given: object) -> bytes:
             )
         )
     except (AttributeError, TypeError, ValueError, struct.error) as error:
-        raise TraceError(f"{given!r} is no subscription: {error}") from None
+        raise TraceError(f"{given!r} is not a subscription: {error}") from None
 
 
 def assignment_bytes(given: object) -> bytes:
-    """Return the bytes of an assignment: of {topic: [partitions]}, or of base64.
+    """Return the bytes of an assignment, which is given as {topic: [partitions]} or as base64.
 
     Raises
     ------
@@ -75,11 +75,11 @@ def assignment_bytes(given: object) -> bytes:
     try:
         return write_assignment(Assignment(HIGHEST_VERSION, given))
     except (AttributeError, TypeError, ValueError, struct.error) as error:
-        raise TraceError(f"{given!r} is no assignment: {error}") from None
+        raise TraceError(f"{given!r} is not an assignment: {error}") from None
 
 
 def show_subscription(protocol_type: str | None, raw: bytes) -> object:
-    """Return what a trace shows of a member's metadata."""
+    """Return a member's metadata as a trace shows it."""
     if protocol_type != CONSUMER:
         return _base64(raw)
     try:
@@ -100,7 +100,7 @@ def show_subscription(protocol_type: str | None, raw: bytes) -> object:
 
 
 def show_assignment(protocol_type: str | None, raw: bytes) -> object:
-    """Return what a trace shows of a member's assignment."""
+    """Return a member's assignment as a trace shows it."""
     if protocol_type != CONSUMER:
         return _base64(raw)
     try:
@@ -122,7 +122,7 @@ def read_protocols(given: object) -> list[Protocol]:
     Raises
     ------
     TraceError
-        They are no list of {name, metadata}.
+        They are not a list of {name, metadata}.
     """
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
         raise TraceError(f"protocols is {given!r}: give a list of {{name, metadata}}")
@@ -135,7 +135,7 @@ def read_protocols(given: object) -> list[Protocol]:
 
 
 def show_error(code: ErrorCode) -> dict[str, Any]:
-    """Return an error, or that there is none."""
+    """Return the number and the name of an error code; NONE means no error."""
     return {"error_code": int(code), "error": code.name}
 
 
@@ -178,7 +178,7 @@ def _show_join(answer: JoinGroupResponse) -> dict[str, Any]:
 
 
 def show_leave(answer: LeaveGroupResponse) -> dict[str, Any]:
-    """Return who left."""
+    """Return the answer to a leave."""
     members = [
         {"member_id": leaver.member_id, "instance_id": leaver.instance_id, **show_error(code)}
         for leaver, code in answer.members
@@ -187,7 +187,7 @@ def show_leave(answer: LeaveGroupResponse) -> dict[str, Any]:
 
 
 def show_group(group: DescribedGroup) -> dict[str, Any]:
-    """Return a group as DescribeGroups tells of it."""
+    """Return a group as DescribeGroups describes it."""
     members = [
         {
             "member_id": member.member_id,
@@ -210,7 +210,7 @@ def show_group(group: DescribedGroup) -> dict[str, Any]:
 
 
 def show_no_group(group_id: str, code: ErrorCode) -> dict[str, Any]:
-    """Return a group that DescribeGroups does not find."""
+    """Return the answer of DescribeGroups for a group that it does not find."""
     return {
         "group": group_id,
         **show_error(code),
@@ -224,7 +224,7 @@ def show_no_group(group_id: str, code: ErrorCode) -> dict[str, Any]:
 def show_written_members(
     record: ClassicGroupWritten, shown: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the members of a record by id, with what their bytes say."""
+    """Return the members of a record by id, with their bytes decoded."""
     members = [
         {
             **one,
@@ -237,7 +237,7 @@ def show_written_members(
 
 
 def show_protocols(shown: dict[str, Any] | None) -> None:
-    """Have what a member's protocols say instead of their bytes."""
+    """Replace the bytes of a member's protocols by their decoded content."""
     for protocol in shown["supportedProtocols"] if shown else ():
         raw = base64.b64decode(protocol["metadata"])
         protocol["metadata"] = show_subscription(CONSUMER, raw)
@@ -247,7 +247,7 @@ def _from_base64(given: object) -> bytes:
     try:
         return base64.b64decode(given, validate=True)  # type: ignore[arg-type]
     except (TypeError, ValueError, binascii.Error):
-        raise TraceError(f"{given!r} is no base64") from None
+        raise TraceError(f"{given!r} is not base64") from None
 
 
 def _base64(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Plays operations of the classic protocol: lines out of answers, at once or when they come."""
+"""Play operations of the classic protocol, and show answers at once or when they come later."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from coordinator.trace.classic_requests import requests_of
 from coordinator.trace.fields import TraceError, read_group_ids, show_commit
 
 STRICT_DESCRIBE_VERSION = 6
-"""From which version an unknown group is an error."""
+"""The first version in which an unknown group is an error."""
 
 
 class DrawnIds:
-    """The ids that newcomers get: Kafka's are random, a trace counts them."""
+    """The ids for new members: Kafka's are random, and a trace numbers them."""
 
     def __init__(self) -> None:
         self._drawn = 0
@@ -49,13 +49,13 @@ class DrawnIds:
         return f"${self._drawn + 1:03}", f"$c{self._drawn + 1:03}"
 
     def note_join(self, event: JoinGroup, answer: Answer, *, consumer_group: bool) -> None:
-        """Draw an id if a join took one.
+        """Draw an id if a join used one.
 
         Parameters
         ----------
         consumer_group
-            Whether a live consumer group that takes classic members was asked: it draws first,
-            and looks at the request's protocols then.
+            Whether the join was to a live consumer group that takes classic members. It draws an
+            id before it checks the request's protocols.
         """
         if event.member_id:
             return
@@ -68,7 +68,7 @@ class DrawnIds:
 
 
 class ClassicPlayer:
-    """The ids that were drawn, and the answers that came since the last line."""
+    """The ids that were drawn, and the late answers since the last line."""
 
     def __init__(self) -> None:
         self._ids = DrawnIds()
@@ -77,12 +77,12 @@ class ClassicPlayer:
     def run(
         self, processor: EventProcessor, op: Mapping[str, Any], number: int, now_ms: int
     ) -> tuple[dict[str, Any], list[Record]]:
-        """Do an operation; return its answer and its records.
+        """Run an operation, and return its answer and its records.
 
         Raises
         ------
         TraceError
-            It is none.
+            The operation is invalid.
         """
         kind, group_id = op["op"], op.get("group", "g")
         if not isinstance(group_id, str):
@@ -105,12 +105,12 @@ class ClassicPlayer:
         return show_answers(op, answers), records
 
     def note_answered(self, processor: EventProcessor, now_ms: int) -> None:
-        """Keep the answers that joins and syncs that waited have got by now."""
+        """Collect the answers that waiting joins and syncs have received."""
         found = processor.parked.take_answered()
         self._answered += [(now_ms, number, one) for number, one in found if one is not None]
 
     def take_answered(self) -> dict[str, Any]:
-        """Return these answers, in the order of their time and number, each once."""
+        """Return the collected answers once, sorted by time and number."""
         found, self._answered = sorted(self._answered, key=lambda one: one[:2]), []
         told = [
             {"op": number, "at": at, "response": show_parked(answer)}
@@ -120,11 +120,11 @@ class ClassicPlayer:
 
 
 def _seed_group(processor: EventProcessor, op: Mapping[str, Any], now_ms: int) -> Record:
-    """Have the record of an Empty group in the log, as if another coordinator wrote it."""
+    """Write the record of an Empty group to the log, as if another coordinator had."""
     group_id, generation = op.get("group", "g"), op.get("generation", 0)
     state = processor.state
     if not group_id or any(group_id in m for m in (state.groups, state.classic, state.offsets)):
-        raise TraceError(f"group is {group_id!r}: give the id of one that is not there")
+        raise TraceError(f"group is {group_id!r}: give the id of a group that does not exist")
     if type(generation) is not int or not -INT32_MAX - 1 <= generation <= INT32_MAX:
         raise TraceError(f"generation is {generation!r}: give a 32-bit number")
     record = ClassicGroupWritten(group_id, generation, CONSUMER, state_timestamp=now_ms)
@@ -134,20 +134,20 @@ def _seed_group(processor: EventProcessor, op: Mapping[str, Any], now_ms: int) -
 
 
 def _is_unnamed(op: Mapping[str, Any]) -> bool:
-    """Whether a sync must name its protocol, and does not."""
+    """Whether a sync does not name its protocol although it must."""
     return is_unnamed_sync(
         op.get("version", NAMED_SINCE), op.get("protocol_type", CONSUMER), op.get("protocol_name")
     )
 
 
 def _takes_classic(state: State, policy: str, group_id: str) -> bool:
-    """Whether a join would be one to a live consumer group that takes classic members."""
+    """Whether a join would be to a live consumer group that takes classic members."""
     group = state.groups.get(group_id)
     return group is not None and bool(group.members) and policy != "disabled"
 
 
 def show_answers(op: Mapping[str, Any], answers: list[Answer]) -> dict[str, Any]:
-    """Return an operation's answer, but for its records."""
+    """Return an operation's answer without its records."""
     kind, first = op["op"], answers[0] if answers else None
     if kind == "describe_groups":
         strict = op.get("version", STRICT_DESCRIBE_VERSION) >= STRICT_DESCRIBE_VERSION

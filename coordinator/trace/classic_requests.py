@@ -1,4 +1,4 @@
-"""Requests of the classic protocol, out of the lines of a trace."""
+"""Convert operations of a trace to requests of the classic protocol."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ CLASSIC_FIELDS: dict[str, frozenset[str]] = {
     "offset_fetch": frozenset({"group", "member_id", "epoch", "topics"}),
     "seed_group": frozenset({"group", "generation"}),
 }
-"""The fields of each operation. Recorded walks give heartbeats `offsets` too: they say nothing."""
+"""The fields of each operation. Recorded walks also give heartbeats `offsets`, without meaning."""
 
 
 def requests_of(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Event]:
-    """Return what an operation asks.
+    """Return the requests of an operation.
 
     Parameters
     ----------
     ids
-        The next id that a newcomer gets: in a classic, in a consumer group.
+        The next id of a new member: in a classic group, and in a consumer group.
 
     Raises
     ------
     TraceError
-        A field stands for bytes, or a list, and is none.
+        A field that must be bytes or a list is not.
     """
     return _REQUESTS[op["op"]](op, number, ids)
 

@@ -1,4 +1,4 @@
-"""Reads the fields of a trace's operations that the two protocols share; refuses what is none."""
+"""Read and check the fields of a trace's operations that both protocols share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ Value = TypeVar("Value")
 
 
 class TraceError(ValueError):
-    """A line that is no operation; the message says what is wrong and what is wanted."""
+    """A line is not a valid operation. The message says what is wrong and what is expected."""
 
 
 def or_default(value: Value | None, default: Value) -> Value:
-    """Return a value, or what stands for null."""
+    """Return a value, or the default for null."""
     return default if value is None else value
 
 
 def read_object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a field that is an object; an absent one is empty.
+    """Return a field that is an object, or an empty one if it is absent.
 
     Raises
     ------
     TraceError
-        It is none.
+        It is not an object.
     """
     value = op.get(name) or {}
     if not isinstance(value, Mapping):
@@ -32,12 +32,12 @@ def read_object(op: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_names(op: Mapping[str, Any], name: str, what: str = "names") -> list[str]:
-    """Return a field that is a list of names; an absent one is empty.
+    """Return a field that is a list of names, or an empty one if it is absent.
 
     Raises
     ------
     TraceError
-        It is none.
+        It is not a list of names.
     """
     value = op.get(name) or []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -46,12 +46,12 @@ def read_names(op: Mapping[str, Any], name: str, what: str = "names") -> list[st
 
 
 def read_group_ids(op: Mapping[str, Any]) -> list[str]:
-    """Return the ids of an operation that names one group, or several.
+    """Return the ids of an operation that names one or several groups.
 
     Raises
     ------
     TraceError
-        They are no list.
+        They are not a list.
     """
     if op.get("groups") is None:
         return [op.get("group", "g")]
@@ -64,7 +64,7 @@ def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, str]]]
     Raises
     ------
     TraceError
-        They are not {topic: {partition: offset}}.
+        They do not have the form {topic: {partition: offset}}.
     """
     try:
         return {
@@ -72,11 +72,13 @@ def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, str]]]
             for topic, partitions in op["offsets"].items()
         }
     except (AttributeError, KeyError, ValueError):
-        raise TraceError("give offsets as {topic: {partition: offset}}") from None
+        raise TraceError(
+            f"offsets is {op.get('offsets')!r}: give {{topic: {{partition: offset}}}}"
+        ) from None
 
 
 def show_commit(results: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
-    """Return what a commit of offsets is answered: the name of an error code each."""
+    """Return the answer to a commit of offsets: the name of an error code per partition."""
     told = {
         topic: {str(partition): code.name for partition, code in partitions.items()}
         for topic, partitions in results.items()

@@ -1,7 +1,6 @@
-"""Records and descriptions of groups as Kafka prints them, for traces.
+"""Convert records and descriptions of groups to Kafka's JSON, for traces.
 
-Which fields a record has there, and under which names, is said where it is defined
-(core/records.py).
+The definition of a record (core/records.py) says which fields it has in that JSON, and their names.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from coordinator.trace.classic_json import show_protocols, show_written_members
 
 TYPES = {kind: record.kafka for kind, record in KINDS.items() if record.kafka}
 TYPES[PARTITION_METADATA] = "CONSUMER_GROUP_PARTITION_METADATA"
-"""Kafka's names of the records that Kafka has; our own kinds are not told."""
+"""Kafka's names of the kinds of records that Kafka has; Muster's own kinds are not printed."""
 
 
 def select_kafka_records(records: Iterable[Record]) -> list[Record]:
-    """Return the records that Kafka has; an epoch-only advance counts as a current assignment."""
+    """Return the records that Kafka has. A change of the epoch alone is a current assignment."""
     return [
         record
         for record in records
@@ -48,7 +47,8 @@ def record_json(record: Record, state: State) -> dict[str, Any]:
     Parameters
     ----------
     state
-        After the record: the rest of a member that only advanced is taken from there.
+        The state after the record. If only a member's epoch advanced, its other fields come from
+        the state.
     """
     if isinstance(record, Tombstone):
         return {"type": TYPES[record.of], "key": _take_ended_key(record), "value": None}
@@ -76,7 +76,7 @@ def to_camel_case(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _take_fields(record: Record, fields: Iterable[RecordField]) -> dict[str, Any]:
-    """Return fields of a record; a tagged one that is 0 or empty is left out, as in Kafka."""
+    """Return fields of a record. Tagged fields that are 0 or empty are omitted, as in Kafka."""
     values = [(field, getattr(record, field.name)) for field in fields]
     return {
         field.kafka: _to_json(value, field)
@@ -100,7 +100,7 @@ def _to_json(value: Any, field: RecordField) -> Any:  # noqa: ANN401 - any JSON 
 
 
 def _to_plain_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a value as JSON has it: bytes in base64, states as numbers, structs as objects."""
+    """Convert a value to JSON: bytes to base64, states to numbers, structs to objects."""
     if isinstance(value, msgspec.Struct):
         fields = fields_of(type(value))
         theirs = [field for field in fields if Mark.OWN not in field.marks]
@@ -113,7 +113,7 @@ def _to_plain_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _take_ended_key(ended: Tombstone) -> dict[str, Any]:
-    """Return the key that a tombstone ends."""
+    """Return the key that a tombstone deletes."""
     if ended.of not in KINDS:
         return {"groupId": ended.group_id}
     parts = {

@@ -1,7 +1,7 @@
 """Play operations as JSON lines (docs/reference/formats.md#trace-operations); time is virtual.
 
-A thin shell over the event processor: it turns operations into events and results into Kafka's
-JSON, and moves a clock. It has no step, replay or timer code of its own.
+This is a thin shell over the event processor: it converts operations to events and results to
+Kafka's JSON, and moves a clock. It must not have step, replay or timer code of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLASSIC_SETTINGS = frozenset(
     {"group.max.size", "group.initial.rebalance.delay.ms", "group.consumer.migration.policy"}
 )
 TRACE_ASSIGNORS = "uniform,range"
-"""What Kafka has, in its order; a trace that wants more configures it."""
+"""Kafka's assignors, in Kafka's order. A trace that uses others configures them."""
 
 OPERATIONS: dict[str, frozenset[str]] = {
     "config": frozenset({"now", "props", "auto_tasks"}),
@@ -81,7 +81,7 @@ OPERATIONS: dict[str, frozenset[str]] = {
 """The fields of each operation; `op`, `id`, `why`, `advance_ms` and `answer` go with any."""
 ANY = frozenset({"op", "id", "why", "advance_ms"})
 ADVANCE_MAX_MS = 366 * 86_400_000
-"""As far as one operation moves the clock: the timers in between fire one by one."""
+"""How far one operation may move the clock; the timers on the way fire one by one."""
 END_OF_TIME_MS = 253_402_300_799_999
 """The year 9999."""
 PARTITIONS_MAX = 1_000_000
@@ -95,7 +95,7 @@ class TracePlayer:
     open_log
         Opens the log: anew (True) at each `config`, the same one again (False) at each `reload`.
     records
-        Whether answers tell the records that were written.
+        Whether answers include the records that were written.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class TracePlayer:
         self._catalog = DictCatalog()
         self._processor: EventProcessor | None = None
         self._number = 0
-        """Of the operation, since `config`."""
+        """The number of the operation, counted from `config`."""
         self._numbered = False
-        """Whether answers tell it: in traces of the classic protocol, whose joins wait."""
+        """Whether answers include the number: in the classic protocol, where joins wait."""
         self._classic = ClassicPlayer()
 
     def close(self) -> None:
@@ -125,12 +125,12 @@ class TracePlayer:
             self._processor.log.close()
 
     def run(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        """Do one operation and return its answer.
+        """Run one operation and return its answer.
 
         Raises
         ------
         TraceError
-            It is no operation, or it comes before `config`.
+            It is not a valid operation, or it comes before `config`.
         """
         _check_values(op)
         kind = op.get("op", "heartbeat")
@@ -166,7 +166,7 @@ class TracePlayer:
     def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
         props = {"group.consumer.assignors": TRACE_ASSIGNORS, **read_object(op, "props")}
         try:
-            # Nobody else confirms heartbeats here: after a reload timers run as Kafka's do.
+            # No other coordinator has confirmed heartbeats: after a reload, timers run as Kafka's.
             config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
         except ConfigError as error:
             raise TraceError(f"config: {error}") from None
@@ -184,8 +184,8 @@ class TracePlayer:
         for name, partitions in read_object(op, "set").items():
             if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
                 raise TraceError(
-                    f"topic {name!r} has {partitions} partitions: a trace lists every single one, "
-                    f"give at most {PARTITIONS_MAX}"
+                    f"topic {name!r} has {partitions} partitions: give at most {PARTITIONS_MAX}, "
+                    f"because a trace lists each of them"
                 )
             try:
                 self._catalog.set(name, partitions, ids.get(name))
@@ -239,12 +239,12 @@ class TracePlayer:
         return {"fired": self._move_clock(_read_integer(op, "ms", 0))}
 
     def _move_clock(self, ms: int) -> list[Fired]:
-        """Go on in time; each timer fires at its own instant."""
+        """Move the clock, and fire each timer at its own time."""
         if ms < 0:
             raise TraceError(f"the clock cannot go back by {-ms} ms: give 0 or more")
         if ms > ADVANCE_MAX_MS:
             raise TraceError(
-                f"the clock cannot leap {ms} ms at once: give {ADVANCE_MAX_MS} or less"
+                f"the clock cannot move {ms} ms at once: give {ADVANCE_MAX_MS} or less"
             )
         end = _check_time(self._now + ms)
         fired: list[Fired] = []
@@ -289,13 +289,13 @@ class TracePlayer:
         return {}
 
     def _log(self, _op: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell what the log has, but for epochs that moved alone."""
+        """Return the records of the log, without those that only advance epochs."""
         records = [one for batch in list(self._running.log.replay()) for one in batch.records]
         alone = select_kafka_records(r for r in records if not isinstance(r, MembersAdvanced))
         return {"log": [record_json(one, self._running.state) for one in alone]}
 
     def _run_classic(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        """Do an operation of the classic protocol."""
+        """Run an operation of the classic protocol."""
         try:
             answer, records = self._classic.run(self._running, op, self._number, self._now)
         except TraceError as error:
@@ -311,7 +311,7 @@ class TracePlayer:
     # Helpers -------------------------------------------------------------------------------------
 
     def _by_id(self, owned: object) -> object:
-        """Return partitions by the ids that their topics have now, as clients report them."""
+        """Replace topic names by the topics' current ids, as clients report partitions."""
         if not isinstance(owned, Mapping):
             return owned
         topics = self._catalog.topics()
@@ -339,7 +339,7 @@ class TracePlayer:
     def _ask(
         self, kind: Callable[..., Event], fields: Mapping[str, object]
     ) -> tuple[Result | GroupError, dict[str, Any]]:
-        """Run one request; the second are its records, when they are to be told."""
+        """Run one request; return its answer, and its records if they are to be shown."""
         (answer,) = self._running.run([kind(**fields)])
         return answer, self._records_json(answer.records if isinstance(answer, Result) else [])
 
@@ -353,7 +353,7 @@ class TracePlayer:
         return {"n": self._number} if self._numbered else {}
 
     def _do_tasks(self) -> None:
-        """Do the background work at once."""
+        """Run the background tasks at once."""
         for task in self._running.take_tasks():
             if isinstance(task, ResolveRegexes):
                 self._running.run([prepare_resolution(self._running, task)()])
@@ -368,12 +368,12 @@ class TracePlayer:
 
 
 def run_lines(lines: Iterable[str], trace: TracePlayer) -> Iterator[dict[str, Any]]:
-    """Do the operations of JSON lines; a line {"op": {…}, "answer": …} counts as its `op`.
+    """Run operations given as JSON lines. Of a line {"op": {…}, "answer": …} the `op` is run.
 
     Raises
     ------
     TraceError
-        A line is not JSON or no operation; the message says which.
+        A line is not JSON, or not a valid operation. The message has the line's number.
     """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -385,7 +385,7 @@ def run_lines(lines: Iterable[str], trace: TracePlayer) -> Iterator[dict[str, An
         if isinstance(op, dict) and isinstance(op.get("op"), dict):
             op = op["op"]
         if not isinstance(op, dict):
-            raise TraceError(f"line {number}: give one operation a line, an object")
+            raise TraceError(f"line {number}: give one operation per line, as an object")
         try:
             yield trace.run(op)
         except TraceError as error:
@@ -435,7 +435,7 @@ def _check_time(ms: int) -> int:
 
 
 def _check_values(op: Mapping[str, Any]) -> None:
-    """Refuse what no answer could repeat: numbers beyond 64 bits, text that is no Unicode."""
+    """Refuse values that an answer cannot repeat: numbers beyond 64 bits, invalid Unicode."""
     try:
         msgspec.json.encode(op)
     except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:

@@ -155,5 +155,5 @@ def test_printable_text_is_unchanged():
 
 def test_bytes_of_the_log_are_base64_in_json():
     assert as_json({"raw": [b"\x00\xff", bytearray(b"a")]}) == '{"raw": ["AP8=", "YQ=="]}'
-    with pytest.raises(TypeError, match="is no value of JSON"):
+    with pytest.raises(TypeError, match="is not a JSON value"):
         as_json({"raw": object()})

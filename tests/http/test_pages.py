@@ -100,7 +100,7 @@ def test_metrics_beyond_this_machine_need_a_login(caplog):
         assert code == 403
         assert "configure server.http_users" in said
         assert "of_group" not in said
-    assert "open beyond this machine, and there is no login" in caplog.text
+    assert "open beyond this machine without a login" in caplog.text
     caplog.clear()
     with pages_of(ANYWHERE, insecure=True) as pages:
         assert "of_group" in get(pages, "/metrics")[1]
@@ -140,7 +140,7 @@ def test_the_pages_over_tls(certificates):
     ("settings", "message"),
     [
         ({"http_users": "nowhere.toml"}, "server.http_users nowhere.toml cannot be read"),
-        ({"http_tls": True}, "server.http_tls needs server.tls_certificate"),
+        ({"http_tls": True}, "server.http_tls is on, but server.tls_certificate is empty"),
     ],
 )
 def test_bad_http_settings_are_refused(settings, message):

@@ -130,7 +130,7 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
     )
     text = done.stdout.decode()
-    for word in ("members, partitions", "spread 1", "why partitions got another owner", "b[0…2]"):
+    for word in ("members, partitions", "spread 1", "why partitions changed owner", "b[0…2]"):
         assert word in text, text
 
 
@@ -324,12 +324,12 @@ def listing(folder):
     ("output", "message"),
     [
         ("topics", "--output 'topics' is also --topics, which it would replace"),
-        ("../{}/members.parquet", "is --members too"),
+        ("../{}/members.parquet", "is also --members"),
         ("topics/out", "--output 'topics/out' and --topics 'topics' overlap"),
         (".", "overlap: name another output"),
-        ("claims", "--output 'claims' is --owned too"),
+        ("claims", "--output 'claims' is also --owned"),
         ("out.json", "for JSON, omit --output and redirect what is printed"),
-        ("out.CSV", "to a Delta table or a .parquet file"),
+        ("out.CSV", "must be a Delta table or a .parquet file"),
         ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output must be local"),
         ("file", "is a file: name a folder"),
         ("full", "is a folder with other content"),
@@ -357,7 +357,7 @@ def claim_schema():
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("spec.json", "--output 'spec.json' is the spec too"),
+        ("spec.json", "--output 'spec.json' is also the spec"),
         ("out.parquet", "the assignment of a spec is JSON, name it .json"),
         ("folder", "is a folder: the assignment of a spec is a JSON file"),
         ("no/out.json", "folder not found"),

@@ -72,16 +72,16 @@ def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
     ("op", "words"),
     [
         ({"op": "join_group", "protocols": "range"}, "protocols is 'range'"),
-        ({"op": "join_group", "protocols": [{"name": "x", "metadata": "?"}]}, "no base64"),
-        ({"op": "join_group", "protocols": [{"metadata": {"topics": 3}}]}, "no subscription"),
+        ({"op": "join_group", "protocols": [{"name": "x", "metadata": "?"}]}, "is not base64"),
+        ({"op": "join_group", "protocols": [{"metadata": {"topics": 3}}]}, "is not a subscription"),
         ({"op": "sync_group", "protocol_name": "x", "assignments": [1]}, "assignments is [1]"),
         (
             {"op": "sync_group", "protocol_name": "x", "assignments": {"m": {"a": "x"}}},
-            "no assignment",
+            "is not an assignment",
         ),
         ({"op": "leave_group", "members": ["m"]}, "members is ['m']"),
         ({"op": "describe_groups", "groups": "g"}, "groups is 'g'"),
-        ({"op": "offset_commit", "offsets": {"a": [1]}}, "give offsets as"),
+        ({"op": "offset_commit", "offsets": {"a": [1]}}, "give {topic: {partition: offset}}"),
     ],
 )
 def test_what_is_no_operation_of_the_classic_protocol(op, words):

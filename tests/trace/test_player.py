@@ -56,14 +56,14 @@ def test_the_command(muster, tmp_path):
     ("line", "words"),
     [
         ("{", "line 1: not JSON"),
-        ("[]", "line 1: give one operation a line"),
+        ("[]", "line 1: give one operation per line"),
         ('{"op": "leap"}', "line 1: unknown op 'leap': the operations are config"),
         ('{"op": "reload", "grop": 1}', "line 1: reload has 'grop'"),
         ('{"op": "advance", "ms": -1}', "the clock cannot go back"),
         ('{"op": "advance", "ms": "1"}', "ms is '1'"),
         ('{"op": "topics", "set": {"a": -1}}', "topic 'a' has -1 partitions"),
         ('{"op": "config", "props": {"group.max": 1}}', "unknown setting 'group.max'"),
-        ('{"op": "commit", "offsets": [1]}', "give offsets as"),
+        ('{"op": "commit", "offsets": [1]}', "give {topic: {partition: offset}}"),
     ],
 )
 def test_bad_operations_are_refused(muster, line, words):

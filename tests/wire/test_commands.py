@@ -53,15 +53,18 @@ def served(folder, *words):
         ("--takeover never", "--takeover is 'never': give one of wait, refuse, force"),
         ("--topic clicks", "--topic is 'clicks': give name=partitions, as in clicks=12"),
         ("--topic =3", "--topic is '=3': give name=partitions"),
-        ("--topic a=1 --topics x.json", "--topics x.json and --topic a=1: give one of the two"),
+        (
+            "--topic a=1 --topics x.json",
+            "--topics x.json and --topic a=1 exclude each other: give one of them",
+        ),
         ("--topics nowhere.json", "the topics in nowhere.json cannot be read"),
         ("--listen nowhere", "server.listen is 'nowhere': give host:port"),
         ("--listen 0.0.0.0:9092", "or say --insecure"),
         ("--listen 0.0.0.0:9092 --insecure", "say with --advertised"),
         ("--config nowhere.toml", "nowhere.toml cannot be read"),
         ("--config odd.toml", "log.folder_mode is '0777': give \"0700\" (its owner alone)"),
-        ("--store file", "--store file cannot be made: File exists: give a folder"),
-        ("--store file/below", "--store file/below cannot be made: Not a directory"),
+        ("--store file", "--store file cannot be created: File exists: give a writable folder"),
+        ("--store file/below", "--store file/below cannot be created: Not a directory"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(muster_here, tmp_path, words, message):
@@ -86,7 +89,7 @@ def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = muster_here("serve", "--store", "store", option, address, *other, cwd=tmp_path)
     assert done.returncode == 2
-    assert f"cannot listen on {address}: Address already in use: end what" in done.stderr.decode()
+    assert f"cannot listen on {address}: Address already in use: stop what" in done.stderr.decode()
     assert not (tmp_path / "store" / "_lease.json").exists()
 
 
@@ -138,7 +141,7 @@ def test_a_fenced_server_says_so_and_exits(tmp_path):
     ):
         assert zombie.wait(PATIENCE_S) == 1
         assert wrong(tmp_path / "store", 0o700) == {}
-    assert "start again to stand by for it" in (tmp_path / "errors").read_text()
+    assert "start again to stand by" in (tmp_path / "errors").read_text()
 
 
 def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
