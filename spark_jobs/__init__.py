@@ -4,8 +4,8 @@
 >>> coordinator = spark_jobs.embed(spark, "store")  # doctest: +SKIP
 >>> spark_jobs.views.register(spark, "store")  # doctest: +SKIP
 
-The outermost room: it may import everything and is imported by nobody; the coordinator finds it by
-entry points. Importing this package starts no JVM.
+This is the outermost room: it may import all others, and none may import it. The coordinator finds
+it by entry points. Importing this package starts no JVM.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for: set-up takes this package without dependencies."""
+    """Import a public name on first use: set-up imports this package before its dependencies."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     room = import_module(_ROOMS[name])

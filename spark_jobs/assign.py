@@ -1,6 +1,6 @@
 """The spark-submit entry point: `spark-submit … spark_jobs/assign.py --members … --output …`.
 
-Takes the options of `muster assign`; the engine is Spark unless --engine says otherwise.
+It takes the options of `muster assign`. The engine is Spark unless --engine names another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 def main() -> None:
     """Run `muster assign` under spark-submit."""
-    # A script's own folder comes first on the path, and ours has names of other modules.
+    # Python puts a script's folder first on the path, where ours would hide other modules.
     here = str(Path(__file__).resolve().parent)
     os.environ.setdefault("RUST_LOG", "error")  # as `muster` does
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(here)]
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _in_own_environment(missing: str) -> NoReturn:
-    """Start again with the project's interpreter: spark-submit takes the first python3 it finds."""
+    """Restart with the project's interpreter: spark-submit uses the first python3 on the path."""
     own = Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"
     if own.exists() and Path(sys.prefix).resolve() != own.parent.parent.resolve():
         os.execv(own, [str(own), *sys.argv])  # noqa: S606 - our own interpreter

@@ -1,12 +1,12 @@
-"""Delta's jars: resolved once, kept in a folder of Muster's own, handed to Spark as files.
+"""Resolve Delta's jars once, cache them in a folder of Muster's, and pass them to Spark as files.
 
-Resolving with `spark.jars.packages` costs 6 s at every start and breaks when the user's ~/.m2 holds
-poms without jars. Here Ivy, which pyspark brings, runs once with settings of our own (Maven Central
-alone, a cache of our own); what it fetched is checked against `jars.lock`. This module needs
-neither pyspark imported nor a JVM while the jars are there.
+Resolving with `spark.jars.packages` takes 6 s at every start, and fails if the user's ~/.m2 has
+poms without jars. Instead, Ivy (which comes with pyspark) runs once, with only Maven Central and a
+separate cache. The downloads are checked against `jars.lock`. Once the jars are cached, this module
+neither imports pyspark nor starts a JVM.
 
-`python -m spark_jobs.jars` resolves them and copies them into this environment's Spark; with
-`--print` it says where they are, for `spark-submit --jars`.
+`python -m spark_jobs.jars` resolves the jars and copies them into this environment's Spark; with
+`--print` it prints their paths, for `spark-submit --jars`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _RESOLVE_SECONDS = 900
 
 
 class JarsMissingError(FileNotFoundError):
-    """Delta's jars are not here and cannot be fetched; the message says what to do."""
+    """Delta's jars are missing and cannot be downloaded. The message says what to do."""
 
 
 def cache_folder() -> Path:
-    """Return where Muster keeps what it fetched: MUSTER_CACHE, else the user's cache folder."""
+    """Return the folder of Muster's downloads: MUSTER_CACHE, else in the user's cache folder."""
     own = os.environ.get("MUSTER_CACHE")
     if own:
         return Path(own)
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """An artifact of Maven with all it needs that Spark does not have.
+    """A Maven artifact, and its dependencies that Spark does not have.
 
     Attributes
     ----------
@@ -57,12 +57,12 @@ class Jars:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The artifact's version, to be compared."""
+        """The artifact's version as numbers, for comparison."""
         return _numbers(self.artifact[2])
 
 
 def read_lock() -> dict[str, list[Jars]]:
-    """Return Delta's jars for each line of Spark ("4.1"), the oldest first."""
+    """Return Delta's jars for each minor version of Spark ("4.1"), oldest first."""
     out: dict[str, list[Jars]] = {}
     for text in (HERE / "jars.lock").read_text().splitlines():
         words = text.split()
@@ -81,12 +81,12 @@ def read_lock() -> dict[str, list[Jars]]:
 def fitting(spark: Path) -> Jars:
     """Return Delta's jars for the Spark that has this folder of jars.
 
-    Of several they are the newest that are not newer than the package delta-spark, if that is here.
+    If there are several, return the newest that is not newer than an installed delta-spark package.
 
     Raises
     ------
     JarsMissingError
-        There is no Spark, or one that Muster does not know.
+        There is no Spark, or its version is unknown to Muster.
     """
     cores = sorted(spark.glob("spark-core_*.jar"))
     if not cores:
@@ -95,8 +95,8 @@ def fitting(spark: Path) -> Jars:
     lines, line = read_lock(), ".".join(version.split(".")[:2])
     if line not in lines:
         raise JarsMissingError(
-            f"Spark {version} in {spark} has no Delta, and Muster knows jars for Spark "
-            f"{' and '.join(lines)} only: put Delta's jars for it there"
+            f"Spark {version} in {spark} has no Delta, and Muster only knows the jars for Spark "
+            f"{' and '.join(lines)}: put Delta's jars for it into that folder"
         )
     newest = _delta_installed()
     older = [jars for jars in lines[line] if newest is None or jars.version <= newest]
@@ -129,7 +129,7 @@ def own_jars() -> Path:
 
 
 def spark_jars() -> Path:
-    """Return the folder of jars of the Spark that would be started: SPARK_HOME's, else pyspark's.
+    """Return the folder of jars of the Spark that a session would use: SPARK_HOME's or pyspark's.
 
     Raises
     ------
@@ -141,36 +141,36 @@ def spark_jars() -> Path:
 
 
 def in_spark() -> bool:
-    """Tell whether the Spark that would be started has Delta among its own jars."""
+    """Whether the Spark that a session would use has Delta among its own jars."""
     return any(spark_jars().glob("delta-spark_*.jar"))
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars from the cache, resolving them if they are not there yet.
+    """Return Delta's jars from the cache; resolve them if they are missing.
 
     Raises
     ------
     JarsMissingError
-        They cannot be fetched, or are not what `jars.lock` says.
+        They cannot be downloaded, or do not match `jars.lock`.
     """
     jars = fitting(spark_jars())
     return fetch_jars(jars.artifact, jars.digests, "Delta's")
 
 
 def fetch_jars(artifact: tuple[str, str, str], digests: dict[str, str], whose: str) -> list[Path]:
-    """Return jars of an artifact from the cache, resolving them if they are not there, or changed.
+    """Return jars of an artifact from the cache; resolve them if they are missing or changed.
 
     Parameters
     ----------
     digests
-        The jars that are wanted, with their sha256; what else the artifact needs is not kept.
+        The wanted jars, with their sha256. Other dependencies of the artifact are dropped.
     whose
-        Begins the message of an error.
+        The first word of error messages.
 
     Raises
     ------
     JarsMissingError
-        They cannot be fetched, or have another sha256.
+        They cannot be downloaded, or have another sha256.
     """
     folder = cache_folder() / "jars" / "-".join(artifact[1:])
     if not all(_is(folder / name, digest) for name, digest in digests.items()):
@@ -179,9 +179,9 @@ def fetch_jars(artifact: tuple[str, str, str], digests: dict[str, str], whose: s
 
 
 def install() -> None:
-    """Copy the jars into this environment's Spark, so that every start of it has Delta.
+    """Copy the jars into this environment's Spark, so that every session has Delta.
 
-    Delta's jars for another Spark, left behind when pyspark was replaced, are removed.
+    Jars that an earlier install copied for another version of Spark are removed.
     """
     target = own_jars()
     jars = fitting(target)
@@ -192,13 +192,15 @@ def install() -> None:
         return
     for jar in fetch_jars(jars.artifact, jars.digests, "Delta's"):
         if not _is(target / jar.name, jars.digests[jar.name]):
-            part = target / f"{jar.name}.part"  # half a jar under its own name would be used
+            part = (
+                target / f"{jar.name}.part"
+            )  # Spark would load an incomplete jar under its final name
             shutil.copy2(jar, part)
             part.replace(target / jar.name)
 
 
 def _is(jar: Path, digest: str) -> bool:
-    """Whether a jar is there, and the one that the lock names."""
+    """Whether a jar exists and matches the lock."""
     return jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest
 
 
@@ -231,7 +233,8 @@ def _resolve(
             found = hashlib.sha256(Path(fresh, name).read_bytes()).hexdigest()
             if found != digest:
                 raise JarsMissingError(
-                    f"{name} has sha256 {found}, the lock says {digest}: not used"
+                    f"{name} has sha256 {found}, but the lock says {digest}: it is not used; try "
+                    "again, or check what the network serves"
                 )
         folder.mkdir(exist_ok=True)
         for name in digests:
@@ -239,7 +242,7 @@ def _resolve(
 
 
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the first thing that Ivy complains of: errors before warnings."""
+    """Return Ivy's first error, or else its first warning."""
     for head in (":::: ERRORS", ":::: WARNINGS"):
         said = done.stdout.partition(head)[2].strip()
         if said:
@@ -249,13 +252,13 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
 
 def _unreachable(whose: str, reason: str) -> str:
     return (
-        f"{whose} jars are not cached in {cache_folder()} and Maven Central gives none "
-        f"({reason}): run once with a network, or set MUSTER_CACHE to a filled cache"
+        f"{whose} jars are not cached in {cache_folder()}, and they could not be downloaded from "
+        f"Maven Central ({reason}): run once with a network, or set MUSTER_CACHE to a filled cache"
     )
 
 
 def java_command() -> str | None:
-    """Return the java to use: JAVA_HOME's, else the one on the path."""
+    """Return the java command: JAVA_HOME's, else the one on the path."""
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin", "java").exists():
         return str(Path(home, "bin", "java"))
@@ -263,7 +266,7 @@ def java_command() -> str | None:
 
 
 def main() -> int:
-    """Resolve and install, or with --print name the files; exit 1 with one line on failure."""
+    """Install the jars, or print their paths with --print; exit with 1 and one line on failure."""
     try:
         if sys.argv[1:] == ["--print"]:
             print(",".join(map(str, delta_jars())))

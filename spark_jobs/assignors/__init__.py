@@ -1,7 +1,8 @@
 """The assignors as DataFrame operations: the same rows as `assignors`, however large the group.
 
-What has the size of members or partitions stays distributed; classes and topics come to the driver.
+Data of the size of members or partitions stays distributed; it must never be collected to the
+driver. Classes and topics are small and on the driver.
 """
 
 TWINS = ("range", "uniform", "sticky")
-"""The assignors that this room has."""
+"""The names of the assignors in this room."""

@@ -1,4 +1,4 @@
-"""What uniform and sticky share: read, settle, plan on the driver, expand as DataFrames."""
+"""The steps that uniform and sticky share: read, resolve, plan on the driver, materialize."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def assign_balanced(
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
-    """Assign with the fewest moves within an imbalance; 0 is uniform."""
+    """Assign with the fewest moves within an imbalance. An imbalance of 0 is uniform."""
     if previous is None:
         previous = work_session.spark.createDataFrame(ARROW_SCHEMA.empty_table())
     claims, rows = check_previous(work_session.adopt(previous))

@@ -1,4 +1,4 @@
-"""The DataFrame twins by name."""
+"""Call the DataFrame twin of an assignor by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assign_frames(
     Parameters
     ----------
     bucket_rows
-        How many rows one task sorts at once, about; the result does not depend on it.
+        About how many rows one task sorts at once. The result does not depend on it.
     """
     return assign_in_work_session(
         spark,

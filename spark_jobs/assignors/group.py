@@ -1,8 +1,8 @@
 """A group as DataFrames: members with their class, subscriptions compressed.
 
-The twin of `assignors.group_spec`: what fits the driver (classes, topics) is there as arrays and
-goes through the same code; members and ranges stay distributed. Bad input is refused whole, before
-anything is computed.
+This is the twin of `assignors.group_spec`. Classes and topics fit the driver: they are arrays
+there, and the same code handles them. Members and ranges stay distributed. Bad input is refused
+before anything is computed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ORDER = ("dynamic", "instance", "member_id")
 """Member order: static members first by instance id, then by member id."""
 
 MEMBERS = ("key", "class", *ORDER)
-"""Columns of members. `key` stands for the member in all other frames: a hash of its id, checked to
-be unique in the group. It groups rows faster than text, and orders nothing that can be seen."""
+"""Columns of members. `key` identifies the member in all other frames: it is a hash of the id, and
+checked to be unique in the group. It groups rows faster than text. No result is ordered by it."""
 
 _SEEDS = range(16)
 
@@ -46,7 +46,7 @@ class TopicTable:
         Raises
         ------
         SpecError
-            A topic twice, without a name, or with a partition count that is none.
+            A topic is listed twice, has no name, or has an invalid partition count.
         """
         return cls(*parse_topics_table(select_topics(frame).toArrow()))
 
@@ -61,18 +61,18 @@ class Classes:
 
     @classmethod
     def of(cls, sizes: list[int], lists: list[list[int]]) -> Classes:
-        """Lay lists of topics end to end."""
+        """Concatenate lists of topics."""
         lengths = np.array([len(item) for item in lists], dtype=np.int64)
         flat = np.array([at for item in lists for at in item], dtype=np.int64)
         return cls(np.array(sizes, dtype=np.int64), offsets_of(lengths), flat)
 
     def take(self, order: list[int]) -> Classes:
-        """Number the classes anew."""
+        """Renumber the classes: class i becomes the old class `order[i]`."""
         lists = np.split(self.topics, self.offsets[1:-1])
         return Classes.of(self.size[order].tolist(), [lists[at].tolist() for at in order])
 
     def problem(self, topics: TopicTable) -> CompressedProblem:
-        """Compress the group."""
+        """Return the group's compressed problem."""
         return CompressedProblem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
 
 
@@ -83,13 +83,13 @@ class FrameGroup:
     Attributes
     ----------
     work_session
-        Where it lives, and what it keeps.
+        The session of its frames.
     topics, classes, problem
-        On the driver.
+        Arrays on the driver.
     members
-        `MEMBERS`, hash-partitioned by key.
+        A frame of `MEMBERS`, hash-partitioned by key.
     seed
-        Of the hash that makes the key.
+        The seed of the hash that makes the key.
     """
 
     work_session: WorkSession
@@ -113,12 +113,12 @@ class FrameGroup:
         Parameters
         ----------
         rows
-            Rows of the previous assignment, which share the cut into tasks.
+            Number of rows of the previous assignment: tasks are sized for both.
 
         Raises
         ------
         SpecError
-            As `GroupSpec.from_arrow`.
+            As for `GroupSpec.from_arrow`.
         """
         known = TopicTable.of(topics)
         named = _normalize_members(select_members(members))
@@ -134,7 +134,7 @@ class FrameGroup:
         return cls(work_session, known, classes, classes.problem(known), kept, seed)
 
     def line(self, problem: CompressedProblem) -> PartitionLine:
-        """Lay out all partitions by topic class."""
+        """Return the line of all partitions, in the order of topic classes."""
         return PartitionLine.of(problem.topic_class, self.topics.partitions)
 
 
@@ -144,7 +144,7 @@ def key_of(name: str, seed: int) -> Column:
 
 
 def _normalize_members(members: DataFrame) -> DataFrame:
-    """Bring members into the form of their total order."""
+    """Add the columns of the members' total order."""
     return members.select(
         "member_id",
         F.col("instance_id").isNull().alias("dynamic"),
@@ -154,14 +154,14 @@ def _normalize_members(members: DataFrame) -> DataFrame:
 
 
 def _to_set(name: str) -> Column:
-    """Return a list of topics sorted and without repeats."""
+    """Return a list of topics sorted, without duplicates."""
     return F.sort_array(F.array_distinct(name))
 
 
 def _collect_classes(members: DataFrame, topics: TopicTable) -> Classes:
-    """Collect the distinct subscriptions, in some order: as many rows as there are classes."""
+    """Collect the distinct subscriptions, in any order: one row per class."""
     nameless = F.sum(F.col("member_id").isNull().cast("int"))
-    alike = members.groupBy("subscribed").agg(  # first as given, so that few lists are sorted
+    alike = members.groupBy("subscribed").agg(  # first unsorted, so that few lists are sorted
         F.count(F.lit(1)).alias("size"), nameless.alias("nameless")
     )
     rows = alike.groupBy(_to_set("subscribed").alias("subscribed")).agg(
@@ -206,7 +206,7 @@ def _refuse_too_large(topics: TopicTable, classes: Classes) -> None:
 def _label_members(
     spark: SparkSession, members: DataFrame, classes: Classes, topics: TopicTable
 ) -> DataFrame:
-    """Put the class in place of the subscription."""
+    """Replace the subscription by its class."""
     if len(classes.size) <= 1:
         return members.withColumn("class", F.lit(0)).drop("subscribed")
     lists = [
@@ -222,7 +222,7 @@ def _label_members(
 
 
 def _add_keys(work_session: WorkSession, members: DataFrame) -> tuple[DataFrame, int]:
-    """Give members their key and keep them; refuse a member that is there twice."""
+    """Add keys to members and keep the frame; refuse a duplicate member."""
     for seed in _SEEDS:
         keyed = members.withColumn("key", key_of("member_id", seed)).select(*MEMBERS)
         kept = work_session.keep(keyed.repartition(work_session.tasks, "key"))
@@ -240,7 +240,7 @@ def _add_keys(work_session: WorkSession, members: DataFrame) -> tuple[DataFrame,
 def _renumber_classes(
     spark: SparkSession, members: DataFrame, classes: Classes
 ) -> tuple[DataFrame, Classes]:
-    """Number the classes by their first member."""
+    """Renumber the classes by their first member."""
     heads = members.groupBy("class").agg(F.min(F.struct(*ORDER)).alias("head")).collect()
     order = [row["class"] for row in sorted(heads, key=_by_head)]
     ranks = {

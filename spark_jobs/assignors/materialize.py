@@ -1,9 +1,10 @@
-"""From plan to ranges as DataFrames. Twin of `assignors.materialize`: same steps, same rows.
+"""Turn a plan into ranges, as DataFrames. Twin of `assignors.materialize`: same steps, same rows.
 
-1. Drops come down to members (`relinquish.py`), wants follow from the loads that are left.
-2. Members that lose or get something are *touched*; everybody else's ranges pass through.
-3. Touched members keep their longest ranges; what they give up joins the gaps in the pool.
-4. Pool and wants are laid beside each other, class by class, the longest and greatest first.
+1. The plan's drops are distributed to members (`relinquish.py`). The remaining loads give the
+   wants: how many partitions each member gains.
+2. Members that lose or gain partitions are *touched*; the ranges of all others pass through.
+3. Touched members keep their longest ranges. What they give up joins the gaps in the pool.
+4. Pool and wants are matched class by class: the longest ranges go to the largest wants first.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from spark_jobs.session.schemas import select_assignment, small
 from spark_jobs.session.work_session import BUCKET_ROWS, WorkSession, release_with
 
 GAINED = ("key", "topic_index", "first", "count")
-"""Columns of what members get, or keep after a change."""
+"""Columns of the ranges that members gain, or keep after a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameAssignment:
-    """An assignment as rows, and what is known of it without reading them.
+    """An assignment as rows, and the facts about it that need no reading of the rows.
 
     Attributes
     ----------
     rows
-        `ASSIGNMENT`, one row a range, in no order.
+        A frame of `ASSIGNMENT`: one row per range, in no order.
     verdict
-        What the plan proved.
+        What the plan proved about the number of moves.
     loads
-        Members by class and load after the assignment.
+        The number of members by class and load after the assignment.
     moved, orphans
-        Owned partitions that change hands; partitions that nobody owned.
+        The number of owned partitions that change their owner, and of partitions without an owner
+        before.
     """
 
     rows: DataFrame
@@ -56,7 +58,7 @@ class FrameAssignment:
 
     @property
     def members(self) -> int:
-        """Members of the group."""
+        """The number of members."""
         return int(self.loads.members.sum())
 
     @property
@@ -65,7 +67,7 @@ class FrameAssignment:
         return int((self.loads.load * self.loads.members).sum())
 
     def totals(self) -> dict[str, Any]:
-        """Return what `quality.Report.totals` does, as far as it is known without reading rows."""
+        """Return those of `quality.Report.totals` that need no reading of the rows."""
         present = self.loads.load[self.loads.members > 0]
         low, high = (int(present.min()), int(present.max())) if len(present) else (0, 0)
         return {
@@ -90,9 +92,9 @@ def assign_in_work_session(
     assign: Callable[[WorkSession], FrameAssignment],
     bucket_rows: int = BUCKET_ROWS,
 ) -> FrameAssignment:
-    """Assign in a session of our own, and return the rows as some of the user's session.
+    """Assign in a separate session, and return the rows as a frame of the user's session.
 
-    What the rows need stays kept by Spark until the result is no longer referenced.
+    Spark keeps the frames that the rows need until the result is no longer referenced.
     """
     work_session = WorkSession(spark, bucket_rows)
     try:
@@ -106,7 +108,7 @@ def assign_in_work_session(
 
 
 def materialize(plan: Plan, owned: FrameOwnership, max_moves: int | None = None) -> FrameAssignment:
-    """Carry out a plan.
+    """Materialize a plan.
 
     Parameters
     ----------
@@ -209,7 +211,7 @@ def _find_demand(
 
 
 def _add_filled(loads: Histogram, level: WaterLevel) -> Histogram:
-    """Return the loads after filling."""
+    """Return the loads after every member was filled to its level."""
     low = loads.load <= level.height[loads.class_]
     lifted = sum_segments(np.where(low, loads.members, 0), loads.offsets)
     height = level.height
@@ -224,7 +226,7 @@ def _add_filled(loads: Histogram, level: WaterLevel) -> Histogram:
 
 
 def _add_kept(view: CellView, rows: DataFrame, drops: DataFrame | None) -> DataFrame:
-    """Add `kept`: the longest ranges first, the last one cut."""
+    """Add `kept`: how much of each range its owner keeps. The longest are kept; the last is cut."""
     if drops is None:
         return view.group.work_session.keep(rows.withColumn("kept", F.col("count").cast("long")))
     lost = drops.select("key", "topic_class", F.col("owned").alias("had"), "amount")
@@ -241,7 +243,7 @@ def _add_kept(view: CellView, rows: DataFrame, drops: DataFrame | None) -> DataF
 
 
 def _list_given(view: CellView, mine: DataFrame) -> DataFrame:
-    """What members give up, on the line: at, length, topic_index, first, and who."""
+    """Return what members give up, as places on the line: at, length, topic_index, first, owner."""
     rows = mine.where("kept < count").join(
         view.topics.select("topic_index", "line_start"), "topic_index", "inner"
     )
@@ -257,7 +259,7 @@ def _list_given(view: CellView, mine: DataFrame) -> DataFrame:
 
 
 def _list_gaps(view: CellView) -> DataFrame:
-    """What nobody owned, on the line."""
+    """Return the partitions without an owner, as places on the line."""
     topics = view.topics.select("topic_index", "line_start", "topic_class")
     rows = view.resolved.gaps.join(topics, "topic_index", "inner")
     return rows.select(
@@ -270,7 +272,7 @@ def _list_gaps(view: CellView) -> DataFrame:
 
 
 def _build_pool(view: CellView, mine: DataFrame, drops: DataFrame | None) -> DataFrame:
-    """All that nobody keeps: at, length, topic_index, first, topic_class; nothing touches."""
+    """Return the pool: at, length, topic_index, first, topic_class; touching ranges are merged."""
     pool, rows = _list_gaps(view), view.resolved.gap_rows
     if drops is not None:
         pool = pool.unionByName(_list_given(view, mine).select(*pool.columns))
@@ -281,7 +283,7 @@ def _build_pool(view: CellView, mine: DataFrame, drops: DataFrame | None) -> Dat
 def _match_demand(
     view: CellView, pool: DataFrame, shares: Longs, wants: DataFrame, total_: int
 ) -> DataFrame:
-    """Lay pool and wants, class by class, beside each other: `GAINED`."""
+    """Match pool and wants, class by class; return a frame of `GAINED`."""
     work_session, problem = view.group.work_session, view.cells.problem
     pieces, seekers = pool.count(), wants.count()
     some = np.flatnonzero(shares)
@@ -313,7 +315,7 @@ def _match_demand(
 def _split_by_class(
     view: CellView, pool: DataFrame, shares: Longs, some: Longs, rows: int
 ) -> DataFrame:
-    """Cut the pool of each topic class among its classes, in line order."""
+    """Divide the pool of each topic class among its classes, in line order."""
     problem, edges = view.cells.problem, offsets_of(shares)
     segments = {
         "topic_class": problem.pair_topic[some].astype(np.int32),
@@ -336,14 +338,14 @@ def _split_by_class(
 
 
 def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) -> DataFrame:
-    """Leave all but `most` partitions of live owners where they are.
+    """Move at most `most` partitions of live owners; the others stay where they are.
 
-    The owner with the greatest surplus gives first, then the line decides.
+    The owner with the largest surplus gives first; ties are broken by the line.
 
     Returns
     -------
     DataFrame
-        `GAINED`: what comes from the pool, what moves, and what its owner keeps instead.
+        `GAINED`: ranges from the pool, ranges that move, and ranges that their owners keep instead.
     """
     work_session = view.group.work_session
     laid = work_session.keep(_lay_on_line(view, gained))
@@ -372,7 +374,7 @@ def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) 
 
 
 def _lay_on_line(view: CellView, gained: DataFrame) -> DataFrame:
-    """Give what members get its place on the line: at, length, and `GAINED` without its count."""
+    """Add the places on the line to `GAINED`: at and length, in place of count."""
     start = view.topics.select("topic_index", "line_start")
     return gained.join(start, "topic_index", "inner").select(
         (F.col("line_start") + F.col("first")).alias("at"),
@@ -382,7 +384,7 @@ def _lay_on_line(view: CellView, gained: DataFrame) -> DataFrame:
 
 
 def _cut_moves(work_session: WorkSession, ranked: DataFrame, most: int) -> DataFrame:
-    """Let the first `most` partitions of ranked moves go to their takers; the rest stays."""
+    """Move the first `most` partitions of ranked moves; the rest stays with its owners."""
     moving = F.greatest(F.lit(0), F.least(F.lit(most) - F.col("before"), F.col("count")))
     ranked = work_session.keep(ranked.withColumn("moving", moving))
     moved = ranked.where("moving > 0").select(
@@ -398,7 +400,7 @@ def _cut_moves(work_session: WorkSession, ranked: DataFrame, most: int) -> DataF
 
 
 def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
-    """Add how far the owner's load is above the least it may have."""
+    """Add the owner's surplus: its load minus the least that it may have."""
     who = view.members.join(view.bounds.select("class", "low"), "class", "inner").select(
         "key", (F.col("owned") - F.col("low")).alias("surplus")
     )
@@ -408,7 +410,7 @@ def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
 
 
 def add_names(group: FrameGroup, ranges: DataFrame) -> DataFrame:
-    """Put names to members and topics: `ASSIGNMENT`."""
+    """Add the names of members and topics; return a frame of `ASSIGNMENT`."""
     names = group.topics.names
     topics = small(
         group.spark, {"topic": names, "topic_index": np.arange(len(names), dtype=np.int32)}

@@ -1,9 +1,9 @@
 """Totally ordered operations on DataFrames: running sums, merging of neighbours, overlays.
 
-Everything is two-level. Rows are put into buckets that follow the order, of about
-`WorkSession.bucket_rows`; a window works inside each; what the buckets before it hold is a few
-numbers on the driver. So no window ever runs over a frame of more than one bucket in one task, and
-the result does not depend on where buckets end.
+Every operation has two levels. Rows are put into buckets of about `WorkSession.bucket_rows` rows
+that follow the order. A window works inside each bucket, and the totals of the buckets before it
+are a few numbers on the driver. So no task sorts more than one bucket, and the result does not
+depend on where buckets end.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from pyspark.sql import types as T
 from spark_jobs.session.work_session import WorkSession
 
 _SAMPLES_PER_BUCKET = 50
-_BUCKETS_MAX = 256  # more would make the written-out search of a row's bucket too long
+_BUCKETS_MAX = 256  # more would make the expression that searches a row's bucket too long
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedFrame:
-    """A frame whose rows carry their bucket: all of one bucket come before all of the next."""
+    """A frame with a column for the bucket: all rows of a bucket come before those of the next."""
 
     frame: DataFrame
     keys: tuple[str, ...]
     buckets: int
 
     def window(self) -> Any:  # noqa: ANN401 - pyspark's window builder
-        """Return the window over one bucket in order."""
+        """Return an ordered window over each bucket."""
         return Window.partitionBy("bucket").orderBy(*self.keys)
 
     def sum_before(self, per_bucket: Column, combine: str) -> Column:
-        """Aggregate each bucket and return, for a row, what the buckets before it add up to.
+        """Aggregate each bucket, and return for each row the total of the buckets before its own.
 
         Parameters
         ----------
@@ -66,9 +66,9 @@ def order_rows(
     Parameters
     ----------
     keys
-        Columns without nulls, ascending; together they tell all rows apart.
+        Columns without nulls, in ascending order; together they are unique.
     rows
-        How many rows there are, about.
+        The approximate number of rows.
     """
     buckets = min(max(1, -(-rows // work_session.bucket_rows)), _BUCKETS_MAX)
     edges: list[tuple[Any, ...]] = []
@@ -78,7 +78,7 @@ def order_rows(
     if edges:
         kinds = [frame.schema[key].dataType for key in keys]
         bucket = _count_edges(edges, 0, len(edges), F.struct(*keys), kinds)
-    else:  # 0, but no literal: Spark would drop that from a window's keys
+    else:  # 0, but not as a literal, which Spark would drop from a window's keys
         bucket = F.pmod(F.xxhash64(*keys), F.lit(1))
     return OrderedFrame(frame.withColumn("bucket", bucket), tuple(keys), len(edges) + 1)
 
@@ -91,7 +91,7 @@ def add_running_sum(
     into: str,
     rows: int,
 ) -> DataFrame:
-    """Add a column: the sum of `amount` over all rows that come before in the total order."""
+    """Add a column with the sum of `amount` over all earlier rows in the total order."""
     order = order_rows(work_session, frame, keys, rows)
     carried = order.sum_before(F.sum(amount), "sum")
     earlier = order.window().rowsBetween(Window.unboundedPreceding, -1)
@@ -100,7 +100,7 @@ def add_running_sum(
 
 
 def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> DataFrame:
-    """Merge intervals `at`, `length` of a line that touch; other columns: their minimum."""
+    """Merge touching intervals (`at`, `length`) of a line; other columns get their minimum."""
     order = order_rows(work_session, frame, ["at"], rows)
     end = F.col("at") + F.col("length")
     carried = order.sum_before(F.max(end), "max")
@@ -117,20 +117,21 @@ def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> D
 def lay_beside(
     work_session: WorkSession, left: DataFrame, right: DataFrame, total: int, rows: int
 ) -> DataFrame:
-    """Cut a line at the ends of two rows of intervals and pair what lies on each other.
+    """Intersect two frames of intervals on a line, and return the pieces that both cover.
 
     Parameters
     ----------
     left, right
         `at`, `length`, and other columns: intervals on [0, total), disjoint within each frame.
     rows
-        How many intervals there are, about.
+        The approximate number of intervals.
 
     Returns
     -------
     DataFrame
-        One row a piece that both cover: structs `left` and `right` with the columns of its
-        intervals, `left_offset` and `right_offset`, where it begins within them, and `count`.
+        One row per piece: structs `left` and `right` with the columns of its two intervals,
+        `left_offset` and `right_offset`, where the piece begins within them, and `count`, its
+        length.
     """
     buckets = min(max(1, -(-rows // work_session.bucket_rows)), max(total, 1))
     width = max(-(-total // buckets), 1)
@@ -147,7 +148,7 @@ def lay_beside(
         F.lead("from").over(order).alias("next"),
         F.max("left")
         .over(upto)
-        .alias("left"),  # the last one: they are ordered by where they start
+        .alias("left"),  # the last one, as intervals are sorted by their start
         F.max("right").over(upto).alias("right"),
     )
     until = F.least("next", "left.until", "right.until")
@@ -164,7 +165,7 @@ def lay_beside(
 def _cut_pieces(
     frame: DataFrame, own: str, other: str, other_frame: DataFrame, width: int
 ) -> DataFrame:
-    """Cut intervals at bucket ends: bucket, where the piece starts, and all of it as a struct."""
+    """Cut intervals at bucket ends: bucket, start of the piece, and its interval as a struct."""
     end = F.col("at") + F.col("length")
     first, last = _floor_div(F.col("at"), width), _floor_div(end - 1, width)
     cut = frame.where(F.col("length") > 0).withColumn("bucket", F.explode(F.sequence(first, last)))
@@ -183,7 +184,7 @@ def _struct_type(frame: DataFrame) -> T.StructType:
 
 
 def _floor_div(column: Column, width: int) -> Column:
-    """Divide whole numbers of 0 or more, rounding down."""
+    """Divide non-negative integers, rounding down."""
     return F.floor(column / F.lit(width)) if width > 1 else column
 
 
@@ -192,7 +193,7 @@ def _find_edges(
 ) -> list[tuple[Any, ...]]:
     """Return keys that cut the frame into buckets of about equal size.
 
-    They come from a sample chosen by a hash, so they are the same on every run; no result depends
+    They come from a sample chosen by a hash, so they are the same in every run. No result depends
     on them.
     """
     every = max(rows // (buckets * _SAMPLES_PER_BUCKET), 1)
@@ -205,7 +206,7 @@ def _find_edges(
 def _count_edges(
     edges: Sequence[tuple[Any, ...]], low: int, high: int, key: Column, kinds: Sequence[Any]
 ) -> Column:
-    """Return how many edges are at or below the key, as a binary search written out."""
+    """Return how many edges are at or below the key, as an expression of a binary search."""
     if low == high:
         return F.lit(low)
     middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Who owns what, as DataFrames; answers what the plan asks. Twin of `assignors.ownership`."""
+"""What members own, as DataFrames: input of the plan. Twin of `assignors.ownership`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from spark_jobs.session.schemas import small
 
 @dataclass
 class CellView:
-    """The resolved ranges of a group, seen through one set of cells.
+    """The resolved ranges of a group, divided by one set of cells.
 
     Attributes
     ----------
     group, resolved, cells
-        What is looked at.
+        The group, its resolved ranges, and the cells.
     """
 
     group: FrameGroup
@@ -36,7 +36,7 @@ class CellView:
 
     @cached_property
     def bounds(self) -> DataFrame:
-        """class, low, high, competing, class_cell: to be broadcast."""
+        """The bounds of classes, for broadcast joins: class, low, high, competing, class_cell."""
         cells = self.cells
         return small(
             self.group.spark,
@@ -51,10 +51,10 @@ class CellView:
 
     @cached_property
     def topics(self) -> DataFrame:
-        """topic_index, topic_class, topic_cell, line_start: to be broadcast.
+        """The topics, for broadcast joins: topic_index, topic_class, topic_cell, line_start.
 
-        The line is that of `assignors.materialize`, with one place left free after each topic, so
-        that what touches on it belongs to the same topic.
+        The line is that of `assignors.materialize`, with one free place after each topic, so that
+        intervals only touch if they belong to the same topic.
         """
         problem = self.cells.problem
         line = self.group.line(problem)
@@ -71,7 +71,7 @@ class CellView:
 
     @cached_property
     def ranges(self) -> DataFrame:
-        """Settled ranges with topic_class, and inside: whether it is in its owner's cell."""
+        """Resolved ranges with topic_class, and `inside`: whether it is in its owner's cell."""
         rows = self.resolved.ranges
         if len(self.cells.low) == 1:
             return rows.withColumn("topic_class", F.lit(0)).withColumn("inside", F.lit(True))
@@ -82,7 +82,7 @@ class CellView:
 
     @cached_property
     def members(self) -> DataFrame:
-        """All members (`MEMBERS`), with load (within the cell) and owned (in all)."""
+        """All members: `MEMBERS`, load (partitions owned in the cell), owned (all partitions)."""
         own = F.when(F.col("inside"), F.col("count")).otherwise(0)
         sums = self.ranges.groupBy("key").agg(
             F.sum(own).alias("load"), F.sum("count").alias("owned")
@@ -99,17 +99,17 @@ class CellView:
 
     @cached_property
     def loads(self) -> Histogram:
-        """Members by class and load within their cell."""
+        """The number of members by class and load within their cell."""
         return count_by_load(self.members, "load", len(self.cells.low))
 
     @cached_property
     def crossing(self) -> int:
-        """Owned partitions that lie in another cell than their owner."""
+        """The number of owned partitions that are in another cell than their owner."""
         return int(self.resolved.owned - self.loads.total().sum())
 
     @property
     def orphans(self) -> Longs:
-        """Partitions of each topic class that nobody owns."""
+        """The number of partitions without an owner, by topic class: int64, one per class."""
         of_topic = self.cells.problem.topic_class
         used = np.flatnonzero(of_topic >= 0)
         return sum_by(of_topic[used], self.resolved.free[used], len(self.cells.problem.partitions))
@@ -119,7 +119,7 @@ class CellView:
         return rows.groupBy("key", "class", "topic_class").agg(F.sum("count").alias("owned"))
 
     def competing(self) -> DataFrame:
-        """Ranges in flow cells and in their owner's cell, with load, low and high of the owner."""
+        """Ranges in flow cells that are in their owner's cell, with the owner's load, low, high."""
         who = self.members.select("key", *ORDER, "load").hint("shuffle_hash")
         rows = self.ranges.where("inside").join(self.bounds.drop("class_cell"), "class", "inner")
         return rows.where("competing").drop("competing").join(who, "key", "inner")
@@ -127,19 +127,19 @@ class CellView:
     def compress(
         self, above: Longs, entries_max: int
     ) -> tuple[CompressedOwnership | None, DataFrame | None]:
-        """Do as `OwnershipSource.compress`; also give the typed members' vectors.
+        """Do the same as `OwnershipSource.compress`, and return the typed members' vectors.
 
         Returns
         -------
         held, types
-            Typed members: key, class, `ORDER`, vector (what each owns, an array of (topic class,
-            owned)). None, None when there are too many entries.
+            The compressed ownership, and the typed members: key, class, `ORDER`, vector (what each
+            owns, an array of (topic class, owned)). None, None if there are too many entries.
         """
         classes = {"class": np.arange(len(above), dtype=np.int32), "above": above}
         rows = self.competing().join(small(self.group.spark, classes), "class", "inner")
         keys = ("key", "class", *ORDER)
         typed = rows.where("load > low and load > above").groupBy(*keys, "topic_class")
-        # The array is sorted: what it holds does not depend on the order of collecting.
+        # The array is sorted, so it does not depend on the order in which rows are collected.
         vector = F.sort_array(F.collect_list(F.struct("topic_class", "owned"))).alias("vector")
         members = self.group.work_session.keep(
             typed.agg(F.sum("count").alias("owned")).groupBy(*keys).agg(vector)
@@ -188,7 +188,7 @@ class CellView:
         )
 
     def _pairs(self, rows: DataFrame) -> Longs:
-        """Sum ranges per eligible pair."""
+        """Sum ranges per eligible pair of class and topic class."""
         problem = self.cells.problem
         classes = len(problem.size)
         found = rows.groupBy("topic_class", "class").agg(F.sum("count").alias("owned")).toArrow()
@@ -199,7 +199,7 @@ class CellView:
 
 
 class FrameOwnership(OwnershipSource):
-    """Spark's answers to the plan, remembered for the expansion."""
+    """Answers the plan's questions with Spark, and caches the answers for materializing."""
 
     def __init__(self, group: FrameGroup, resolved: ResolvedOwnership) -> None:
         self.group, self.resolved = group, resolved
@@ -207,7 +207,7 @@ class FrameOwnership(OwnershipSource):
         self._types: list[tuple[CompressedOwnership, DataFrame]] = []
 
     def view(self, cells: Cells) -> CellView:
-        """Return the group seen through `cells`, worked out once."""
+        """Return the group divided by `cells`; cached."""
         for known, view in self._views:
             if known is cells:
                 return view
@@ -230,12 +230,12 @@ class FrameOwnership(OwnershipSource):
         return held
 
     def find_types(self, held: CompressedOwnership) -> DataFrame:
-        """Return the typed members of a compression given out before."""
+        """Return the typed members of a compression that `compress` returned."""
         return next(members for known, members in self._types if known is held)
 
 
 def count_by_load(members: DataFrame, load: str, classes: int) -> Histogram:
-    """Count members by class and load."""
+    """Count members by class and load, on the driver."""
     found = members.groupBy("class", load).count().toArrow()
     return Histogram.of(
         classes,

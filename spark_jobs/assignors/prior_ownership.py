@@ -1,7 +1,7 @@
-"""Decide the claims of the previous assignment, and find the gaps between them.
+"""Resolve the claims of the previous assignment, and find the gaps between them.
 
-The twin of `assignors.prior_ownership`. One pass over the line of partitions finds what nobody
-owns, what is owned twice, and ranges of one member that touch.
+This is the twin of `assignors.prior_ownership`. One pass over the line of partitions finds
+partitions without an owner, partitions owned twice, and touching ranges of one member.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup, key_of
 from spark_jobs.session.schemas import select_owned, small
 
 RANGES = ("key", "class", "topic_index", "first", "count")
-"""Columns of resolved ranges: canonical within each member, each partition owned once."""
+"""Columns of resolved ranges. Touching ranges of a member are merged, and no partition is owned
+twice."""
 
 _UNKNOWN_TOPIC, _OUTSIDE = 1, 2
 _GAP, _OVERLAP, _TOUCH = "gap", "overlap", "touch"
@@ -28,19 +29,19 @@ _BUCKET_START, _BUCKET_END = "bucket start", "bucket end"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOwnership:
-    """What members own, and what nobody owns.
+    """What members own, and which partitions have no owner.
 
     Attributes
     ----------
     ranges
-        `RANGES`; hash-partitioned by key.
+        A frame of `RANGES`, hash-partitioned by key.
     gaps
-        topic_index, first, length: partitions of subscribed topics without an owner; a gap may be
-        given in several pieces that touch.
+        topic_index, first, length: partitions of subscribed topics without an owner. A gap may be
+        several touching rows.
     rows, owned
-        Ranges; partitions owned.
+        The number of ranges, and of partitions in them.
     gap_rows, free
-        Rows of `gaps`; and (T,) partitions of each topic in them.
+        The number of rows of `gaps`, and of partitions in them by topic: int64, shape (topics,).
     """
 
     ranges: DataFrame
@@ -52,17 +53,17 @@ class ResolvedOwnership:
 
 
 def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame, int]:
-    """Meet the contract of claims; also count them.
+    """Check the columns and values of claims, and count the rows.
 
     Parameters
     ----------
     where
-        What to call the table.
+        The table's name in errors.
 
     Raises
     ------
     SpecError
-        A column is missing, of another type or null; a range is none.
+        A column is missing, has another type or a null, or a range is invalid.
     """
     claims = select_owned(previous, where)
     null = F.lit(False)
@@ -88,12 +89,12 @@ def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame
 
 
 def resolve_claims(group: FrameGroup, claims: DataFrame) -> ResolvedOwnership:
-    """Decide every claim (docs/design/algorithm.md#prior-ownership).
+    """Resolve all claims (docs/design/algorithm.md#prior-ownership).
 
     Raises
     ------
     SpecError
-        A live member's claim lies outside its topic, or overlaps another claim of its own.
+        A live member claims partitions that do not exist, or a partition twice.
     """
     judged = group.work_session.keep(_judge_claims(group, claims))
     rows, fault = judged.agg(F.count(F.lit(1)), F.max("fault")).collect()[0]
@@ -116,14 +117,15 @@ def resolve_claims(group: FrameGroup, claims: DataFrame) -> ResolvedOwnership:
 
 
 def _judge_claims(group: FrameGroup, claims: DataFrame) -> DataFrame:
-    """Look up members and topics, and say which claims cannot be."""
+    """Look up members and topics, and mark invalid claims."""
     members = group.members.select("key", "class", F.col("member_id").alias("name"))
     claims = claims.withColumn("key", key_of("member_id", group.seed))
     live = claims.repartition(group.work_session.tasks, "key").join(
         members.hint("shuffle_hash"), "key", "inner"
     )
     known = _add_topics(group, live)
-    # Said here and not as a filter, which would become part of the join and cost a shuffle more.
+    # This is a column and not a filter: Spark would push a filter into the join, for one shuffle
+    # more.
     same = F.col("member_id") == F.col("name")
     end = F.col("first_partition") + F.col("partition_count")
     fault = F.when(same & F.col("topic_index").isNull(), _UNKNOWN_TOPIC).when(
@@ -196,19 +198,20 @@ def _refuse_own_overlap(group: FrameGroup, judged: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LineMarks:
-    """What one pass over the line finds; each method reads rows of one meaning.
+    """The result of one pass over the line; each method returns one kind of rows.
 
     Attributes
     ----------
     rows
-        kind, topic_index, first, length, key; first and length are of a gap, first is the place of
-        a range of the member `key` that begins or ends with its bucket.
+        kind, topic_index, first, length, key. In a row for a gap, first and length are the gap's.
+        In a row for a range that begins or ends with its bucket, first is that place, and key the
+        member.
     """
 
     rows: DataFrame
 
     def gaps(self) -> DataFrame:
-        """Return the partitions that nobody owns: topic_index, first, length."""
+        """Return the partitions without an owner: topic_index, first, length."""
         return self._of(_GAP).select("topic_index", "first", "length")
 
     def has_overlaps(self) -> bool:
@@ -216,7 +219,7 @@ class _LineMarks:
         return _has_rows(self._of(_OVERLAP))
 
     def has_touching(self) -> bool:
-        """Whether two ranges of one member touch, also where two buckets meet."""
+        """Whether two ranges of one member touch, in one bucket or at the end of a bucket."""
         if _has_rows(self._of(_TOUCH)):
             return True
         place = ["topic_index", "first", "key"]
@@ -257,7 +260,7 @@ class _Line:
         )
 
     def find_marks(self, ranges: DataFrame) -> _LineMarks:
-        """Walk along the line once, bucket by bucket."""
+        """Pass over the line once, bucket by bucket."""
         found = self._cut_into_buckets(ranges).unionByName(self._edges(), allowMissingColumns=True)
         order = Window.partitionBy("topic_index", "bucket").orderBy("from", "until")
         earlier = order.rowsBetween(Window.unboundedPreceding, -1)
@@ -265,7 +268,7 @@ class _Line:
             {"before": F.max("until").over(earlier), "neighbour": F.lag("key").over(order)}
         )
         low = F.col("bucket") * self.width
-        real = F.col("until") > F.col("from")  # not an edge
+        real = F.col("until") > F.col("from")  # not an edge of a bucket
         kind = (
             F.when(F.col("from") > F.col("before"), _GAP)
             .when(real & (F.col("from") < F.col("before")), _OVERLAP)
@@ -281,7 +284,7 @@ class _Line:
         return _LineMarks(self.group.work_session.keep(marks))
 
     def _cut_into_buckets(self, ranges: DataFrame) -> DataFrame:
-        """Cut ranges where a bucket ends.
+        """Cut ranges at the ends of buckets.
 
         Returns
         -------
@@ -311,7 +314,7 @@ class _Line:
         )
 
     def _edges(self) -> DataFrame:
-        """Return an empty range at both ends of every bucket, so that its outer gaps show."""
+        """Return an empty range at both ends of every bucket, to find gaps there."""
         bucket = self.low // self.width
         return small(
             self.group.spark,
@@ -329,9 +332,9 @@ def _floor_div(column: Column, width: int) -> Column:
 
 
 def _resolve_overlaps(group: FrameGroup, ranges: DataFrame) -> DataFrame:
-    """Give each partition claimed twice to the first member in order.
+    """Give each partition that is claimed twice to the first of its members in member order.
 
-    Only runs of overlapping ranges are cut into segments; the rest passes through.
+    Only overlapping ranges are cut into segments; the others pass through.
     """
     rows = ranges.withColumn("until", F.col("first") + F.col("count"))
     line = Window.partitionBy("topic_index").orderBy("first", "until", "key")

@@ -1,4 +1,4 @@
-"""range as DataFrame operations: the rows of `assignors.range`, for any size of group."""
+"""The assignor range as DataFrame operations: the same rows as `assignors.range`."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def assign(
     topics: DataFrame,
     previous: DataFrame | None = None,
 ) -> DataFrame:
-    """Cut every topic among its subscribers in member order.
+    """Divide every topic among its subscribers, in member order.
 
     Parameters
     ----------
     members, topics, previous
-        As `spark_jobs.assignors.uniform.assign`; previous changes no row, but is checked.
+        As for `spark_jobs.assignors.uniform.assign`. `previous` is checked, but changes no row.
 
     Returns
     -------
     DataFrame
-        `ASSIGNMENT`: one row a range, in no order. A member gets one range of each topic of which
-        it gets anything, so there may be as many rows as partitions.
+        `ASSIGNMENT`: one row per range, in no order. A member has at most one range per topic, so
+        there may be as many rows as partitions.
 
     Raises
     ------
     SpecError
-        Bad input; nothing was computed.
+        Bad input. Nothing was computed.
     """
     return assign_in_work_session(
         spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
@@ -56,7 +56,7 @@ def assign_with_totals(
     topics: DataFrame,
     previous: DataFrame | None = None,
 ) -> FrameAssignment:
-    """Assign, and say what is known of the result."""
+    """Assign, and return the rows with their totals."""
     claims, count = None, 0
     if previous is not None:
         claims, count = check_previous(work_session.adopt(previous))
@@ -69,14 +69,14 @@ def assign_with_totals(
 
 
 def _cut_topics(group: FrameGroup) -> DataFrame:
-    """key, topic_index, first, count: who gets which run of which topic."""
+    """Return the assigned ranges: key, topic_index, first, count."""
     problem, partitions = group.problem, group.topics.partitions
     subscribers = sum_by(
         problem.pair_topic, group.classes.size[problem.pair_class], len(problem.partitions)
     )
     topic = np.flatnonzero(problem.topic_class >= 0)
     of_topic = problem.topic_class[topic]
-    rows = np.minimum(partitions[topic], subscribers[of_topic])  # who comes later gets nothing
+    rows = np.minimum(partitions[topic], subscribers[of_topic])  # later subscribers get nothing
     order = np.lexsort((topic, -rows, of_topic))
     topic, of_topic, rows = topic[order], of_topic[order], rows[order]
     start = np.searchsorted(of_topic, of_topic)
@@ -103,7 +103,7 @@ def _cut_topics(group: FrameGroup) -> DataFrame:
 
 
 def _add_place(group: FrameGroup, subscribers: Longs) -> DataFrame:
-    """key, topic_class, place: each member's place among the subscribers of each topic class."""
+    """Return members' places among the subscribers of a topic class: key, topic_class, place."""
     problem = group.problem
     pairs = {
         "class": problem.pair_class.astype(np.int32),
@@ -119,7 +119,15 @@ def _add_place(group: FrameGroup, subscribers: Longs) -> DataFrame:
 
 
 def _find_steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
-    """Say how many topics of a class reach a subscriber at a place: constant between two steps."""
+    """Return the steps of how many topics of a class give partitions to the subscriber at a place.
+
+    Parameters
+    ----------
+    of_topic
+        int64, shape (topics,): the class of each topic.
+    rows
+        int64, shape (topics,): how many subscribers get partitions of each topic.
+    """
     head, last = np.ones(len(rows), dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
     head[1:] = (rows[1:] != rows[:-1]) | (of_topic[1:] != of_topic[:-1])
     last[:-1] = of_topic[1:] != of_topic[:-1]
@@ -138,7 +146,7 @@ def _find_steps(of_topic: Longs, rows: Longs) -> dict[str, Longs]:
 def _count_totals(
     group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnership | None
 ) -> FrameAssignment:
-    """Say what is known of the rows: loads, moves, orphans."""
+    """Return the totals of the rows: loads, moves, orphans."""
     orphans, moved = int(group.problem.partitions.sum()), 0
     if resolved is not None:
         orphans -= resolved.owned
@@ -149,7 +157,7 @@ def _count_totals(
 
 
 def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnership) -> int:
-    """Count partitions that are where they were."""
+    """Count partitions that keep their owner."""
     start = offsets_of(np.where(group.problem.topic_class >= 0, group.topics.partitions, 0))
     line = {"topic_index": np.arange(len(start) - 1, dtype=np.int32), "line": start[:-1]}
 

@@ -1,4 +1,7 @@
-"""Who gives up how much of which topic class, as DataFrames. Twin of `assignors.relinquish`."""
+"""How much each member gives up of each topic class, as DataFrames.
+
+This is the twin of `assignors.relinquish`.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,17 @@ from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_lo
 from spark_jobs.session.schemas import small
 
 COLUMNS = ("key", "class", "topic_class", "owned", "amount")
-"""What a drop is: `amount` of the `owned` partitions of (member, topic class)."""
+"""The columns of a drop: a member gives up `amount` of its `owned` partitions of a topic class."""
 
 
 def relinquish(view: CellView, plan: Plan, owned: FrameOwnership) -> tuple[DataFrame | None, Longs]:
-    """Bring a plan's drops down to members.
+    """Distribute a plan's drops to members.
 
     Returns
     -------
     drops, new
-        `COLUMNS`, None when nobody gives up anything; and per pair what the class gets.
+        A frame of `COLUMNS`, or None if nobody gives up anything; and how much the class gains, per
+        pair of class and topic class (int64).
     """
     parts: list[DataFrame] = []
     if view.crossing:
@@ -57,9 +61,9 @@ def add_above_level(
     level: WaterLevel,
     cut: np.ndarray,
 ) -> DataFrame:
-    """Add `give`: what each member has above its class's level, for the classes flagged.
+    """Add `give`: how much each member of the flagged classes has above its class's level.
 
-    Members that have nothing above it are left out.
+    Members that have nothing above it are dropped.
     """
     over = np.where(loads.load > level.height[loads.class_], loads.members, 0)
     over = np.where(cut[loads.class_], over, 0)
@@ -88,7 +92,7 @@ def add_above_level(
 
 
 def _relinquish_above_level(view: CellView, plan: Plan) -> DataFrame:
-    """Lower the fullest members of classes that are alone in their cell."""
+    """Lower members with the largest loads, in classes that are alone in their cell."""
     problem = plan.cells.problem
     only = np.zeros(len(problem.size), dtype=np.int64)  # the one topic class of the cell
     only[problem.pair_class] = problem.pair_topic
@@ -112,7 +116,7 @@ def _relinquish_above_level(view: CellView, plan: Plan) -> DataFrame:
 
 
 def _relinquish_of_types(view: CellView, flows: Flows, owned: FrameOwnership) -> DataFrame | None:
-    """Lay each type's drops end to end; unit j is given up by member j mod w of the type."""
+    """Number the units of each type's drops; member j mod w of the type gives up unit j."""
     held = flows.held
     count = int(held.typed.sum())
     offsets = held.node_entries[: count + 1]
@@ -153,7 +157,7 @@ def _relinquish_of_types(view: CellView, flows: Flows, owned: FrameOwnership) ->
 def _build_vectors(
     view: CellView, held: CompressedOwnership, offsets: Longs, losing: np.ndarray
 ) -> DataFrame:
-    """class, vector, type: the types that lose something, to be found by what they own."""
+    """Return the types that lose partitions, to be joined by what they own: class, vector, type."""
     topic = pa.array(held.entry_topic[: offsets[-1]], pa.int32())
     owned = pa.array(held.entry_owned[: offsets[-1]], pa.int64())
     flat = pa.StructArray.from_arrays([topic, owned], ["topic_class", "owned"])
@@ -176,7 +180,7 @@ def _sum_entries(rows: DataFrame) -> DataFrame:
 
 
 def _relinquish_below_low(view: CellView, flows: Flows) -> DataFrame | None:
-    """Take what members at or below low lose (rare) from the last of them in order."""
+    """Take what members at or below low lose (which is rare) from the last of them in order."""
     lost = flows.held.below - flows.kept_below
     if not lost.any():
         return None
@@ -185,7 +189,7 @@ def _relinquish_below_low(view: CellView, flows: Flows) -> DataFrame | None:
 
 
 def _add_pairs(view: CellView, rows: DataFrame, at: Longs, lost: Longs) -> DataFrame:
-    """Add `pair` and `lost`, leaving out rows of other pairs than those at `at`."""
+    """Add `pair` and `lost`, and drop rows of other pairs than those at `at`."""
     problem = view.cells.problem
     pairs = {
         "topic_class": problem.pair_topic[at].astype(np.int32),
@@ -209,10 +213,10 @@ def _take_from_last(rows: DataFrame, offer: str) -> DataFrame:
 def _relinquish_of_classes(
     view: CellView, plan: Plan, flows: Flows
 ) -> tuple[DataFrame | None, Longs]:
-    """Carry out drops of classes that were planned without types (`exact` is then False).
+    """Distribute drops of classes that were planned without types (`exact` is then False).
 
-    The steps are those of `assignors.relinquish`. A window here spans the members of one pair: this
-    path is taken only for groups with millions of different owned vectors.
+    The steps are those of `assignors.relinquish`. A window spans all members of one pair. This path
+    is only taken for groups with millions of different owned vectors.
     """
     held, pairs = flows.held, len(plan.cells.problem.pair_class)
     lost = held.entry_total - flows.kept
@@ -233,7 +237,7 @@ def _relinquish_of_classes(
 
 
 def _take_twice(rows: DataFrame) -> DataFrame:
-    """Take from the fullest members what they have above high, then the rest from the last ones."""
+    """Take what members have above high, the largest loads first; then from the last members."""
     surplus = F.col("load") - F.col("high")
     offer = F.greatest(F.lit(0), F.least(surplus, F.col("owned")))
     rows = rows.withColumn("offer", offer)
@@ -254,7 +258,7 @@ def _take_twice(rows: DataFrame) -> DataFrame:
 def _level_classes(
     view: CellView, plan: Plan, flows: Flows, rows: DataFrame, cut: np.ndarray
 ) -> tuple[DataFrame, Longs]:
-    """Lower members still above their bounds, each from its last topic classes."""
+    """Lower members that are still above their bounds, from their last topic classes first."""
     problem, cells = plan.cells.problem, plan.cells
     dropped = rows.groupBy("key").agg(F.sum("amount").alias("dropped"))
     members = view.members.join(dropped.hint("shuffle_hash"), "key", "left").select(

@@ -1,4 +1,4 @@
-"""sticky as DataFrame operations: the rows of `assignors.sticky`, for any size of group."""
+"""The assignor sticky as DataFrame operations: the same rows as `assignors.sticky`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def assign(
     Parameters
     ----------
     members, topics, previous
-        As `spark_jobs.assignors.uniform.assign`.
+        As for `spark_jobs.assignors.uniform.assign`.
     imbalance, max_moves
-        As `assignors.sticky.StickyAssignor`.
+        As for `assignors.sticky.StickyAssignor`.
 
     Returns
     -------
     DataFrame
-        `ASSIGNMENT`: one row a range, touching ranges merged, in no order.
+        `ASSIGNMENT`: one row per range, touching ranges merged, in no order.
 
     Raises
     ------
     SpecError
-        Bad input or a bad option; nothing was computed.
+        Bad input or a bad option. Nothing was computed.
     """
     return assign_in_work_session(
         spark,
@@ -58,7 +58,7 @@ def assign_with_totals(
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
-    """Assign, and say what was proved on the way."""
+    """Assign, and return the rows with their totals and the plan's verdict."""
     get_assignor("sticky", imbalance=imbalance, max_moves=max_moves)  # refuses bad options
     return assign_balanced(
         work_session,

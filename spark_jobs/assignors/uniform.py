@@ -1,4 +1,4 @@
-"""uniform as DataFrame operations: the rows of `assignors.uniform`, for any size of group."""
+"""The assignor uniform as DataFrame operations: the same rows as `assignors.uniform`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def assign(
     Parameters
     ----------
     members
-        member_id, subscribed (array of topics); optional instance_id.
+        member_id (string), subscribed (array of topic names), optional instance_id (string).
     topics
-        topic, partitions.
+        topic (string), partitions (an integer type).
     previous
-        member_id, topic, first_partition, partition_count; in any order, split anyhow. None for a
-        fresh group. Owners that are not members have left.
+        member_id, topic (strings), first_partition, partition_count (integer types), in any order;
+        ranges may touch. None for a new group. Owners that are not members have left.
 
     Returns
     -------
     DataFrame
-        `ASSIGNMENT`: one row a range, touching ranges merged, in no order.
+        `ASSIGNMENT`: one row per range, touching ranges merged, in no order.
 
     Raises
     ------
     SpecError
-        Bad input; nothing was computed.
+        Bad input. Nothing was computed.
     """
     return assign_in_work_session(
         spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
@@ -51,5 +51,5 @@ def assign_with_totals(
     *,
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
-    """Assign, and say what was proved on the way."""
+    """Assign, and return the rows with their totals and the plan's verdict."""
     return assign_balanced(work_session, members, topics, previous, exact_edges=exact_edges)

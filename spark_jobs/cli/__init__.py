@@ -1,4 +1,5 @@
 """The commands that may start Spark: assign, sql, conf.
 
-They parse options, call one function of another room, and print. Importing one starts no JVM.
+A command parses options, calls one function of another room, and prints. Importing it must not
+start a JVM.
 """

@@ -1,4 +1,4 @@
-"""`muster assign`: from a spec or tables to an assignment, on either engine."""
+"""`muster assign`: assign a spec or tables, on either engine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartitionFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What to print, and where to."""
+    """What to print, and where to write."""
 
     path: str | None
     format: PartitionFormat
@@ -66,7 +66,7 @@ Previous = Annotated[
 OutputPath = Annotated[
     str | None,
     typer.Option(
-        "--output", help="Delta table to replace whole; or *.parquet; for a spec, a JSON file."
+        "--output", help="Delta table or .parquet file to replace; for a spec, a JSON file."
     ),
 ]
 Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%".')]
@@ -94,12 +94,12 @@ ConstraintsTable = Annotated[
 ]
 PairsOrLists = Annotated[
     PartitionFormat,
-    typer.Option("--format", help="Partitions one by one, or pairs of first and count."),
+    typer.Option("--format", help="Print partitions one by one, or as [first, count]."),
 ]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
 MaxForgotten = Annotated[
     str,
-    typer.Option(help="Most previous partitions that topics may lack, a number or a share."),
+    typer.Option(help='How many previous partitions may be gone: a number or a share, "20%".'),
 ]
 StorePath = Annotated[
     str | None,
@@ -143,7 +143,7 @@ def assign(
         str | None, typer.Option(help="Title of the plot.", show_default="assignor")
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Name of this run; a repeated run writes nothing.")
+        str | None, typer.Option(help="Id of this run; a repeated run writes nothing.")
     ] = None,
     allow_empty: AllowEmpty = False,
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
@@ -151,9 +151,9 @@ def assign(
     group: Annotated[str | None, typer.Option(help="Group id; requires --store.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Assign partitions to members: from a spec to an assignment, or from tables to a table.
+    """Assign partitions to members: of a spec, printed, or of tables, written to a table.
 
-    Or, with --store and --group, compute a group's target on Spark for its coordinator to install.
+    With --store and --group, compute a group's target on Spark, for its coordinator to install.
     """
     settings = load_config(config)
     own = _given(
@@ -226,11 +226,11 @@ def _propose(
     engine: EngineChoice,
     config: Config,
 ) -> None:
-    """Compute the target of a group of a store, and say what its coordinator made of it."""
+    """Compute the target of a store's group, and print the coordinator's verdict."""
     if store is None or group is None:
-        raise SpecError("give both --store and --group: a group is known by both")
+        raise SpecError("--store and --group require each other: give both")
     if engine == EngineChoice.local:
-        raise SpecError("--engine local: a coordinator computes on that itself; leave it out")
+        raise SpecError("--engine local: the coordinator itself computes locally; omit --engine")
     from spark_jobs.jobs.propose_target import ProposalOptions, propose_target  # noqa: PLC0415 - others never import pyspark
 
     with progress.show("computing a target"):
@@ -246,7 +246,7 @@ def _specs(
     output: Output,
     config: Config,
 ) -> None:
-    """Assign every group of a JSON source; nothing is printed before all are read and computed."""
+    """Assign every group of a JSON source. Print only when all are computed."""
     if output.path is not None:
         check_spec_output(output.path, source)
     text = sys.stdin.buffer.read() if source == "-" else _read(source)
@@ -257,7 +257,7 @@ def _specs(
     if not specs:
         raise SpecError(f"{_name(source)} is empty: give a JSON object with topics and members")
     if output.plot and len(specs) > 1:
-        raise SpecError(f"--plot draws one group, {_name(source)} has {len(specs)}")
+        raise SpecError(f"--plot draws one group, but {_name(source)} has {len(specs)}: give one")
     answers = []
     solved = _Solver(engine, config)
     with progress.show("assigning"), progress.task("groups", len(specs)) as groups:
@@ -282,7 +282,7 @@ def _specs(
 
 
 class _Solver:
-    """Assigns one group after the other on the engine chosen."""
+    """Assigns groups one by one, on the chosen engine."""
 
     def __init__(self, engine: EngineChoice, config: Config) -> None:
         self.engine, self.config = engine, config
@@ -290,7 +290,7 @@ class _Solver:
     def solve(
         self, spec: dict[str, Any], options: AssignorOptions
     ) -> tuple[PartitionRanges, quality.Report]:
-        """Assign and judge one group."""
+        """Assign one group, and return its report."""
         assignor = options.make_assignor(self.config)
         group = GroupSpec.from_dict(spec, as_of_ms=wall_ms())
         if self.engine == EngineChoice.spark:
@@ -350,7 +350,7 @@ def _print_done(
     output: Output,
     config: Config,
 ) -> None:
-    """Say what a job on tables did."""
+    """Print the result of a job on tables."""
     facts: dict[str, Any] = {
         "run_id": done.run_id, "engine": done.engine or None, "output": work.output,
         "version": done.version, "already_written": done.already,
@@ -359,7 +359,7 @@ def _print_done(
     if done.already:
         print(as_json(facts | (done.totals or {})))  # noqa: T201 - the command's answer
         if output.plot:
-            typer.echo("muster: --plot: nothing was computed now, so nothing is drawn", err=True)
+            typer.echo("muster: --plot: the run was already done, so nothing is drawn", err=True)
         return
     if work.output is None and not output.report and done.ranges is not None and done.report:
         print(_answer({}, work.options, done.ranges, done.report, output.format))  # noqa: T201

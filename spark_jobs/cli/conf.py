@@ -18,7 +18,7 @@ def conf(
         str | None, typer.Argument(help="muster.toml, spark-defaults.conf, assign.py, …")
     ] = None,
 ) -> None:
-    """Print where a file that comes with Muster is: settings to start from, the job to submit."""
+    """Print the path of a file that comes with Muster: default settings, or the job to submit."""
     paths = {one: conf_file(one) for one in CONF} | {JOB: PACKAGE / JOB}
     if name is not None and name not in paths:
         raise SpecError(f"{name!r} does not come with Muster: give one of {', '.join(paths)}")

@@ -23,18 +23,18 @@ def sql(
     as_of: Annotated[
         str | None,
         typer.Option(
-            help="A position of the log, or a time: 2026-03-01T12:00Z.", show_default="now"
+            help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row a line.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row per line.")] = False,
 ) -> None:
     """Query the views of a store in Spark SQL, all as of one position (docs/guide/sql.md)."""
-    # The log is looked at first: bad input is refused before a JVM starts, and all views agree.
+    # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark
 
     with (
-        progress.show("asking the store"),
+        progress.show("querying the store"),
         progress.task("tasks of Spark's stages", poll=active_tasks),
     ):
         columns, rows = run_query(store, position, query)

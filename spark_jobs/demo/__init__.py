@@ -1,4 +1,4 @@
-"""`muster demo`: the main job on real input, and a group served to members of its own.
+"""`muster demo`: Kafka's recorded groups, a small group of Kafka clients, and a very large group.
 
-No other room may depend on it.
+No other room may import it.
 """

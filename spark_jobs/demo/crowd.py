@@ -11,7 +11,7 @@ from coordinator.runtime.responses import HeartbeatAnswer
 
 BATCH = 10_000
 BEAT_S = 10.0
-"""How often all beat while they wait."""
+"""How often all members send a heartbeat while they wait."""
 
 
 class Crowd:
@@ -51,19 +51,19 @@ class Crowd:
             self._count.pop(member_id, None)
 
     def beat(self) -> None:
-        """Let every member beat once."""
+        """Send one heartbeat for every member."""
         beats = [Heartbeat(self.group_id, member, epoch) for member, epoch in self.epochs.items()]
         for at in range(0, len(beats), BATCH):
             self._beat(beats[at : at + BATCH])
 
     def one_beats(self) -> tuple[int, int]:
-        """Let one member beat; return the group epoch and the assignment epoch."""
+        """Send a heartbeat for one member; return the group epoch and the assignment epoch."""
         one = next(iter(self.epochs))
         self._beat([Heartbeat(self.group_id, one, self.epochs[one])])
         return self._coordinator.group_epochs(self.group_id)[0]
 
     def settle(self, say: Callable[[str], object]) -> float:
-        """Beat until the group is stable at its newest epoch; returns the seconds it took."""
+        """Send heartbeats until the group is stable at its newest epoch; return the seconds."""
         began = beaten = time.perf_counter()
         while True:
             group_epoch, assignment_epoch = self.one_beats()
@@ -74,7 +74,7 @@ class Crowd:
             if time.perf_counter() - beaten > BEAT_S:
                 beaten = time.perf_counter()
                 self.beat()
-        say("its members take their new target")
+        say("members reconcile to the new target")
         while self._state() != "Stable":
             self.beat()
         return time.perf_counter() - began
@@ -99,7 +99,7 @@ class Crowd:
             self._beat(less)
 
     def _let_go(self, member_id: str, answer: HeartbeatAnswer) -> Heartbeat:
-        """Say that what is not in an answer any more is not used any more."""
+        """Return the heartbeat that confirms a revocation."""
         return Heartbeat(
             self.group_id, member_id, answer.member_epoch, topic_partitions=answer.assignment
         )

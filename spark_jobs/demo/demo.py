@@ -1,9 +1,9 @@
-"""`muster demo`: the main job at a size for two cores; ends with a summary.
+"""`muster demo`: a tour of Muster, sized for two cores; it ends with a summary.
 
-A Spark driver embeds a coordinator. Kafka clients share a small group over the wire; the target of
-a very large group is computed on Spark. Something changes in each; then the store is asked by SQL,
-and the moves are drawn. Each act is a function of the stage that prints what it did and returns its
-line of the summary; `ACTS` is their order.
+A Spark driver embeds a coordinator. Kafka clients share a small group over the wire, and the target
+of a very large group is computed on Spark. Both groups change; then the store is queried with SQL,
+and the moves are plotted. Each act is a function that prints what it did and returns its line of
+the summary; `ACTS` has them in order.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SMALL, LARGE = "billing", "archive"
 CLICKS = "clicks"
 LARGE_TOPICS = 100
 GONE_SHARE = 200
-"""One in so many members of the large group goes."""
+"""One of this many members of the large group leaves."""
 PATIENCE_S = 60.0
 INTERVAL, ENGINE = "consumer.assignment.interval.ms", "consumer.assignor.engine"
 SETTINGS = {"consumer.session.timeout.ms": 3_600_000}
-"""Of the large group: its members only beat when an act lets them."""
+"""Of the large group, whose members only send heartbeats in some acts."""
 CONFIG = """
 [topics]
 poll_ms = 300
@@ -61,7 +61,7 @@ poll_ms = 300
 
 @dataclass(slots=True)
 class Stage:
-    """What the acts share."""
+    """The state that acts share."""
 
     console: Console
     folder: Path
@@ -78,17 +78,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether an act went as it must, and its line of the summary."""
+    """Whether an act succeeded, and its line of the summary."""
 
     good: bool
     line: str
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for what is written.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option(help="Folder for the store and the plot.")] = Path(
+        "demo-output"
+    ),
     cases: Annotated[
         Path | None,
-        typer.Option(help="JSON lines of groups with Kafka's answers", show_default="golden cases"),
+        typer.Option(
+            help="Groups with Kafka's answers, as JSON lines.", show_default="golden cases"
+        ),
     ] = None,
     members: Annotated[
         int, typer.Option(min=200, help="Members of the very large group.")
@@ -97,7 +101,7 @@ def demo(
         int, typer.Option(min=200, help="Partitions of the very large group.")
     ] = 10_000_000,
 ) -> None:
-    """Run the main job: a coordinator in a Spark driver, a small group and a very large one."""
+    """Run a tour: a coordinator in a Spark driver, with a small and a very large group."""
     started = time.perf_counter()
     groups = kafka.read_cases(cases or demo_cases())
     console = Console(highlight=False)
@@ -117,7 +121,7 @@ def demo(
 def _stage(
     console: Console, folder: Path, cases: list[dict[str, Any]], members: int, partitions: int
 ) -> Iterator[Stage]:
-    """Start Spark, and a coordinator in this driver that also listens to Kafka clients."""
+    """Start Spark, and a coordinator in this driver that also serves Kafka clients."""
     from coordinator.runtime.topic_catalog import DictCatalog  # noqa: PLC0415 - the command's help needs none
     from spark_jobs import embed  # noqa: PLC0415 - the same
     from spark_jobs.session.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
@@ -151,7 +155,7 @@ def _stage(
 
 def show_kafka_comparison(stage: Stage) -> Outcome:
     """Assign every golden group in this process, and compare with what Kafka answered."""
-    title = "1. Kafka's own groups: each answer beside Kafka's"
+    title = "1. Recorded groups: Muster's assignments compared with Kafka's"
     table = _act(stage, title, "assignor", *kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
     for name in TWINS:
@@ -166,8 +170,8 @@ def show_kafka_comparison(stage: Stage) -> Outcome:
 
 
 def show_small_group(stage: Stage) -> Outcome:
-    """Let two Kafka clients share a topic, as they are, over the wire."""
-    table = _act(stage, f"2. {SMALL}: Kafka clients in processes of their own", "client", "owns")
+    """Let two unchanged Kafka clients share a topic over the wire."""
+    table = _act(stage, f"2. {SMALL}: Kafka clients, each in its own process", "client", "owns")
     if find_spec("confluent_kafka") is None:
         return Outcome(good=True, line="no Kafka client is installed: pip install 'muster[kafka]'")
     with progress.show("two clients join"):
@@ -179,8 +183,8 @@ def show_small_group(stage: Stage) -> Outcome:
 
 
 def show_large_group(stage: Stage) -> Outcome:
-    """Let very many members join, and have their target computed on Spark."""
-    columns = ("members", "partitions", "join", "target on Spark, and taken", "ranges")
+    """Let very many members join, and compute their target on Spark."""
+    columns = ("members", "partitions", "join", "target on Spark, until stable", "ranges")
     table = _act(stage, f"3. {LARGE}: a target computed on Spark", *columns)
     ids = [f"worker-{number:07}" for number in range(stage.members)]
     topics = tuple(f"archive-{number:02}" for number in range(LARGE_TOPICS))
@@ -191,7 +195,7 @@ def show_large_group(stage: Stage) -> Outcome:
         crowd.join(ids, doing.say)
         joined = time.perf_counter() - started
         stage.coordinator.alter_group_config(LARGE, SETTINGS | {ENGINE: "spark"})
-        for topic in topics:  # who joins first would own all of them, and then give up most
+        for topic in topics:  # or the first member would own them all, and then give up most
             stage.catalog.set(topic, stage.partitions // LARGE_TOPICS)
         stage.coordinator.refresh_topics()
         seconds = crowd.settle(doing.say)
@@ -209,8 +213,8 @@ def show_large_group(stage: Stage) -> Outcome:
 
 
 def show_changes(stage: Stage) -> Outcome:
-    """Change something in each: clients come and go, a topic grows; a part of the crowd goes."""
-    table = _act(stage, "4. Something changes in each", "group", "change", "until all is settled")
+    """Change both groups: clients join and leave, a topic grows, many members leave."""
+    table = _act(stage, "4. Both groups change", "group", "change", "until stable")
     good = True
     if stage.clients:
         started = time.perf_counter()
@@ -229,7 +233,7 @@ def show_changes(stage: Stage) -> Outcome:
         seconds = crowd.settle(doing.say)
     table.add_row(LARGE, f"{len(gone):,} members leave", f"{seconds:.1f} s")
     stage.console.print(table)
-    return Outcome(good, f"{LARGE}: {len(gone):,} members left, settled after {seconds:.0f} s")
+    return Outcome(good, f"{LARGE}: {len(gone):,} members left, stable after {seconds:.0f} s")
 
 
 QUERIES = {
@@ -248,10 +252,10 @@ QUERIES = {
 
 
 def ask_by_sql(stage: Stage) -> Outcome:
-    """Ask the store what is and what was."""
+    """Query the store for its state and history."""
     from spark_jobs.sql import views  # noqa: PLC0415 - imports pyspark
 
-    stage.console.rule("5. What the store says, in Spark SQL", align="left")
+    stage.console.rule("5. The store, queried with Spark SQL", align="left")
     views.register(stage.spark, stage.folder / "store")
     asked = 0
     for title, query in QUERIES.items():
@@ -265,14 +269,14 @@ def ask_by_sql(stage: Stage) -> Outcome:
         stage.console.print(table)
     store = stage.folder / "store"
     again = f"muster history {SMALL} --store {store}"
-    return Outcome(asked == len(QUERIES), f"the store stays for your own questions: {again}")
+    return Outcome(asked == len(QUERIES), f"the store stays for your own queries: {again}")
 
 
 def draw_pictures(stage: Stage) -> Outcome:
-    """Draw loads and moves of the large group, before and after the change."""
+    """Plot loads and moves of the large group, before and after the change."""
     from assignors import GroupSpec, PartitionRanges, quality  # noqa: PLC0415
 
-    stage.console.rule("6. The moves, drawn", align="left")
+    stage.console.rule("6. The moves, plotted", align="left")
     assert stage.crowd is not None
     (before, _), (after, _) = _runs(stage)[-2:]
     columns = ["member_id", "topic", "first_partition", "partition_count"]
@@ -304,7 +308,7 @@ ACTS: tuple[Callable[[Stage], Outcome], ...] = (
 
 
 def _act(stage: Stage, title: str, *columns: str) -> Table:
-    """Open an act, and make the table it will fill."""
+    """Start an act, and return the table that it fills."""
     stage.console.rule(title, align="left")
     table = Table()
     for number, name in enumerate(columns):
@@ -351,7 +355,7 @@ def _wait_for(found: Callable[[], bool]) -> bool:
 
 
 def _runs(stage: Stage) -> list[tuple[str, int]]:
-    """Return the run and the number of ranges of each whole target of the large group, in order."""
+    """Return the run id and number of ranges of each target of the large group in the table."""
     from coordinator.core.records import TargetMetadata  # noqa: PLC0415 - the same
     from coordinator.storage.delta_log import read_log  # noqa: PLC0415 - the command's help needs none
 
@@ -364,7 +368,7 @@ def _runs(stage: Stage) -> list[tuple[str, int]]:
 
 
 def _rows(stage: Stage, run_id: str) -> pa.Table:
-    """Return the rows of one whole target."""
+    """Return the rows of a target in the table."""
     from deltalake import DeltaTable  # noqa: PLC0415 - the command's help needs none
 
     targets = DeltaTable(str(stage.folder / "store" / "targets"))

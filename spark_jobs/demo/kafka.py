@@ -1,4 +1,4 @@
-"""Compare the demo's answers with those of Kafka 4.4.0's assignors to 220 groups."""
+"""Compare Muster's assignments with those of Kafka 4.4.0's assignors, for 220 groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.config import Config
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
-"""Our answer beside Kafka's. Fairer loads may need more moves, and that is right."""
+"""How Muster's assignment compares with Kafka's. A more even load may need more moves."""
 _SETTINGS = Config()
 
 
@@ -29,13 +29,13 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise SpecError(
             f"--cases {str(path)!r} cannot be read ({error.strerror}): name a file of groups with "
-            "Kafka's answers, or leave it out"
+            "Kafka's answers, or omit --cases"
         ) from None
     return [case for _, case in parse_json_objects(text)]
 
 
 def compare_with_kafka(assignor: str, cases: list[dict[str, Any]]) -> Counter[str]:
-    """Assign each group in this process, and count how the answers compare with Kafka's."""
+    """Assign each group in this process, and count the results of the comparison."""
     return Counter(_judge_case(assignor, case) for case in cases)
 
 
@@ -59,12 +59,12 @@ def _verdict(
     assignment: dict[str, Any],
     members: list[dict[str, Any]],
 ) -> str:
-    """Compare one answer with Kafka's; `members` are rows of a report."""
+    """Compare one assignment with Kafka's; `members` are rows of a report."""
     if assignor == "range":
         return "the same" if assignment == kafka["range"] else "worse"
     loads, moved = sorted(row["load"] for row in members), sum(row["lost"] for row in members)
     theirs = kafka["uniform"]
-    if loads != theirs["loads"]:  # lists compare from the emptiest member up
+    if loads != theirs["loads"]:  # lists compare from the smallest load up
         return "fairer" if loads > theirs["loads"] else "worse"
     if moved != theirs["moved"]:
         return "fewer moves" if moved < theirs["moved"] else "worse"

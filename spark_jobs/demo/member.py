@@ -1,7 +1,7 @@
 """A member of the demo's small group: an unchanged Kafka client in a process of its own.
 
 `python -m spark_jobs.demo.member ADDRESS GROUP TOPIC NAME` joins. It leaves at SIGTERM, or when the
-demo is gone.
+demo's process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ POLL_S = 0.1
 
 
 def main(address: str, group_id: str, topic: str, name: str) -> None:
-    """Poll until it is told to stop: the client does the rest."""
+    """Poll until stopped; the Kafka client does the rest."""
     from confluent_kafka import Consumer  # noqa: PLC0415 - the extra `kafka`
 
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Jobs around the assignors: read a group, assign, check, and commit the result with its run.
+"""Jobs around the assignors: read a group, assign, check, and commit the result with its run id.
 
-They assign nothing themselves; only a coordinator writes the log of a store.
+A job contains no assignor, and must not write the log of a store: only a coordinator does.
 """

@@ -1,7 +1,6 @@
-"""A coordinator inside the driver of a Spark pipeline.
+"""Embed a coordinator in the driver of a Spark pipeline.
 
-Its life is tied to the session's: whichever ends first ends the coordinator, and its store is free
-for the next one at once.
+The coordinator closes when the session ends, so the next coordinator gets the store at once.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ def embed(
     takeover: str = "wait",
     address: str = "",
 ) -> Coordinator:
-    """Open a coordinator on a store in this driver; very large groups are computed on its Spark.
+    """Open a coordinator in this driver. It computes targets of very large groups on its Spark.
 
     >>> with embed(spark, "store", topics={"clicks": 6}) as coordinator:  # doctest: +SKIP
     ...     query = stream.writeStream.foreachBatch(with_what_it_owns(coordinator)).start()
     ...     query.awaitTermination()
 
-    It ends with the `with` block, with the session, or with the driver's interpreter, whichever is
-    first. When the driver is killed, its lease runs out and whoever waits for the store goes on.
+    It closes with the `with` block, the session, or the driver's interpreter, whichever ends first.
+    If the driver is killed, its lease expires and a waiting coordinator takes over the store.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def embed(
     Raises
     ------
     ConfigError
-        The session is Spark Connect's, has been stopped, or cannot write Delta tables.
+        The session is a Spark Connect session, has been stopped, or cannot write Delta tables.
     BusyError, LogError
         As for `Coordinator.open`.
     """
@@ -77,24 +76,24 @@ def embed(
 def _check(spark: SparkSession) -> None:
     check_in_driver(spark)
     if not alive(spark):
-        raise ConfigError("the Spark session has been stopped: start one before embedding in it")
+        raise ConfigError("the Spark session has been stopped: start another before embedding")
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_CONF["spark.sql.extensions"] not in extensions:
         raise ConfigError(
             f"the Spark session has no Delta (spark.sql.extensions is {extensions!r}): build it "
-            "with spark_jobs.session.spark_session(), or take conf/spark-defaults.conf"
+            "with spark_jobs.session.spark_session(), or use conf/spark-defaults.conf"
         )
     mode = spark.sparkContext.getConf().get("spark.scheduler.mode", "FIFO") or "FIFO"
     if mode.upper() != "FAIR":
         logger.warning(
-            "spark.scheduler.mode is %s: targets wait behind the pipeline's own jobs; FAIR lets "
-            "them run beside",
+            "spark.scheduler.mode is %s: targets wait for the pipeline's jobs; with FAIR they run "
+            "at the same time",
             mode,
         )
 
 
 def alive(spark: SparkSession) -> bool:
-    """Whether a session has not been stopped, from here or within its JVM."""
+    """Whether a session is running: neither Python nor its JVM has stopped it."""
     context = spark.sparkContext._jsc  # noqa: SLF001 - pyspark has no public word for it
     if context is None:
         return False
@@ -105,13 +104,13 @@ def alive(spark: SparkSession) -> bool:
 
 
 def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
-    """Close the coordinator when the session ends, or the interpreter does."""
+    """Close the coordinator when the session or the interpreter ends."""
     closed = threading.Event()
 
     def watch() -> None:
         while not closed.wait(WATCH_S):
             if not alive(spark):
-                logger.warning("the Spark session has ended: the coordinator ends with it")
+                logger.warning("the Spark session has ended: closing the coordinator")
                 coordinator.close()
 
     coordinator.when_closed(closed.set)

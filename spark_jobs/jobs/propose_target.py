@@ -1,8 +1,8 @@
-"""`assign.py --store … --group …`: compute a group's target in a job and propose it.
+"""`assign.py --store … --group …`: compute a group's target in a job, and propose it.
 
-The job never writes the log. It commits its rows to the table of targets, proposes them to whoever
-coordinates the store, and waits for the verdict in the log. When nobody does, it coordinates the
-store itself for as long as that takes.
+The job commits its rows to the table `targets`, proposes them to the store's coordinator, and waits
+for the verdict in the log. If the store has no coordinator, the job opens one until the proposal is
+decided. Only that coordinator writes the log.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ logger = logging.getLogger("muster.spark")
 
 @dataclass(frozen=True, slots=True)
 class ProposalOptions:
-    """What the job is asked for; what is None follows from the group.
+    """The options of the job. Options that are None follow from the group.
 
     Attributes
     ----------
     run_id
-        Done twice under one name, it writes once.
+        A repeated run with the same id writes nothing.
     """
 
     store: str
@@ -57,18 +57,18 @@ class ProposalOptions:
 
 
 def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
-    """Compute a group's target, propose it, and return what came of it.
+    """Compute a group's target, propose it, and return the outcome.
 
     Raises
     ------
     SpecError
-        There is no such group, or the assignor refuses.
+        There is no such group, or the assignor refuses it.
     NoLog
         There is no store.
     BusyError
-        Nobody judged it in time; it is not proposed any more.
+        No coordinator decided the proposal in time. It is withdrawn.
     RuntimeError
-        It was refused; the message begins with the error's name.
+        The proposal was refused. The message begins with the error's name.
     """
     store = os.path.abspath(wanted.store)
     try:
@@ -106,7 +106,7 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
 def _choose_options(
     wanted: ProposalOptions, snapshot: GroupSnapshot, config: Config
 ) -> AssignorOptions:
-    """Return how to assign: as asked for, else as the last target was made, else the default."""
+    """Return how to assign: as requested, else as for the last target, else the default."""
     name = wanted.assignor or snapshot.assignor or config.kafka.assignors[0]
     own = asdict(AssignorOptions.of_group(name, snapshot.settings))
     asked = {"imbalance": wanted.imbalance, "max_moves": wanted.max_moves}
@@ -116,12 +116,12 @@ def _choose_options(
 
 
 def _find_earlier_verdict(store: str, run_id: str | None) -> ProposalJudged | None:
-    """Return what became of an earlier run of this name."""
+    """Return the verdict on an earlier run with this id, if any."""
     return None if run_id is None else proposal_inbox.find_verdict(store, run_id, after=0)[0]
 
 
 def _await_verdict(store: str, proposal: Proposal, config: Config) -> ProposalJudged:
-    """Wait for what the coordinator says; without one, be it."""
+    """Wait for the coordinator's verdict; if there is no coordinator, open one."""
     lease = Lease(store, "", "", config.lease, wall_ms)
     after = proposal.position
     until = time.monotonic() + config.engine.timeout_ms / 1000
@@ -135,13 +135,14 @@ def _await_verdict(store: str, proposal: Proposal, config: Config) -> ProposalJu
             time.sleep(LOOK_S)
     proposal_inbox.remove_proposal(store, proposal.run_id)
     raise BusyError(
-        f"the coordinator of {store} did not judge run {proposal.run_id} within "
-        f"{config.engine.timeout_ms / 1000:g} s (engine.timeout_ms): look at it, and try again"
+        f"the coordinator of {store} did not decide run {proposal.run_id} within "
+        f"{config.engine.timeout_ms / 1000:g} s (engine.timeout_ms): check the coordinator, and "
+        "try again"
     )
 
 
 def _judge(store: str, proposal: Proposal, config: Config) -> None:
-    """Coordinate the store until the proposal is decided, unless another coordinator took it."""
+    """Open a coordinator until the proposal is decided, unless another one has the store."""
     try:
         coordinator = Coordinator.open(Path(store), config=config, takeover="refuse")
     except BusyError:

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class SparkAssignment:
-    """Does jobs on tables with Spark; pyspark is imported by the first one."""
+    """Runs jobs on tables with Spark. The first job imports pyspark."""
 
     assignors = TWINS
 
     @contextmanager
     def find_tables(self, job: AssignmentJob) -> Iterator[AssignmentJob]:
-        """Find the tables that only Spark finds; they stay readable for the block.
+        """Resolve the tables that only Spark can find. They stay readable inside the block.
 
         Raises
         ------
         SpecError
-            One is not there, or the output is written like a table of the catalog.
+            A table does not exist, or the output is named like a table of the catalog.
         """
         from spark_jobs.jobs.spark_tables import check_no_table, find_tables  # noqa: PLC0415 - others never import pyspark
 
@@ -53,12 +53,12 @@ class SparkAssignment:
                 yield replace(job, **tables)
 
     def assign(self, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
-        """Do a job; its inputs are pinned, its output is locked.
+        """Run a job. Its inputs must be pinned, and its output locked.
 
         Raises
         ------
         SpecError
-            Bad input, or an output that Spark cannot replace; nothing was written.
+            Bad input, or an output that Spark cannot replace. Nothing was written.
         """
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - as above
 
@@ -69,7 +69,7 @@ class SparkAssignment:
 
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
-    """Yield the running session, or one for the block."""
+    """Yield the running session, or start one for the block."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
@@ -87,7 +87,7 @@ def _open_session() -> Iterator[SparkSession]:
 def _refuse_to_replace_parquet(output: str | None) -> None:
     if output is not None and not is_delta_output(output) and Path(output).exists():
         raise SpecError(
-            f"output {output!r} is there: Spark cannot replace Parquet in one step; write a "
+            f"--output {output!r} exists, and Spark cannot replace Parquet atomically: write a "
             "Delta table, or remove it first"
         )
 
@@ -123,7 +123,7 @@ def _add_report(
     topics: DataFrame,
     claims: DataFrame | None,
 ) -> AssignmentResult:
-    """Judge a result that fits the driver as the local engine judges its own."""
+    """Add the report of the local engine to a result that fits the driver."""
     group = GroupSpec.from_arrow(
         members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
     )
@@ -134,7 +134,7 @@ def _add_report(
 
 
 def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> PartitionRanges:
-    """Assign a group of the driver with DataFrames, for comparison with the local engine.
+    """Assign a group in the driver's memory with DataFrames, to compare with the local engine.
 
     Raises
     ------
@@ -163,12 +163,12 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
     if isinstance(table, SparkTable):
         return table.frame
     ref = local_table(table, "the table")
-    # the JVM may be at work in another folder
+    # the JVM may have another working directory
     path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)
     frame: DataFrame
     if not ref.delta:
         frame = spark.read.parquet(path)
-        # Spark before 4.1.1 takes Parquet's columns of type null for integers
+        # Spark before 4.1.1 reads Parquet's columns of type null as integers
         untyped = dict.fromkeys(ref.untyped_columns(), F.lit(None))
         frame = frame.withColumns(untyped) if untyped else frame
     else:
@@ -177,7 +177,7 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
 
 
 def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int, int]:
-    """Do what `forget` does, with DataFrames; also count all partitions of the previous."""
+    """Do the same as `forget` with DataFrames, and count the partitions of the previous one."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from spark_jobs.session.schemas import select_topics  # noqa: PLC0415
@@ -198,7 +198,7 @@ def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, i
 
 
 def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
-    """Write the rows, sorted by member within each file, in one step."""
+    """Write the rows in one commit, sorted by member within each file."""
     rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
     path = os.path.abspath(output)
     if not is_delta_output(output):
@@ -217,10 +217,10 @@ def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
 
 
 def _check_written(rows: DataFrame, assigned: FrameAssignment, output: str) -> None:
-    """Read what was written: another writer of the same table could have got in between."""
+    """Count what was written, to detect another writer of the same table."""
     found = rows.selectExpr("sum(partition_count)").collect()[0][0] or 0
     if found != assigned.partitions:
         raise RuntimeError(
-            f"{output} holds {found} partitions, {assigned.partitions} were written: "
-            "does another program write this table?"
+            f"{output} has {found} partitions, but {assigned.partitions} were written: "
+            "check whether another program writes this table, and run again"
         )

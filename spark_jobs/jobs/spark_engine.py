@@ -1,8 +1,8 @@
 """The coordinator's engine for very large groups: computes their targets on Spark.
 
-It works in the session of the driver that embeds the coordinator, beside whatever else runs there:
-each computation in a session of its own, as a job group that can be cancelled, in a pool of the
-fair scheduler where the session has one. Found by the entry point `muster.engines`.
+It works on the SparkContext of the driver that embeds the coordinator, beside the driver's other
+jobs. Each computation has its own session and job group, so that it can be cancelled, and its own
+pool if the scheduler is fair. The coordinator finds it by the entry point `muster.engines`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AT_ONCE = 4
-"""Groups that are computed at once."""
+"""How many groups are computed at once."""
 POOL = "muster"
 logger = logging.getLogger("muster.spark")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkProgress:
-    """Where a computation is.
+    """The progress of a computation.
 
     Attributes
     ----------
     stage
         reading, assigning, sorting, writing, loading.
     rows
-        Of how many rows the stage is; 0 where that is not known yet.
+        The number of rows in the stage; 0 if it is not known yet.
     tasks_done, tasks
-        Of the stages that Spark is at now.
+        Of Spark's running stages.
     """
 
     group_id: str
@@ -64,7 +64,7 @@ class SparkProgress:
 
 @dataclass(slots=True, eq=False)
 class _Computation:
-    """One computation under way."""
+    """A running computation."""
 
     group_id: str
     tag: str
@@ -80,9 +80,9 @@ class SparkEngine:
     Parameters
     ----------
     spark
-        The driver's session; None takes the active one, or starts one.
+        The driver's session; None uses the active one, or starts one.
     config
-        What the coordinator was opened with.
+        The coordinator's settings.
     """
 
     def __init__(self, spark: SparkSession | None = None, config: Config | None = None) -> None:
@@ -93,14 +93,14 @@ class SparkEngine:
         self._runs: list[_Computation] = []
 
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
-        """Begin a computation."""
+        """Start a computation."""
         run = _Computation(request.group_id, request.computation_id, time.monotonic())
         with self._lock:
             self._runs.append(run)
         return self._threads.submit(self._compute_and_load, request, run)
 
     def cancel(self, group_id: str) -> None:
-        """Give up what runs for a group: its Spark jobs end, and nothing more of it begins."""
+        """Cancel the computation for a group: its Spark jobs end, and no more are started."""
         with self._lock:
             runs = [run for run in self._runs if run.group_id == group_id]
         for run in runs:
@@ -111,13 +111,13 @@ class SparkEngine:
                 logger.warning("the Spark jobs of %s cannot be cancelled: %s", group_id, error)
 
     def progress(self) -> list[SparkProgress]:
-        """Return where each computation is now."""
+        """Return the progress of each running computation."""
         with self._lock:
             runs = list(self._runs)
         return [self._progress(run) for run in runs]
 
     def close(self) -> None:
-        """Give up everything; the session stays."""
+        """Cancel all computations. The session stays open."""
         for run in list(self._runs):
             self.cancel(run.group_id)
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -130,7 +130,7 @@ class SparkEngine:
         return self._spark
 
     def _compute_and_load(self, request: TargetRequest, run: _Computation) -> ComputedTarget:
-        """Compute, read back, and check; in a thread of ours."""
+        """Compute, read back, and check; runs in a thread of the engine."""
         from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
 
         try:
@@ -180,14 +180,14 @@ def _store_of(request: TargetRequest) -> str:
     if request.store is None:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            "Spark reads a group from its store and this coordinator has none: open it with one.",
+            "Spark reads a group from a store, but this coordinator has none: open it with one.",
         )
     return request.store
 
 
 @contextmanager
 def _failures_in_one_line() -> Iterator[None]:
-    """Say what failed, and of what cause, instead of pages of Java."""
+    """Shorten Spark's errors to the failure and its cause."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - as pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 
@@ -199,7 +199,7 @@ def _failures_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def _job_group(spark: SparkSession, run: _Computation) -> Iterator[None]:
-    """Let this thread's Spark jobs be one job group, in a pool of their own."""
+    """Run this thread's Spark jobs in their own job group and pool."""
     context = spark.sparkContext
     context.setJobGroup(run.tag, f"Muster: the target of {run.group_id}", interruptOnCancel=True)
     context.setLocalProperty("spark.scheduler.pool", POOL)

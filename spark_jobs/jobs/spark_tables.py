@@ -1,7 +1,7 @@
-"""Tables that Spark finds: by name in its catalog, or by URL.
+"""Find tables with Spark: by name in its catalog, or by URL.
 
-A Delta table is fixed at a version. Whatever else there is (views, Parquet, other formats) has
-none: it is read once and kept until the job ends, and known by a digest of its rows.
+A Delta table is pinned to a version. Everything else (views, Parquet, other formats) has no
+version: it is read once, kept until the job ends, and identified by a digest of its rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = (
     "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE",
     "DELTA_PARSING_ILLEGAL_TABLE_NAME",
 )  # fmt: skip
-"""What Spark says of a table, a schema and a catalog that are not there."""
+"""Spark's error conditions for a missing table, schema and catalog."""
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache")
 _HADOOP = "org.apache.hadoop:hadoop-{}:{}"
 _PACKAGES = (
@@ -38,21 +38,21 @@ _PACKAGES = (
     | dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure")
     | {"gs": "gcp"}
 )
-"""Hadoop's packages of file systems, by scheme."""
+"""Hadoop's packages for file systems, by URL scheme."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkTable:
-    """A table that Spark found, at one version, or read once.
+    """A table that Spark found, pinned to a version or read once.
 
     Attributes
     ----------
     path
-        Where it is; None for a view.
+        Its path; None for a view.
     version
         Of a Delta table.
     identity
-        What tells it from others: `runs.identify`.
+        What `runs.identify` returns for it.
     frame
         Its rows.
     """
@@ -65,12 +65,12 @@ class SparkTable:
 
 @contextmanager
 def find_tables(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Find those of the tables that wait for Spark; what is read once is kept for the block.
+    """Resolve the tables that only Spark can find. Tables read once are kept for the block.
 
     Raises
     ------
     SpecError
-        One is not there, or cannot be read.
+        A table does not exist, or cannot be read.
     """
     work_session = WorkSession(spark)
     try:
@@ -84,17 +84,17 @@ def find_tables(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict
 
 
 def check_no_table(spark: SparkSession, output: str, schema: str) -> None:
-    """Refuse an output that is written like a table of a schema that is there.
+    """Refuse an output that is named like a table of an existing schema.
 
     Raises
     ------
     SpecError
-        It is.
+        The schema exists.
     """
     if spark.catalog.databaseExists(schema):
         raise SpecError(
-            f"--output {output!r} is a table of Spark's catalog, but an output is a folder: give "
-            f"the table's location, or ./{output} for a folder of that name"
+            f"--output {output!r} names a table of Spark's catalog, but an output must be a "
+            f"folder: give the table's location, or ./{output} for a folder of that name"
         )
 
 
@@ -116,7 +116,7 @@ def _find(
 
 
 def _detail(spark: SparkSession, asked: SparkName, name: str) -> Row | None:
-    """Return what Delta knows of a table; None when it is something else that is there."""
+    """Return Delta's description of a table, or None if it exists but is not a Delta table."""
     try:
         return spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
     except Exception as error:
@@ -136,7 +136,7 @@ def _table_exists(spark: SparkSession, name: str) -> bool:
 def _pin_table(
     spark: SparkSession, asked: SparkName, name: str, detail: Row
 ) -> TableRef | SparkTable:
-    """Return a Delta table at a version: as its path if that is here, so it is held to the same."""
+    """Return a Delta table at a version; by its path if it is local, so that checks apply to it."""
     version = asked.version
     if version is None:
         version = int(spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"])
@@ -153,12 +153,15 @@ def _read_once(
 ) -> SparkTable:
     if asked.version is not None:
         raise SpecError(
-            f"{asked.option} {asked.name!r} is no Delta table, so it has no version {asked.version}"
+            f"{asked.option} {asked.name!r} is not a Delta table, so it has no version "
+            f"{asked.version}: omit @{asked.version}"
         )
     if is_url(asked.name):
         frame = work_session.keep(spark.read.parquet(asked.name))
     else:
-        spark.catalog.refreshTable(asked.name)  # a session keeps lists of files that others replace
+        spark.catalog.refreshTable(
+            asked.name
+        )  # a session caches lists of files that others may replace
         frame = work_session.keep(spark.table(asked.name))
     identity = {"path": asked.name, "digest": _digest(frame)}
     path = path_of(detail["location"]) if detail is not None and detail["location"] else None
@@ -166,7 +169,7 @@ def _read_once(
 
 
 def _digest(frame: DataFrame) -> str:
-    """Return a digest of a frame's columns and rows, whatever their order."""
+    """Return a digest of a frame's columns and rows that does not depend on the rows' order."""
     rows = F.sum(F.xxhash64(*frame.columns).cast("decimal(38,0)"))
     found: Any = frame.agg(F.count("*"), rows).collect()[0]
     text = f"{frame.schema.simpleString()} {found[0]} {found[1]}"
@@ -174,7 +177,7 @@ def _digest(frame: DataFrame) -> str:
 
 
 def _condition(error: Exception) -> str:
-    """Return Spark's name of an error."""
+    """Return Spark's error condition."""
     condition = getattr(error, "getCondition", lambda: None)()
     if condition is None and (said := re.search(r"\b[A-Z]+(?:_[A-Z]+){2,}\b", str(error))):
         condition = said[0]

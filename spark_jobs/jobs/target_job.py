@@ -1,8 +1,8 @@
-"""Compute a target on Spark: from the store into the table `targets`.
+"""Compute a target on Spark: read a group from the store, and write to the table `targets`.
 
-Members and the last target are read from the files of the log at a pinned position, never through
-the driver, which knows what is small: topics, distinct subscriptions, epochs. The target's rows are
-one commit that carries the run's id, so that a run that is repeated writes nothing twice.
+Spark reads members and the last target from the log's files, at a pinned position; only topics,
+distinct subscriptions and epochs are on the driver. One commit with the run's id has all rows of
+the target, so a repeated run writes nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
 
 RUN_VERSION = 1
-"""A run is a Delta application of its own; all that it writes is its transaction number 1."""
+"""Each run is a Delta application, and its only commit is transaction 1."""
 RANGES = "array<struct<topic:string,topic_id:string,first_partition:int,partition_count:int>>"
 LOG_COLUMNS = (
     "position long, kind string, tombstone boolean, group_id string, member_id string, "
     f"instance_id string, {NAMES} string, {REGEX} string, target {RANGES}"
 )
-"""The columns of the log that a job reads; in a file that lacks one it is null."""
+"""The columns of the log that a job reads; a column missing in a file is null."""
 PATTERN = re.compile(r"[\[\]{}*?\\]")
 ROWS_A_FILE = 1_000_000
 Say = Callable[[str, int], None]
@@ -55,16 +55,17 @@ Say = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class TargetWork:
-    """What to compute, and from what.
+    """What to compute, and the input.
 
     Attributes
     ----------
     request
-        For a store; repeated with the same computation id, or run id, it writes nothing twice.
+        The request, which must name a store. A repeated request with the same computation id
+        writes nothing.
     snapshot
-        The group that it is for.
+        The group to compute a target for.
     options
-        The assignor and what it takes.
+        The assignor and its options.
     """
 
     request: TargetRequest
@@ -80,28 +81,28 @@ class TargetWork:
 
     @property
     def run_id(self) -> str:
-        """What marks the rows that are written."""
+        """The id that marks the rows."""
         return self.request.computation_id
 
 
 def compute_on_spark(
     spark: SparkSession, work: TargetWork, say: Say = lambda _stage, _rows: None
 ) -> ComputedTarget:
-    """Compute a target, write it, and return it; nobody has read its rows back yet.
+    """Compute a target, write it, and return it without reading its rows back.
 
     Parameters
     ----------
     say
-        Told the stage that begins, and of how many rows it is.
+        Called with each stage that begins, and its number of rows.
 
     Raises
     ------
     LostTarget
-        The group's last target is not in the table any more, or is another one.
+        The group's last target is no longer in the table, or has other rows than its record says.
     SpecError
         The assignor does not run on Spark, or refuses the group.
     BusyError
-        Others wrote targets all the time.
+        Other writers of the table were faster at every attempt.
     """
     if work.options.assignor not in TWINS:
         raise SpecError(
@@ -165,7 +166,7 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
 
 
 def _read_log(spark: SparkSession, snapshot: GroupSnapshot) -> DataFrame:
-    """Return the group's rows up to the position; a snapshot's come before the log's."""
+    """Return the group's rows up to the position. Rows of a snapshot come before the log's."""
     source = snapshot.source
     rows = _read_files(spark, source.log, LOG_COLUMNS)
     rows = rows.where(F.col("position").between(source.after + 1, source.position))
@@ -177,14 +178,14 @@ def _read_log(spark: SparkSession, snapshot: GroupSnapshot) -> DataFrame:
 
 
 def _read_files(spark: SparkSession, files: list[str], schema: str) -> DataFrame:
-    """Return the rows of data files; none of their names is meant as a pattern."""
+    """Return the rows of data files. Their names are literal, not patterns."""
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*(PATTERN.sub(r"\\\g<0>", file) for file in files))
 
 
 def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
-    """Return member_id, instance_id, subscribed: each member as its last row has it."""
+    """Return member_id, instance_id and subscribed of each member, from its last row."""
     rows = log.where(F.col("kind") == MemberMetadata.kind)
     label = F.xxhash64(NAMES, REGEX).alias("label")
     last = _take_last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
@@ -202,7 +203,7 @@ def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) 
 
 
 def _read_previous(spark: SparkSession, log: DataFrame, work: TargetWork) -> DataFrame:
-    """Return the last target: the whole one, but for members that have another one since."""
+    """Return the last target: the one in the table, overridden by members' later records."""
     snapshot = work.snapshot
     own = log.where(F.col("kind") == TargetMember.kind)
     if snapshot.installed is not None:
@@ -218,7 +219,7 @@ def _read_previous(spark: SparkSession, log: DataFrame, work: TargetWork) -> Dat
 
 
 def _read_whole(spark: SparkSession, work: TargetWork) -> DataFrame:
-    """Return the last whole target, once it is seen to be the one that its record names."""
+    """Return the last target in the table, after checking it against its record."""
     assert work.snapshot.installed is not None
     stored, path = work.snapshot.installed.stored, targets_path(work.store)
     assert stored is not None
@@ -234,14 +235,14 @@ def _read_whole(spark: SparkSession, work: TargetWork) -> DataFrame:
     found = count_and_digest(rows)
     if found != (stored.ranges, stored.digest):
         raise LostTarget(
-            f"{where} has {found[0]} rows with digest {found[1]} in {path}, its record says "
-            f"{stored.ranges} and {stored.digest}"
+            f"{where} has {found[0]} rows with digest {found[1]} in {path}, but its record says "
+            f"{stored.ranges} rows with digest {stored.digest}"
         )
     return rows
 
 
 def _take_last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - names and expressions
-    """Return member_id and the last row of each member."""
+    """Return the columns of each member's last row, with member_id."""
     row = F.struct("position", *columns)
     return (
         rows.select("member_id", row.alias("row"))
@@ -251,7 +252,7 @@ def _take_last(rows: DataFrame, *columns: Any) -> DataFrame:  # noqa: ANN401 - n
 
 
 def _drop_dead_topics(previous: DataFrame, topics: DataFrame) -> DataFrame:
-    """Leave out what is on topics that are not there any more, or beyond their end."""
+    """Drop topics and partitions that no longer exist."""
     rows = previous.join(F.broadcast(topics), ["topic", "topic_id"])
     count = F.least("partition_count", F.col("partitions") - F.col("first_partition"))
     rows = rows.withColumn("partition_count", count.cast("int")).where("partition_count > 0")
@@ -272,7 +273,7 @@ def count_and_digest(rows: DataFrame) -> tuple[int, int]:
 
 
 def _write(work: TargetWork, rows: DataFrame) -> int:
-    """Commit the rows, and return the version that has them."""
+    """Commit the rows, and return the table's version that has them."""
     path, snapshot = targets_path(work.store), work.snapshot
     with lock_targets(work.store, work.config.engine.timeout_ms / 1000):
         _make_table(work)
@@ -292,7 +293,7 @@ def _write(work: TargetWork, rows: DataFrame) -> int:
 
 
 def _make_table(work: TargetWork) -> None:
-    """Make the table when it is not there, so that its history is kept as long as the log's."""
+    """Create the table if it is missing, with the log's retention."""
     path, disk = targets_path(work.store), filesystem_of(work.store)
     if DeltaTable.is_deltatable(path):
         return
@@ -313,7 +314,7 @@ def _make_table(work: TargetWork) -> None:
 
 
 def _permit(work: TargetWork, before: int, version: int) -> None:
-    """Give what Spark wrote the store's mode: its files are as Hadoop's settings say."""
+    """Apply the store's file modes to Spark's files, which follow Hadoop's settings."""
     path, snapshot, disk = targets_path(work.store), work.snapshot, filesystem_of(work.store)
     files = list_files(path, snapshot.group_id, snapshot.group_epoch, version)
     for folder in sorted({os.path.dirname(file) for file in files}):

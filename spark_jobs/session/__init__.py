@@ -1,4 +1,4 @@
-"""Spark sessions: the jars they need, a session of one's own for a job, schemas of frames.
+"""Spark sessions with Delta, separate sessions for jobs, and the schemas of frames.
 
 >>> from spark_jobs.session import spark_session
 >>> spark = spark_session("local[2]")  # doctest: +SKIP

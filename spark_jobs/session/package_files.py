@@ -1,4 +1,4 @@
-"""Files that come with Muster beside its code, in a wheel and in a clone."""
+"""Find the data files that come with Muster, in a wheel and in a clone."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 IN_CLONE = {"conf": "conf", "demo_data": "tests/golden/kafka-4.4.0/assignments"}
-"""Where a clone has the folders that a wheel has here; pyproject.toml says the same."""
+"""Where a clone has the folders that a wheel has in this package, as in pyproject.toml."""
 CONF = ("muster.toml", "spark-defaults.conf", "log4j2.properties")
 """Settings with their defaults: Muster's, Spark's, and Spark's logging."""
 
 
 def conf_file(name: str) -> Path:
-    """Return where one of `CONF` is."""
+    """Return the path of a file in `CONF`."""
     return _find_file("conf", name)
 
 
 def demo_cases() -> Path:
-    """Return where the groups with Kafka's answers are that `muster demo` shows."""
+    """Return the folder of the groups with Kafka's answers, which `muster demo` shows."""
     return _find_file("demo_data", "cases.jsonl")
 
 

@@ -1,7 +1,7 @@
-"""Schemas as select-contracts: what goes into a job, and what comes out.
+"""Schemas of the frames that go into a job and come out of it.
 
-Every transform begins and ends with a `select` of known columns. A frame that cannot meet its
-contract is refused with the column, its type and what was expected.
+Every transform begins and ends with a `select` of known columns. A frame that does not match is
+refused; the error names the column, its type, and the expected type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ASSIGNMENT = T.StructType(
         T.StructField("partition_count", T.IntegerType()),
     ]
 )
-"""What an assignment is: one row a range."""
+"""The columns of an assignment: one row per range."""
 
 
 def select_members(frame: DataFrame) -> DataFrame:
@@ -94,7 +94,13 @@ def select_assignment(frame: DataFrame) -> DataFrame:
 
 
 def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) -> DataFrame:
-    """Turn a few columns of the driver into a frame to be broadcast."""
+    """Convert small columns on the driver to a frame for a broadcast join.
+
+    Parameters
+    ----------
+    columns
+        Arrays of equal length, by column name.
+    """
     arrays = {
         name: column if isinstance(column, pa.Array) else pa.array(np.asarray(column))
         for name, column in columns.items()

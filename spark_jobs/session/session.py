@@ -34,21 +34,21 @@ LOCAL_CONF = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "true",
 }
-"""What makes a session on one machine start and answer fast; conf/spark-defaults.conf says why."""
+"""Settings for fast sessions on one machine; conf/spark-defaults.conf gives the reasons."""
 
 CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-"""Variables that make every session one of Spark Connect."""
+"""Environment variables that make every session a Spark Connect session."""
 
 IN_DRIVER = (
-    "Muster's jobs run in the driver only: submit them with spark-submit, or build the session "
-    "there with spark_jobs.session.spark_session()"
+    "Muster's jobs need the driver's JVM: submit them with spark-submit, or build the session in "
+    "the driver with spark_jobs.session.spark_session()"
 )
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""JVM options for a life of minutes: the optimising compiler would take longer than it saves.
+"""JVM options for a process that runs for minutes: optimising would take longer than it saves.
 
-Without that compiler the JVM reserves 48 MiB for its code instead of 240, and Spark fills them in a
-minute: then nothing more is compiled, and a query may fail.
+Without the optimising compiler the JVM reserves 48 MiB for compiled code instead of 240. Spark
+fills that in a minute; then nothing more is compiled and queries may fail, so the size is raised.
 """
 
 
@@ -62,14 +62,14 @@ def spark_session(
     app_name
         Shown in Spark's own pages and logs.
     master
-        Where to run; None for what spark-submit said, else local[*].
+        Where to run; None for spark-submit's master, else local[*].
     conf
-        Spark settings that win over ours.
+        Spark settings that override Muster's.
 
     Raises
     ------
     JarsMissingError
-        Java or Delta's jars are missing; the message says what to do.
+        Java or Delta's jars are missing. The message says what to do.
     ConfigError
         The environment names a Spark Connect server.
     """
@@ -85,7 +85,7 @@ def spark_session(
         raise jars.JarsMissingError(
             "Java 17 or later is missing: sudo apt-get install openjdk-17-jre-headless"
         )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start another Python
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would start another Python
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     settings = dict(DELTA_CONF)
     if not submitted:
@@ -102,8 +102,8 @@ def spark_session(
 
 
 def scratch_warehouse() -> dict[str, str]:
-    """Return the setting by which a command of ours leaves no spark-warehouse where it runs."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's settings are the user's
+    """Return the setting that keeps commands from leaving spark-warehouse in the user's folder."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit, the user's settings hold
         return {}
     folder = os.path.join(tempfile.gettempdir(), f"muster-warehouse-{uuid.uuid4()}")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -111,19 +111,19 @@ def scratch_warehouse() -> dict[str, str]:
 
 
 def check_in_driver(spark: SparkSession) -> None:
-    """Refuse a session of Spark Connect: it has no JVM, and Muster's jobs need the driver's.
+    """Refuse a Spark Connect session: Muster's jobs need the driver's JVM, which it does not have.
 
     Raises
     ------
     ConfigError
-        It is one.
+        The session is a Spark Connect session.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigError(f"this session is Spark Connect's: {IN_DRIVER}")
+        raise ConfigError(f"this is a Spark Connect session: {IN_DRIVER}")
 
 
 def active_tasks() -> tuple[int, int]:
-    """Return how many tasks of Spark's running stages are done, and how many there are."""
+    """Return how many tasks of Spark's running stages are done, and their number."""
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
     context = SparkContext._active_spark_context  # noqa: SLF001 - whatever session it belongs to
@@ -136,6 +136,6 @@ def active_tasks() -> tuple[int, int]:
 
 
 def log_option() -> str:
-    """Return the JVM option that makes Spark quiet: warnings and errors only, on stderr."""
+    """Return the JVM options that limit Spark's log to warnings and errors, on stderr."""
     ours = conf_file("log4j2.properties").as_uri()
     return f"-Dlog4j2.configurationFile={ours} -Dfile.encoding=UTF-8"

@@ -1,4 +1,4 @@
-"""A session for a job beside the user's, and the frames that it caches."""
+"""A separate session for a job, and the frames that it caches."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.session.session import check_in_driver
 
 BUCKET_ROWS = 250_000
-"""Rows of a bucket, about: what one task sorts at once."""
+"""The approximate number of rows in a bucket, which one task sorts at once."""
 _CONF = {
-    "spark.sql.adaptive.enabled": "false",  # adaptive plans forget how kept frames are partitioned
-    "spark.sql.autoBroadcastJoinThreshold": "-1",  # what is broadcast is said where it is joined
+    "spark.sql.adaptive.enabled": "false",  # adaptive plans lose the partitioning of kept frames
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # each join says whether it broadcasts
 }
 
 
 class WorkSession:
-    """A session of our own on the user's SparkContext, and frames that several steps read.
+    """A new session on the user's SparkContext, and frames that several steps read.
 
-    The user's session and its settings are left alone. A kept frame is a local checkpoint, not a
-    cache: it cuts the lineage. Plans that nest caches grow with every step until only writing them
-    down fills the driver's heap.
+    The user's session and its settings are not changed. A kept frame is a local checkpoint and not
+    a cache, because a checkpoint cuts the lineage. Plans with nested caches grow with every step,
+    until their text alone fills the driver's heap.
 
     Attributes
     ----------
     spark
         The session to work in.
     bucket_rows
-        Rows that one task sorts at once, about.
+        The approximate number of rows that one task sorts at once.
     """
 
     def __init__(self, user: SparkSession, bucket_rows: int = BUCKET_ROWS) -> None:
@@ -47,26 +47,26 @@ class WorkSession:
         self._kept: list[Any] = []
 
     def set_shuffle_parts(self, tasks: int) -> None:
-        """Cut what is shuffled from now on into `tasks` parts."""
+        """Set the number of partitions of later shuffles."""
         self.tasks = tasks
         self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
 
     def adopt(self, frame: DataFrame) -> DataFrame:
-        """Return the user's frame as one of ours."""
+        """Move the user's frame to this session."""
         return _move_frame(frame, self.spark)
 
     def give_back(self, frame: DataFrame) -> DataFrame:
-        """Return a frame of ours as one of the user's."""
+        """Move a frame of this session to the user's."""
         return _move_frame(frame, self._user)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Compute the frame now, and keep it in memory or on disk until released."""
+        """Compute the frame now, and keep it in memory or on disk until `release`."""
         kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
         self._kept.append(kept._jdf.queryExecution().analyzed().rdd())  # noqa: SLF001 - no other way
         return kept
 
     def release(self) -> None:
-        """Forget everything kept."""
+        """Release all kept frames."""
         while self._kept:
             self._kept.pop().unpersist(False)  # do not wait
 
@@ -80,10 +80,10 @@ def _move_frame(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 
 def release_with(rows: DataFrame, work_session: WorkSession) -> None:
-    """Release cached frames when no caller holds the rows any more."""
+    """Release kept frames when the caller no longer references the rows."""
     weakref.finalize(rows, _release, work_session.release)
 
 
 def _release(release: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):  # the session may be gone: then so is what it kept
+    with contextlib.suppress(Exception):  # the session may have ended, and its frames with it
         release()

@@ -1,4 +1,4 @@
-"""Groups in SQL: the views over a store, a file each, and queries on them.
+"""The SQL views over a store, one file each, and queries on them.
 
-Views only read: no claim, no lock, no lease.
+Views only read: they must not claim, lock or take the lease.
 """

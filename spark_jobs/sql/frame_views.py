@@ -1,8 +1,8 @@
-"""Views whose rows one Python worker reads as Arrow, by the code of `coordinator.history.frame`.
+"""Views whose rows one Python worker computes as Arrow, with `coordinator.history.frame`.
 
-On one machine and a log of some hundred thousand rows that takes seconds, where Spark plans,
-compiles and shuffles a query of a dozen steps. Its rows are those of the SQL views (tests compare
-them); they are read anew by each query.
+On one machine, with a log of some hundred thousand rows, this is faster than SQL: Spark would plan,
+compile and shuffle a query of a dozen steps. The rows are those of the SQL views, which tests
+compare, and each query reads them anew.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 LOG_ROWS_MAX = 1_000_000
-"""Of a longer log one worker would need more than a GiB, and longer than Spark's executors."""
+"""For a longer log, one worker would need more than a GiB, and more time than Spark's executors."""
 BATCH_ROWS = 10_000
 
 
 def are_readable_here(spark: SparkSession, log_rows: int) -> bool:
-    """Tell whether a worker of this session is on this machine, has Muster, and has the memory."""
+    """Whether the session's workers are on this machine and have Muster, and the log is small."""
     context = spark.sparkContext
     master = context.master or ""
     if not master.startswith("local[") and master != "local":
@@ -35,7 +35,7 @@ def are_readable_here(spark: SparkSession, log_rows: int) -> bool:
 
 
 def frame_view(spark: SparkSession, store: str, view: str, position: int | None) -> DataFrame:
-    """Return a view of a store as a frame that is read by each query.
+    """Return a view of a store as a frame, which each query computes anew.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def frame_view(spark: SparkSession, store: str, view: str, position: int | None)
     view
         One of `VIEW_SCHEMAS`.
     position
-        As of which position of the log; None for the newest when a query begins.
+        The position of the log to read up to; None for the newest when a query begins.
     """
     schema = from_arrow_schema(VIEW_SCHEMAS[view])
     return spark.range(0, 1, 1, 1).mapInArrow(_reader(store, view, position), schema)
@@ -56,7 +56,7 @@ def _reader(
     def read(row: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from coordinator.history import frame  # noqa: PLC0415 - in the worker
 
-        for _ in row:  # a worker that has read its whole input is used again
+        for _ in row:  # Spark reuses a worker only if it has read all its input
             pass
         yield from frame(store, view, as_of=position).to_batches(max_chunksize=BATCH_ROWS)
 

@@ -1,4 +1,4 @@
-"""Run a query on the views of a store, for `muster sql`; errors in one line."""
+"""Run a query on the views of a store, for `muster sql`, with one-line errors."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from spark_jobs.session.session import scratch_warehouse, spark_session
 from spark_jobs.sql.views import register, view_names
 
 REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
-"""How Spark says what is wrong with a query; XX is what is wrong with Spark."""
+"""The form of Spark's errors about a query. SQLSTATE XX is an error of Spark itself."""
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
 
 def run_query(store: Path, position: int, query: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Return the columns of a query's answer and its rows, as of a position of the log.
+    """Return the columns and rows of a query's result, as of a position of the log.
 
-    However many rows there are, this process holds a part of them at a time.
+    This process only holds a part of the rows at a time.
 
     Raises
     ------
     SpecError
-        Spark refuses the query; here, or while the rows are read.
+        Spark refuses the query. The iterator of rows may raise it too.
     """
     ours = SparkSession.getActiveSession() is None
     spark = spark_session("muster-sql", conf=scratch_warehouse())
-    if ours:  # what is wrong with a query is said in one line, not in pages
+    if ours:  # print errors of a query on one line, not on pages
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    # Each view costs Spark a while, whether it is asked or not.
+    # Registering a view takes Spark a while, so only those that are used are registered.
     register(spark, store, position, only=[name for name in view_names() if name in query])
     with _refusals():
-        # A view can only be a query: nobody but the coordinator writes to its tables.
+        # A view can only be a query, so statements that write to the store are refused.
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
         frame = spark.table("answer")
     lines = frame.select(F.to_json(F.struct("*"), AS_JSON))
@@ -57,7 +57,7 @@ def run_query(store: Path, position: int, query: str) -> tuple[list[str], Iterat
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn what Spark says about a query into bad input; its own failures stay failures."""
+    """Turn Spark's errors about a query into SpecError; errors of Spark itself pass through."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -1,8 +1,7 @@
 """SQL views over the log of a store: who owns what, who owned it, and why it moved.
 
-A file of `sql/` is a view, a file of `sql/steps/` a query that views read. `$name` in it stands for
-another one, wherever that is registered. What each view shows, and questions with their answers, is
-in docs/guide/sql.md.
+Each file of `sql/` is a view, and each file of `sql/steps/` a query that views read. `$name` stands
+for another view or step. docs/guide/sql.md describes each view, with examples.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
 ENGINES = ("auto", "local", "spark")
 TABLES = {"log", "targets"}
-"""Views of a table as it is: Spark reads them whoever reads the others."""
+"""Views that are a table of the store unchanged: Spark reads them on either engine."""
 NEWEST = 2**63 - 1
-"""The position of views that go on with the log."""
+"""The position of views without a fixed position."""
 NO_TARGETS = """(
 SELECT group_id, assignment_epoch, computation_id AS run_id, member_id, topic_id, topic,
     partition AS first_partition, partition AS partition_count
 FROM {log} WHERE false)"""
-"""In place of the table of targets while it is not there: no job has computed one yet."""
+"""Replaces the table `targets` before a job has computed the first target."""
 _STEP = re.compile(r"^(?:WITH )?(\w+) AS \(\n(.*?)^\),?\n", re.MULTILINE | re.DOTALL)
 """A common table expression, as the files of `sql/` write it."""
 _READ = re.compile(r"\b(FROM|JOIN) (\w+)\b(?! AS)")
@@ -52,30 +51,30 @@ def register(
     only: Iterable[str] | None = None,
     engine: str = "auto",
 ) -> None:
-    """Make the views of a store, all as of the same position.
+    """Register the views of a store, all as of the same position.
 
     Parameters
     ----------
     store
         The folder that the coordinator was opened with.
     as_of
-        A position of the log, or a time: all up to the last record written then. None goes on with
-        the log: each query sees what is there when it begins.
+        A position of the log, or a time, which means the last record written by then. With None,
+        each query sees the log as of the query's start.
     catalog
-        Where to make permanent views: `schema` or `catalog.schema`, made when it is not there.
-        Without it they are temporary views of this session.
+        Where to create permanent views: `schema` or `catalog.schema`, created if missing. Without
+        it, they are temporary views of this session.
     only
-        These views, and those that they read; all when left out.
+        Only these views, and those that they read; by default all.
     engine
-        Who reads the rows of temporary views. "spark": queries of Spark's own, however long the
-        log is. "local": a Python worker, by `coordinator.history.frame`, in seconds, for a log that
-        fits a process. "auto": local where the session runs on this machine with this Python, and
-        the log has at most `LOG_ROWS_MAX` rows. The rows are the same.
+        What computes the rows of temporary views. "spark": Spark queries, for logs of any length.
+        "local": a Python worker with `coordinator.history.frame`, faster for a log that fits into
+        one process. "auto": local if the session runs on this machine with this Python, and the log
+        has at most `LOG_ROWS_MAX` rows. The rows are the same.
 
     Raises
     ------
     SpecError
-        There is no store, the position or time is outside of its log, or the engine is none.
+        There is no store, the position or time is outside of its log, or the engine is unknown.
     """
     reading = LogReader(store, as_of)
     wanted = set(view_texts() if only is None else only)
@@ -92,14 +91,14 @@ def register(
 def _choose_engine(
     spark: SparkSession, engine: str, catalog: str | None, wanted: set[str], log_rows: int
 ) -> str:
-    """Return which engine reads the views."""
+    """Return the engine that computes the views."""
     if engine not in ENGINES:
-        raise SpecError(f"engine {engine!r} is none: give one of {', '.join(ENGINES)}")
+        raise SpecError(f"unknown engine {engine!r}: give one of {', '.join(ENGINES)}")
     if engine == "local" and catalog is not None:
-        raise SpecError(f"engine 'local' reads no permanent views: leave catalog={catalog!r} out")
+        raise SpecError(f"engine 'local' has no permanent views: omit catalog={catalog!r}")
     if engine != "auto":
         return engine
-    # A step of other views is Spark's alone.
+    # Steps of views are only computed by Spark.
     known = wanted <= VIEW_SCHEMAS.keys() | TABLES or wanted == set(view_texts())
     local = catalog is None and known and are_readable_here(spark, log_rows)
     return "local" if local else "spark"
@@ -126,7 +125,7 @@ def _register_queries(
         text = texts[name].substitute(names)
         if catalog is not None:
             spark.sql(f"CREATE OR REPLACE VIEW {names[name]} AS {text}")
-        else:  # it keeps its plan: as text, Spark would analyse it again wherever it is read
+        else:  # a frame keeps its plan; Spark would analyse a text again at each use
             spark.sql(text).createOrReplaceTempView(name)
 
 
@@ -141,7 +140,7 @@ def _table(store: str | os.PathLike[str], name: str) -> str:
 
 
 def explode_partitions(ranges: DataFrame) -> DataFrame:
-    """Return ranges of partitions as one row a partition, in a column `partition`.
+    """Expand ranges of partitions to one row per partition, in a column `partition`.
 
     In SQL: FROM partition_owners, LATERAL explode_partitions(first_partition, partition_count).
     """
@@ -161,10 +160,10 @@ def view_texts() -> dict[str, Template]:
 
 
 def inline_ctes(text: str) -> str:
-    """Write a view's common table expressions as subqueries, where each is read.
+    """Replace a view's common table expressions by subqueries.
 
-    Views of views would have WITH inside WITH, and Spark mixes up the ids of those: with 4.1.4,
-    queries of views in a new session fail (apache/spark, issue 55799). Spark inlines common table
+    Otherwise views of views would nest WITH clauses, whose ids Spark confuses: with 4.1.4, queries
+    of views in a new session fail (apache/spark, issue 55799). Spark inlines common table
     expressions itself, so the plan is the same.
     """
     steps: dict[str, str] = {}
@@ -183,7 +182,7 @@ def _subquery(read: re.Match[str], steps: Mapping[str, str]) -> str:
 
 
 def _read_by(texts: dict[str, Template], names: Iterable[str]) -> dict[str, set[str]]:
-    """Return some views and all that they read, each with the views that it reads itself."""
+    """Return some views and all that they read, each with the views that it reads directly."""
     found: dict[str, set[str]] = {}
     open_ = list(names)
     while open_:

@@ -43,7 +43,7 @@ def compare(spark, given, assignor, options, parts=None, **how):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_spark_gives_the_rows_of_numpy(spark, name):
+def test_spark_and_numpy_give_the_same_rows(spark, name):
     spec, assignor, options = WHOLE[name]
     ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options)
     assert ranges.partial == ("max_moves" in options)
@@ -53,7 +53,7 @@ def test_spark_gives_the_rows_of_numpy(spark, name):
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_rows_do_not_depend_on_how_the_work_is_cut(spark, name):
+def test_rows_do_not_depend_on_bucket_size(spark, name):
     """Cut into many buckets, as groups of millions of rows are; the input in other pieces."""
     spec, assignor, options = CUT[name]
     ranges, seen = compare(
@@ -64,7 +64,7 @@ def test_rows_do_not_depend_on_how_the_work_is_cut(spark, name):
 
 
 @pytest.mark.parametrize(("bucket_rows", "least", "most"), [(1_000, 1, 1), (100, 8, 10)])
-def test_a_bucket_has_about_the_rows_of_its_session(spark, bucket_rows, least, most):
+def test_bucket_size_follows_the_session(spark, bucket_rows, least, most):
     from spark_jobs.assignors.ordered_ops import order_rows
     from spark_jobs.session.work_session import WorkSession
 
@@ -91,13 +91,13 @@ def test_nothing_to_assign(spark, assignor, spec):
     assert len(ranges) == 0
 
 
-def test_a_fresh_group(spark):
+def test_new_group_without_previous_assignment(spark):
     members, topics, _ = tables(EQUAL, seed=0)
     ranges, _ = compare(spark, (members, topics, None), "uniform", {})
     assert ranges.loads().any()
 
 
-def test_what_is_forbidden_would_be_seen(spark):
+def test_checks_detect_forbidden_operations(spark):
     """A window over everything, a Python function over rows, rows on the driver."""
     from pyspark.sql import Window, functions
 

@@ -42,7 +42,7 @@ def refused(done, *words, code=2):
     return said
 
 
-def test_the_answer_of_the_design(muster):
+def test_example_of_the_design(muster):
     """Design § 7.1, to the letter."""
     (answer,) = ok(muster("assign", stdin=json.dumps(SPEC | {"assignor": "uniform"})))
     assert answer == {
@@ -58,7 +58,7 @@ def test_the_answer_of_the_design(muster):
     }
 
 
-def test_json_lines_and_pairs_and_files(muster_here, tmp_path):
+def test_json_lines_pairs_and_output_files(muster_here, tmp_path):
     lines = "\n".join(
         json.dumps(SPEC | {"id": n, "assignor": a}) for n, a in enumerate(["range", "sticky"])
     )
@@ -85,7 +85,7 @@ def test_json_lines_and_pairs_and_files(muster_here, tmp_path):
     assert ok(again)[0]["quality"]["moved"] == 0  # its own pairs are read back
 
 
-def test_golden_cases_through_the_command(muster_here):
+def test_command_passes_the_golden_cases(muster_here):
     answers = ok(muster_here("assign", GOLDEN / "assignments/cases.jsonl", "--assignor", "range"))
     cases = [
         json.loads(line) for line in (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
@@ -150,8 +150,8 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         (["--plot", "x.pdf"], json.dumps(SPEC), "give a name that ends in .png or .svg"),
         (["--plot", "no/x.png"], json.dumps(SPEC), "folder not found"),
         (["--members", "m"], "", "give either a spec, or --members and --topics"),
-        (["--run-id", "r"], json.dumps(SPEC), "go with --members and --topics"),
-        (["--allow-empty"], json.dumps(SPEC), "go with --members and --topics"),
+        (["--run-id", "r"], json.dumps(SPEC), "require --members and --topics"),
+        (["--allow-empty"], json.dumps(SPEC), "require --members and --topics"),
         (["--members", "m", "--topics", "t"], "", "--members 'm' not found"),
         (["--config", "no.toml"], "{}", "no.toml cannot be read"),
     ],
@@ -200,7 +200,7 @@ def test_the_nightly_job(muster_here, tables):
     assert (old["moved"], old["orphans"]) == (0, 0)
 
 
-def test_topics_that_are_gone_are_forgotten(muster_here, tables):
+def test_deleted_topics_are_dropped_from_the_previous_assignment(muster_here, tables):
     ok(job(muster_here, tables, "--output", "out"))
     write_deltalake(
         tables / "topics", pa.table({"topic": ["a"], "partitions": [60]}), mode="overwrite"
@@ -237,7 +237,7 @@ def test_a_group_without_members_is_refused(muster_here, tables):
 
 
 @pytest.mark.parametrize("output", ["out", "out.parquet"])
-def test_a_run_id_stands_for_one_run(muster_here, tables, output):
+def test_run_id_cannot_be_reused_for_another_job(muster_here, tables, output):
     """Done again it is what it was; asked for something else it is refused."""
     words = ["--output", output, "--run-id", "monday"]
     (first,) = ok(job(muster_here, tables, *words))
@@ -262,7 +262,7 @@ def test_a_run_id_stands_for_one_run(muster_here, tables, output):
     assert (listing(tables / output), (tables / output).stat()) == before
 
 
-def test_a_run_whose_commit_is_no_longer_in_the_log(muster_here, tables):
+def test_run_whose_commit_was_cleaned_up_is_still_known(muster_here, tables):
     """Delta keeps the run's id for ever and what it said for a month."""
     words = ["--output", "out", "--run-id", "monday"]
     ok(job(muster_here, tables, *words))
@@ -273,7 +273,7 @@ def test_a_run_whose_commit_is_no_longer_in_the_log(muster_here, tables):
     assert (again["version"], again["engine"], again["already_written"]) == (None, None, True)
 
 
-def test_parquet_out(muster_here, tables):
+def test_output_to_parquet(muster_here, tables):
     ok(job(muster_here, tables, "--output", "out.parquet"))
     (done,) = ok(job(muster_here, tables, "--output", "out.parquet"))
     assert (done["moved"], done["orphans"], done["version"]) == (0, 0, None)
@@ -301,7 +301,10 @@ def test_tables_on_standard_output(muster_here, tables):
         ),
         (["--owned", "junk"], "'junk' is neither a Delta table nor Parquet"),
         (["--owned", "members.parquet@1"], "is no Delta table, so it has no version 1"),
-        (["--owned", "topics", "--previous", "topics"], "give either --owned or --previous"),
+        (
+            ["--owned", "topics", "--previous", "topics"],
+            "--owned and --previous exclude each other",
+        ),
     ],
 )
 def test_bad_tables(muster_here, tables, words, message):
@@ -336,7 +339,7 @@ def listing(folder):
         ("full.parquet", "is a folder of Parquet files that Muster did not write"),
     ],
 )
-def test_an_output_that_would_destroy_or_litter_is_refused(muster_here, tables, output, message):
+def test_output_over_other_content_is_refused(muster_here, tables, output, message):
     (tables / "file").write_text("mine")
     for name in ("full", "full.parquet"):
         (tables / name).mkdir()
@@ -363,7 +366,7 @@ def claim_schema():
         ("no/out.json", "folder not found"),
     ],
 )
-def test_where_the_assignment_of_a_spec_may_not_go(muster_here, tmp_path, output, message):
+def test_bad_outputs_of_a_spec_are_refused(muster_here, tmp_path, output, message):
     (tmp_path / "folder").mkdir()
     (tmp_path / "spec.json").write_text(json.dumps(SPEC))
     before = listing(tmp_path)
@@ -371,7 +374,7 @@ def test_where_the_assignment_of_a_spec_may_not_go(muster_here, tmp_path, output
     assert listing(tmp_path) == before
 
 
-def test_a_held_table_is_left_alone(muster, muster_here, tables):
+def test_locked_output_is_not_changed(muster, muster_here, tables):
     ok(job(muster_here, tables, "--output", "out"))
     with table_lock(str(tables / "out")):
         said = refused(job(muster, tables, "--output", "out"), "out is being written by", code=1)
@@ -380,7 +383,7 @@ def test_a_held_table_is_left_alone(muster, muster_here, tables):
 
 
 @pytest.mark.parametrize("moment", ["locked", "written", "committed"])
-def test_a_killed_run_leaves_all_of_the_old_content_or_all_of_the_new(muster_here, tables, moment):
+def test_killed_run_leaves_the_old_or_the_new_content(muster_here, tables, moment):
     ids = [f"m{n:05d}" for n in range(20_000)]
     many = pa.table({"member_id": ids, "subscribed": [["a", "b"]] * len(ids)})
     pq.write_table(many, tables / "many.parquet")
@@ -411,7 +414,7 @@ def test_help_and_version(muster_here):
     assert muster_here("no-such-command").returncode == 2
 
 
-def test_the_shell_completes_commands():
+def test_shell_completion():
     words = {"_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": "muster as", "COMP_CWORD": "1"}
     code = "import sys; sys.argv[0] = 'muster'; from coordinator.cli.main import main; main()"
     done = subprocess.run(

@@ -15,7 +15,7 @@ CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_ends_well_and_leaves_what_it_names(muster, installed, tmp_path):
+def test_demo_succeeds_and_keeps_its_output(muster, installed, tmp_path):
     """It runs from the wheel, in an empty folder (U11)."""
     size = ["--members", 300, "--partitions", 3_000]
     done = muster("demo", *size, cwd=tmp_path, env=installed, timeout=540)
@@ -35,7 +35,7 @@ def test_the_demo_ends_well_and_leaves_what_it_names(muster, installed, tmp_path
     assert {g["group_id"]: g["members"] for g in states} == {"archive": 298, "billing": 2}
 
 
-def test_it_notices_an_answer_worse_than_kafkas():
+def test_comparison_detects_a_worse_answer_than_kafkas():
     right, fewer, fairer = (json.loads(CASES[40]) for _ in range(3))
     assert not kafka.compare_with_kafka("uniform", [right])["worse"]
     fewer["kafka"]["uniform"]["moved"] = -1
@@ -46,9 +46,9 @@ def test_it_notices_an_answer_worse_than_kafkas():
         assert kafka.compare_with_kafka(assignor, [right, case])["worse"] == 1, case
 
 
-def test_cases_that_are_not_there(muster, tmp_path):
+def test_missing_cases_are_refused(muster, tmp_path):
     done = muster("demo", "--cases", "no.jsonl", cwd=tmp_path)
     assert done.returncode == 2
     assert b"--cases 'no.jsonl' cannot be read" in done.stderr
-    assert b"name a file of groups with Kafka's answers, or leave it out" in done.stderr
+    assert b"name a file of groups with Kafka's answers, or omit --cases" in done.stderr
     assert not (tmp_path / "demo-output").exists()

@@ -17,7 +17,7 @@ from tests.support.members import Members, wait_for
 pytestmark = pytest.mark.spark
 
 
-def test_an_embedded_coordinator_computes_on_the_drivers_session(spark, tmp_path):
+def test_embedded_coordinator_computes_on_the_drivers_session(spark, tmp_path):
     with spark_jobs.embed(spark, tmp_path, SPARK, topics={"a": 6}) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
@@ -29,7 +29,7 @@ def test_an_embedded_coordinator_computes_on_the_drivers_session(spark, tmp_path
     assert spark.range(3).count() == 3  # the session is the pipeline's, and stays
 
 
-def test_it_can_be_called_where_foreach_batch_is(spark, tmp_path):
+def test_embedded_coordinator_works_inside_foreach_batch(spark, tmp_path):
     """The function of foreachBatch runs in the driver: it beats, and reads only what is its own."""
     seen = []
     with spark_jobs.embed(spark, tmp_path / "store", topics={"a": 2}) as coordinator:
@@ -54,7 +54,7 @@ def test_it_can_be_called_where_foreach_batch_is(spark, tmp_path):
     assert sorted(seen) == [0, 1]
 
 
-def test_it_ends_with_its_session(tmp_path):
+def test_embedded_coordinator_closes_with_its_session(tmp_path):
     """In a process of its own: the session of these tests has to go on."""
     program = """
 import sys, time
@@ -85,7 +85,7 @@ except Exception as error:
     assert not (tmp_path / "store" / "_lease.json").exists()
 
 
-def test_a_session_without_delta_is_refused(spark, tmp_path):
+def test_embedding_refuses_a_session_without_delta(spark, tmp_path):
     plain = SimpleNamespace(
         sparkContext=spark.sparkContext, conf=SimpleNamespace(get=lambda _name, _other: "")
     )
@@ -94,7 +94,7 @@ def test_a_session_without_delta_is_refused(spark, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_the_watch_over_the_session_ends_with_the_coordinator(spark, tmp_path):
+def test_session_watcher_ends_with_the_coordinator(spark, tmp_path):
     coordinator = spark_jobs.embed(spark, tmp_path, topics={"a": 1})
     assert any(thread.name == "muster-embedded" for thread in threading.enumerate())
     coordinator.close()

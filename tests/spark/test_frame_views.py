@@ -43,14 +43,14 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
 
 
 @pytest.mark.parametrize("view", sorted(VIEW_SCHEMAS))
-def test_frames_have_the_columns_that_are_said(view):
+def test_frames_have_the_documented_columns(view):
     found = frame(STORE, view).schema
     assert found.names == VIEW_SCHEMAS[view].names
     assert found.empty_table().cast(VIEW_SCHEMAS[view]).schema == VIEW_SCHEMAS[view]
     assert set(VIEWS) == {*VIEW_SCHEMAS, "log", "targets"}
 
 
-def test_a_view_goes_on_with_the_log_and_one_as_of_a_position_does_not(spark, tmp_path):
+def test_only_views_without_as_of_see_new_rows(spark, tmp_path):
     from spark_jobs.sql.views import register
 
     batches = billing().batches
@@ -65,7 +65,7 @@ def test_a_view_goes_on_with_the_log_and_one_as_of_a_position_does_not(spark, tm
     assert spark.table("groups").collect() == fixed
 
 
-def test_which_engine_is_taken(spark, store):
+def test_choice_of_the_engine(spark, store):
     from spark_jobs.sql.frame_views import LOG_ROWS_MAX, are_readable_here
     from spark_jobs.sql.views import register
 
@@ -83,7 +83,7 @@ def test_which_engine_is_taken(spark, store):
     assert "MapInArrow" not in spark.table("causes")._jdf.queryExecution().toString()
 
 
-def test_what_cannot_be_read_is_said(spark, tmp_path):
+def test_unreadable_store_is_an_error(spark, tmp_path):
     from pyspark.errors import PythonException
 
     from spark_jobs.sql.views import register

@@ -83,19 +83,19 @@ def refused(spark, message, given):
 
 
 @pytest.mark.parametrize("name", MEMBERS_REFUSED)
-def test_members_refused(spark, name):
+def test_bad_members_are_refused(spark, name):
     members, message = MEMBERS_REFUSED[name]
     refused(spark, message, (members, TOPICS, OWNED))
 
 
 @pytest.mark.parametrize("name", TOPICS_REFUSED)
-def test_topics_refused(spark, name):
+def test_bad_topics_are_refused(spark, name):
     topics, message = TOPICS_REFUSED[name]
     refused(spark, message, (MEMBERS, topics, OWNED))
 
 
 @pytest.mark.parametrize("name", OWNED_REFUSED)
-def test_owned_refused(spark, name):
+def test_bad_owned_is_refused(spark, name):
     claims, message = OWNED_REFUSED[name]
     refused(spark, message, (MEMBERS, TOPICS, claims))
 
@@ -118,7 +118,7 @@ def test_bad_options_are_refused_before_anything_runs(spark, options):
     assert seen.plans == []
 
 
-def test_frames_from_anywhere(spark, tmp_path):
+def test_frames_of_other_sessions_and_sources(spark, tmp_path):
     """Delta with all columns, a view with small numbers, Parquet with mixed ones."""
     from pyspark.sql import functions
 
@@ -146,7 +146,7 @@ def test_frames_from_anywhere(spark, tmp_path):
     assert joined.count() == len(expected)  # a frame of the user's session like any other
 
 
-def test_the_users_session_keeps_its_settings(spark):
+def test_users_session_keeps_its_settings(spark):
     from spark_jobs.assignors.range import assign
 
     names = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")

@@ -63,7 +63,7 @@ def same_night(tables, on_spark, locally):
         assert on_spark[name] == locally[name], name
 
 
-def test_three_nights(spark, nightly, tables):
+def test_three_nightly_runs(spark, nightly, tables):
     nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday", engine="local")
     drop_topic(tables, "t03")
     night = {"members": "fewer.parquet"}
@@ -95,7 +95,7 @@ def test_three_nights(spark, nightly, tables):
     assert third["partial"]
 
 
-def test_refusals(spark, nightly, tables):
+def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
     """What is wrong is said in one line, and the old content stays."""
     nightly("--output", "out", engine="local")
     before = content(tables / "out")
@@ -117,7 +117,7 @@ def test_refusals(spark, nightly, tables):
         ),
         (2, "twice: its ranges overlap", ["--owned", "twice.parquet", "--output", "out"]),
         (2, "previous: column 'member_id' is missing", ["--previous", "topics", "--output", "out"]),
-        (2, "Spark cannot replace Parquet in one step", ["--output", "owned.parquet"]),
+        (2, "Spark cannot replace Parquet atomically", ["--output", "owned.parquet"]),
     ]
     for code, message, words in refusals:
         said = nightly(*words, code=code)
@@ -129,7 +129,7 @@ def test_refusals(spark, nightly, tables):
     assert content(tables / "out") == before
 
 
-def test_a_killed_run_leaves_the_old_content(nightly, tables):
+def test_killed_spark_run_leaves_the_old_content(nightly, tables):
     nightly("--output", "out", engine="local")
     before, files = content(tables / "out"), set((tables / "out").glob("*.parquet"))
     command = [sys.executable, "-m", "coordinator", "assign", "--members", "members.parquet"]

@@ -29,7 +29,7 @@ def installed(store):
     return [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
 
 
-def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine):
+def test_live_coordinator_installs_a_jobs_target(spark, tmp_path, engine):
     from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
 
     wanted = ProposalOptions(str(tmp_path), "g", run_id="monday")
@@ -46,7 +46,7 @@ def test_a_live_coordinator_installs_what_a_job_computed(spark, tmp_path, engine
     assert [r.computation_id for r in installed(tmp_path) if r.computation_id] == ["monday"]
 
 
-def test_a_refused_job_says_why_and_of_two_one_is_installed(spark, tmp_path, engine):
+def test_of_two_jobs_one_is_installed_and_one_refused(spark, tmp_path, engine):
     from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
 
     outcomes = {}
@@ -69,7 +69,7 @@ def test_a_refused_job_says_why_and_of_two_one_is_installed(spark, tmp_path, eng
     assert sorted(outcomes.values()) == ["STALE_MEMBER_EPOCH", "accepted"]
 
 
-def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engine, muster_here):
+def test_job_without_a_coordinator_opens_one(spark, tmp_path, engine, muster_here):
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
@@ -87,11 +87,11 @@ def test_without_a_coordinator_the_job_is_one_for_a_while(spark, tmp_path, engin
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--group", "g"], "give both --store and --group"),
+        (["--group", "g"], "--store and --group require each other"),
         (["--store", "nowhere", "--group", "g"], "nowhere"),
         (["--store", "store", "--group", "nobody"], "Consumer group nobody not found"),
         (["--store", "store", "--group", "g", "--engine", "local"], "--engine local"),
-        (["--store", "store", "--group", "g", "--topics", "t"], "take their input from the store"),
+        (["--store", "store", "--group", "g", "--topics", "t"], "read their input from the store"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, muster_here, words, said):

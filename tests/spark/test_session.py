@@ -78,7 +78,7 @@ def filled_cache(tmp_path):
 
 
 @pytest.mark.spark
-def test_a_half_filled_home_does_not_matter(broken_home, filled_cache, tmp_path):
+def test_incomplete_maven_folder_does_no_harm(broken_home, filled_cache, tmp_path):
     before = listing(broken_home)
     options = f"-Duser.home={broken_home} -Dhttps.proxyHost={CLOSED}"
     env = {"HOME": str(broken_home), "MUSTER_CACHE": str(filled_cache)}
@@ -91,7 +91,7 @@ def test_a_half_filled_home_does_not_matter(broken_home, filled_cache, tmp_path)
 
 
 @pytest.mark.spark
-def test_offline_and_nothing_cached(tmp_path):
+def test_offline_without_a_cache_is_an_error(tmp_path):
     env = {"MUSTER_CACHE": str(tmp_path), "JAVA_TOOL_OPTIONS": f"-Dhttps.proxyHost={CLOSED}"}
     done = run("-m", "spark_jobs.jars", "--print", **env)
     assert (done.returncode, done.stdout) == (1, "")
@@ -121,12 +121,14 @@ def central(tmp_path, monkeypatch):
 
 
 def test_a_jar_with_another_checksum_is_refused(central):
-    with pytest.raises(jars.JarsMissingError, match=r"has sha256 .*, the lock says .*: not used"):
+    with pytest.raises(
+        jars.JarsMissingError, match=r"has sha256 .*, but the lock says .*: it is not used"
+    ):
         jars.delta_jars()
     assert not list(central.rglob("*.jar"))
 
 
-def test_jars_are_fetched_once(central, monkeypatch):
+def test_jars_are_downloaded_once(central, monkeypatch):
     known = jars.fitting(jars.own_jars())
     digests = {name: sha256(name.encode()).hexdigest() for name in known.digests}
     monkeypatch.setattr(jars, "fitting", lambda _: replace(known, digests=digests))
@@ -155,7 +157,7 @@ def spark_of(folder, version):
         ("4.1.4", None, "delta-spark_4.1_2.13-4.4.0.jar"),
     ],
 )
-def test_each_spark_gets_the_delta_that_fits_it(tmp_path, monkeypatch, spark, delta, jar):
+def test_delta_version_fits_the_spark_version(tmp_path, monkeypatch, spark, delta, jar):
     def installed(name):
         if delta is None:
             raise metadata.PackageNotFoundError(name)
@@ -165,12 +167,12 @@ def test_each_spark_gets_the_delta_that_fits_it(tmp_path, monkeypatch, spark, de
     assert jar in jars.fitting(spark_of(tmp_path, spark)).digests
 
 
-def test_a_spark_that_muster_does_not_know(tmp_path, monkeypatch):
+def test_unknown_spark_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     spark_of(tmp_path, "3.5.6")
     assert not jars.in_spark()
     with pytest.raises(
-        jars.JarsMissingError, match=r"Spark 3\.5\.6 in .* for Spark 4\.0 and 4\.1 "
+        jars.JarsMissingError, match=r"Spark 3\.5\.6 in .* for Spark 4\.0 and 4\.1: put"
     ):
         jars.delta_jars()
     (tmp_path / "jars" / "spark-core_2.13-3.5.6.jar").unlink()
@@ -178,14 +180,14 @@ def test_a_spark_that_muster_does_not_know(tmp_path, monkeypatch):
         jars.delta_jars()
 
 
-def test_a_cluster_has_its_own_delta(tmp_path, monkeypatch):
+def test_delta_in_spark_is_used(tmp_path, monkeypatch):
     """Two versions of Delta in one JVM do not go together: whatever is there stays."""
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     (spark_of(tmp_path, "4.1.3") / "delta-spark_4.1_2.13-4.2.0.jar").touch()
     assert jars.in_spark()
 
 
-def test_delta_of_a_replaced_spark_goes(tmp_path, monkeypatch, central):
+def test_install_removes_delta_of_another_spark(tmp_path, monkeypatch, central):
     """`pip install pyspark==...` leaves the jars of the last one where they are."""
     folder = spark_of(tmp_path / "pyspark", "4.0.1")
     for old in ("delta-spark_4.1_2.13-4.3.1.jar", "delta-spark_2.13-4.0.1.jar", "own.jar"):
@@ -217,9 +219,9 @@ def connect():
     return SparkSession()
 
 
-def test_a_session_of_spark_connect_is_refused_in_one_line(tmp_path):
+def test_spark_connect_session_is_refused(tmp_path):
     """U10: pages about JVM_ATTRIBUTE_NOT_SUPPORTED."""
-    said = "Spark Connect's: Muster's jobs run in the driver only: submit them with spark-submit"
+    said = "a Spark Connect session: Muster's jobs need the driver's JVM: submit them with spark-submit"
     with pytest.raises(ConfigError, match=said):
         spark_jobs.embed(connect(), tmp_path)
     assert not list(tmp_path.iterdir())
@@ -228,19 +230,19 @@ def test_a_session_of_spark_connect_is_refused_in_one_line(tmp_path):
             assignor.assign(connect(), None, None)
 
 
-def test_a_server_of_spark_connect_in_the_environment(tmp_path):
+def test_spark_connect_server_in_the_environment_is_refused(tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"topics": {}, "members": {}}))
     words = ["-m", "coordinator", "assign", spec, "--engine", "spark"]
     done = run(*words, SPARK_REMOTE="sc://127.0.0.1:15002")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:15002: Muster's jobs run in")
+    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:15002: Muster's jobs need")
     assert done.stderr.endswith("spark_jobs.session.spark_session(); unset SPARK_REMOTE\n")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.spark
-def test_the_tasks_of_running_stages_are_counted(spark):
+def test_tasks_of_running_stages_are_counted(spark):
     """What a terminal shows of Spark's work while it goes on (U10)."""
     seen, over = [], threading.Event()
 
@@ -257,7 +259,7 @@ def test_the_tasks_of_running_stages_are_counted(spark):
     assert max(total for _, total in seen) == 4
 
 
-def test_no_java(tmp_path):
+def test_missing_java_is_an_error(tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"topics": {}, "members": {}}))
     done = run("-m", "coordinator", "assign", spec, "--engine", "spark", PATH="", JAVA_HOME="")
@@ -267,7 +269,7 @@ def test_no_java(tmp_path):
     )
 
 
-def test_commands_leave_no_warehouse_where_they_run(monkeypatch):
+def test_commands_leave_no_spark_warehouse(monkeypatch):
     from spark_jobs.session.session import scratch_warehouse
 
     (folder,) = scratch_warehouse().values()

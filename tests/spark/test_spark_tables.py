@@ -39,9 +39,7 @@ def assign(run, folder, members, topics, *words, engine="spark"):
     return run("assign", *words, cwd=folder)
 
 
-def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
-    spark, schema, muster_here, tmp_path
-):
+def test_catalog_names_read_like_paths_and_pin_the_run(spark, schema, muster_here, tmp_path):
     view, words = "spark_catalog.inputs.`topics`", ["--output", "out", "--run-id", "monday"]
     (done,) = ok(assign(muster_here, tmp_path, "inputs.members", view, *words))
     assert (done["engine"], done["members"], done["partitions"]) == ("spark", 4, 49)
@@ -73,10 +71,10 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
         ("main.inputs.members", [], "--members 'main.inputs.members' not found, neither"),
         ("a.b.c.d", [], "--members 'a.b.c.d' not found, neither"),
         ("inputs.members@99", [], "Cannot time travel Delta table to version 99"),
-        ("inputs.sizes@0", [], "--members 'inputs.sizes' is no Delta table, so it has no version 0"),
+        ("inputs.sizes@0", [], "--members 'inputs.sizes' is not a Delta table, so it has no version 0"),
         ("inputs.topics", [], "members: column 'member_id' is missing (found topic, partitions)"),
         ("members.parquet", [], "'members.parquet' not found: give a Delta table or Parquet"),
-        ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' is a table of Spark's catalog, but an output is a folder"),
+        ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' names a table of Spark's catalog, but an output must be a folder"),
         ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
         ("inputs.members", ["--output", "{}/members"], "is also --members"),
         ("s3://bucket/x", [], "no file system for s3:// URLs: submit with --packages org.apache.hadoop:hadoop-aws:3."),
@@ -86,14 +84,14 @@ def test_names_are_read_as_paths_are_and_hold_a_run_to_its_inputs(
         ("s3a://key:secret@bucket/x", [], "'s3a://bucket/x': its URL has a password"),
     ],
 )  # fmt: skip
-def test_what_spark_does_not_find_is_one_line(schema, muster_here, tmp_path, members, words, said):
+def test_missing_tables_are_a_one_line_error(schema, muster_here, tmp_path, members, words, said):
     given = [word.format(schema) for word in words]
     words = given or ["--output", "out"]
     refused(assign(muster_here, tmp_path, members, "inputs.topics", *words), said)
     assert [path for path in tmp_path.rglob("*") if "_locks" not in path.parts] == []
 
 
-def test_a_path_that_is_there_wins_over_a_name(schema, muster_here, tmp_path):
+def test_existing_path_wins_over_a_catalog_name(schema, muster_here, tmp_path):
     """Said by what is wrong with it."""
     write_deltalake(tmp_path / "inputs.members", pa.table({"odd": [1]}))
     done = assign(muster_here, tmp_path, "inputs.members", "inputs.topics")
@@ -102,7 +100,7 @@ def test_a_path_that_is_there_wins_over_a_name(schema, muster_here, tmp_path):
 
 @pytest.mark.parametrize("engine", ["local", "auto"])
 @pytest.mark.parametrize("name", ["main.default.members", "`my db`.members@2"])
-def test_without_spark_a_name_is_refused(muster_here, tmp_path, engine, name):
+def test_catalog_name_without_spark_is_refused(muster_here, tmp_path, engine, name):
     bare = name.removesuffix("@2")
     refused(
         assign(muster_here, tmp_path, name, "t", engine=engine),

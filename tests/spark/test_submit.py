@@ -47,7 +47,7 @@ def submit(folder, *words, settings=("--properties-file", CONF / "spark-defaults
     )
 
 
-def test_a_submitted_job(given, tmp_path):
+def test_spark_submit_runs_a_job(given, tmp_path):
     words = ["--members", tmp_path / "members.parquet", "--topics", tmp_path / "topics.parquet"]
     words += ["--owned", tmp_path / "owned.parquet", "--output", tmp_path / "out"]
     words += ["--assignor", "sticky", "--run-id", "monday"]
@@ -69,7 +69,7 @@ def test_a_submitted_job(given, tmp_path):
 
 
 @pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="finds the project's own .venv")
-def test_bad_input_without_an_environment_activated(given, tmp_path):
+def test_spark_submit_refuses_bad_input(given, tmp_path):
     """spark-submit starts the first python3 on the path; the job finds its own interpreter."""
     words = ["--members", tmp_path / "none", "--topics", tmp_path / "none"]
     done = submit(tmp_path, *words, PATH=os.pathsep.join(UNACTIVATED))

@@ -86,7 +86,7 @@ def test_both_engines_read_the_same_rows(spark, folder, name):
         assert TableRef.of(path, "members").read("members").num_rows == 1
 
 
-def test_a_feature_that_only_spark_reads_is_refused_by_name(spark, folder):
+def test_local_engine_names_features_that_only_spark_reads(spark, folder):
     columns, properties = "topic STRING, partitions SMALLINT", "'delta.enableTypeWidening' = true"
     topics = made(
         spark, folder / "widened", columns, properties, "", ["ALTER COLUMN partitions TYPE BIGINT"],

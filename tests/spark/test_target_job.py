@@ -32,7 +32,7 @@ SPARK = Config(
 )
 
 
-def test_the_digest_is_sparks(spark):
+def test_digest_equals_sparks(spark):
     """Text of every length, in any script; no number is too large."""
     from spark_jobs.jobs.target_job import count_and_digest
 
@@ -80,7 +80,7 @@ def opened(store, engine, topics, **fields):
     return Coordinator.open(store, topics=topics, config=SPARK, engine=engine, **fields)
 
 
-def test_a_life_of_a_group_on_spark(tmp_path, engine):
+def test_group_lifecycle_on_spark(tmp_path, engine):
     """Mixed subscriptions, regexes, static members, growing and dying topics, a snapshot between:
     whatever Spark reads from the store is what the coordinator has in memory."""
     from coordinator.runtime.topic_catalog import DictCatalog
@@ -118,7 +118,7 @@ def test_a_life_of_a_group_on_spark(tmp_path, engine):
     assert wrong(store, 0o700) == {}
 
 
-def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
+def test_repeated_run_writes_nothing(tmp_path, spark):
     from coordinator.assign.options import AssignorOptions
     from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 
@@ -136,7 +136,7 @@ def test_a_run_that_is_repeated_writes_nothing_twice(tmp_path, spark):
     assert DeltaTable(targets_path(tmp_path)).version() == version == first.stored.version
 
 
-def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
+def test_target_lost_while_the_coordinator_runs(tmp_path, engine, caplog):
     """The coordinator still knows it: it goes into the log, and nobody loses anything."""
     other = TableEngine()
     with opened(tmp_path, other, {"a": 6}) as coordinator:
@@ -157,7 +157,7 @@ def test_a_target_lost_while_the_coordinator_lives(tmp_path, engine, caplog):
         assert all(set(found[m]) < set(owned[m]) for m in owned)
 
 
-def test_a_job_that_is_cancelled_and_begun_again(tmp_path, spark, monkeypatch):
+def test_cancelled_job_is_restarted(tmp_path, spark, monkeypatch):
     """Spark's jobs of the computation end at once; those of others go on."""
     from spark_jobs.jobs import target_job
 

@@ -94,7 +94,7 @@ def as_texts(frame):
 
 
 @pytest.mark.parametrize("file", QUESTIONS, ids=lambda file: file.stem)
-def test_questions_have_their_answers(spark, views, file):
+def test_queries_give_the_recorded_results(spark, views, file):
     written = []
     for question, (head, *rows) in blocks_of(file):
         query = "\n".join(line for line in question.splitlines() if not line.startswith("#"))
@@ -131,7 +131,7 @@ def compared(views, store, as_of=None):
         yield name, len(wanted)
 
 
-def test_no_view_keeps_a_common_table_expression():
+def test_views_have_no_common_table_expression():
     """Spark 4.1.4 fails on those of a view within those of another (make test-matrix)."""
     from spark_jobs.sql.views import view_texts
 
@@ -139,7 +139,7 @@ def test_no_view_keeps_a_common_table_expression():
         assert "WITH" not in re.sub("--.*", "", text.template), name
 
 
-def test_frames_have_the_rows_of_the_views(views, store):
+def test_frames_equal_the_views(views, store):
     sizes = dict(compared(views, store))
     assert set(sizes) == set(VIEWS)
     assert sizes["epochs"] > 300
@@ -147,7 +147,7 @@ def test_frames_have_the_rows_of_the_views(views, store):
     assert min(size for name, size in sizes.items() if name != "targets") > 1
 
 
-def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, store):
+def test_frames_equal_the_views_as_of_an_earlier_time(spark, views, store):
     from spark_jobs.sql.views import register
 
     position = LogReader(store).position // 2
@@ -160,7 +160,7 @@ def test_frames_have_the_rows_of_the_views_at_an_earlier_time(spark, views, stor
             view.createOrReplaceTempView(name)
 
 
-def test_nothing_has_two_owners_at_a_time(views):
+def test_no_partition_has_two_owners_at_a_time(views):
     """In history, at any moment, in any group."""
     spans = {}
     for row in rows_of(views["assignment_history"]):
@@ -189,7 +189,7 @@ def exploded(rows):
     }
 
 
-def test_groups_are_described_as_by_the_command(views, store):
+def test_views_equal_muster_describe(views, store):
     state = LogReader(store).state()
     alive = {(topic.key.name, topic.key.topic_id) for topic in state.topics.values()}
     names = ("members", "partition_owners", "target_assignments", "current_assignments", "offsets")

@@ -57,7 +57,7 @@ def test_as_of_a_time_a_position_and_now(spark, tmp_path):
     assert owners(spark, "parcels") == [(0, 3, "s2", False)]
 
 
-def test_views_without_as_of_go_on_with_the_log(spark, tmp_path):
+def test_views_without_as_of_see_new_rows(spark, tmp_path):
     from spark_jobs.sql.views import register
 
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
@@ -85,7 +85,7 @@ def test_permanent_views_in_a_schema(spark, tmp_path):
         spark.sql("DROP SCHEMA IF EXISTS muster_test CASCADE")
 
 
-def test_one_row_a_partition(spark):
+def test_one_row_per_partition(spark):
     from spark_jobs.sql.views import explode_partitions
 
     ranges = spark.createDataFrame(
@@ -125,7 +125,7 @@ def write_targets(store, run_id, rows):
     return DeltaTable(path).version()
 
 
-def test_whole_targets_and_small_ones_alike(spark, tmp_path):
+def test_targets_in_the_table_and_in_the_log(spark, tmp_path):
     """Records before the install mean nothing, those after it win; who left is not in it."""
     from spark_jobs.sql.views import register
 
@@ -170,7 +170,7 @@ def test_whole_targets_and_small_ones_alike(spark, tmp_path):
 # Packing -----------------------------------------------------------------------------------------
 
 
-def test_what_was_before_ten_packings_is_still_told(spark, tmp_path):
+def test_history_survives_ten_compactions(spark, tmp_path):
     from spark_jobs.sql.views import register
 
     log = DeltaLog(
@@ -239,7 +239,7 @@ def test_muster_sql_prints_rows_as_json(spark, muster_here, tmp_path):
         ("", "Syntax error at or near end of input"),
     ],
 )
-def test_muster_sql_refuses_in_one_line(spark, muster_here, tmp_path, query, said):
+def test_muster_sql_errors_are_one_line(spark, muster_here, tmp_path, query, said):
     stored(alerts().batches, tmp_path)
     done = muster_here("sql", query, "--store", tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
@@ -248,7 +248,7 @@ def test_muster_sql_refuses_in_one_line(spark, muster_here, tmp_path, query, sai
     assert said in lines[0]
 
 
-def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
+def test_register_refuses_bad_stores_and_positions(spark, tmp_path):
     from spark_jobs.sql.views import register
 
     with pytest.raises(SpecError, match="is not the store of a coordinator"):
@@ -258,7 +258,7 @@ def test_bad_stores_and_positions_are_refused_by_register_too(spark, tmp_path):
         register(spark, tmp_path, 0)
 
 
-def test_a_predicate_on_the_group_reaches_every_scan_of_the_log(spark, tmp_path):
+def test_group_predicate_is_pushed_to_every_scan(spark, tmp_path):
     """But for topics, which are of no group."""
     from spark_jobs.sql.views import register
 
