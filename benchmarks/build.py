@@ -17,10 +17,9 @@ from benchmarks.report import Section
 
 TITLE = "Building a GroupSpec"
 TEXT = """\
-CPU ms from the user's form to a checked group, apart from assigning it: equal subscriptions to 10
-topics, after 1 % churn. From a dict, owned partitions are listed one by one, or given as
-[first, count] pairs; a dict holds every partition number or pair as a Python object, so use Arrow
-for large groups.
+CPU ms to read and check a group, without assigning it: equal subscriptions to 10 topics, after 1 %
+churn. In a dict, owned partitions are listed one by one or as [first, count] pairs. A dict holds
+each of them as Python objects, so use Arrow for large groups.
 """
 
 

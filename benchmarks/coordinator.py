@@ -22,15 +22,15 @@ from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "The coordinator"
 TEXT = """\
-Elapsed ms (not CPU), with everything as users have it: one process, a Delta store on this machine's
-disk, fsync and housekeeping on. Rates are given as the time for the number in the goal.
+Elapsed ms (not CPU) with default settings: one process, a Delta store on this machine's disk,
+fsync and maintenance on. A rate is given as the time for a number of requests.
 
 A commit reads nothing: it writes the data file and the entry of Delta's log, and syncs both and
-their folders. One member joins 100,000: about 110 ms are the computation in its thread, most of
-them strings that become columns (the last targets' are kept), and 15 to 30 ms each the join and the
-installation with their commits; each waits for a heartbeat's commit that is under way. Loading:
-three records a member are three Python objects a member; a third of the time they are decoded,
-while the next rows are read in a thread beside, and half of it replayed.
+their folders. One member joins 100,000: the computation in its thread takes about 110 ms, mostly to
+convert strings to columns (those of the last target are kept). The join and the installation take
+15 to 30 ms each with their commits, and each waits for a running commit. Loading: each member has
+three records, which are three Python objects. Decoding takes a third of the time, while a thread
+reads the next rows, and replay takes half.
 """
 
 

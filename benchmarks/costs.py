@@ -30,9 +30,10 @@ from coordinator.storage.state_loader import load_state
 
 TITLE = "What a target costs"
 TEXT = """\
-Elapsed ms of one computation once one member in a hundred has left: with NumPy in the coordinator
-process, and as a Spark job from the store into the table of targets, read back and checked (warm,
-`local[2]`). The constants of `[cost]` in conf/muster.toml are fitted to these.
+Elapsed ms of one computation after one member in a hundred has left: with NumPy in the
+coordinator's process, and as a Spark job that reads the store and writes the table `targets`,
+including reading back and checking (warm, `local[2]`). The constants of `[cost]` in
+conf/muster.toml are fitted to these figures.
 """
 LOCAL = (
     Shape(2_000, 100),

@@ -21,16 +21,16 @@ from coordinator import Coordinator
 
 TITLE = "Delegated: a coordinator in a Spark driver"
 TEXT = """\
-Elapsed ms, `local[2]`, 4 GiB of heap, a warm session: the coordinator, its log, Spark and members
-that beat share two cores. *One in a hundred leaves and joins*: from when the interval lets their
-target be computed until it is installed and served. Memory is that of the driver's Python,
-which is also the coordinator; the JVM's is beside it. The takeover is another process opening the
-store after `kill -9`, up to its first answer to a heartbeat, without the lease's end. At 10 and 50
-ranges a member the group is a tenth as large: what a coordinator in Python holds of ten million
-ranges does not fit the machine beside Spark.
+Elapsed ms, `local[2]`, 4 GiB of heap, a warm session. The coordinator, its log, Spark and members
+that send heartbeats share two cores. *One in a hundred leaves and joins* is the time from the end
+of the assignment interval until the target is installed and served. Memory is that of the driver's
+Python process, which is the coordinator too, without the JVM. *Takeover* is the time until another
+process, which opens the store after `kill -9`, answers its first heartbeat; it does not include
+waiting for the lease to expire. With 10 and 50 ranges a member the group is a tenth as large,
+because a coordinator with ten million ranges and Spark do not fit this machine together.
 
-One more member joins after the others have left and joined, when members have two ranges each.
-For the local engine two million targets, which are Python objects, are put into columns first.
+One more member joins after the others have left and joined; members then have two ranges each. The
+local engine must first convert two million targets, which are Python objects, to columns.
 """
 SETTINGS = {"consumer.session.timeout.ms": "3600000", "consumer.assignor.engine": "spark"}
 FULL = (

@@ -16,11 +16,11 @@ from benchmarks.report import Section
 
 TITLE = "1,000,000 members, 100,000,000 partitions"
 TEXT = """\
-CPU ms. *Churn*: 1 % of the members have left and as many new ones joined; *churn and growth*: 0.1 %
-more joined, so that everybody's share changes. With 10 and 50 ranges a member the group has had a
-long life: what each member owns is in so many places. *Classes*: 1,000 subscriptions over 5,000
-topics, about 25 topics each, overlapping at random. *Distinct*: 100,000 members, each with a
-subscription of its own, 10 of 1,000 topics, 1,000,000 partitions.
+CPU ms. *Churn*: 1 % of the members have left and as many new ones joined. *Churn and growth*: 0.1 %
+more joined, so that every member's share changes. With 10 and 50 ranges a member, each member's
+partitions are scattered, as after many epochs. *Classes*: 1,000 different subscriptions over 5,000
+topics, about 25 topics each, overlapping at random. *Distinct*: 100,000 members, each with its own
+subscription to 10 of 1,000 topics; 1,000,000 partitions.
 """
 GROWTH_PIECES_MAX = 10
 GOALS = {

@@ -17,10 +17,9 @@ from benchmarks.report import Section, Table, number
 
 TITLE = "Peak memory"
 TEXT = """\
-Resident memory of a process that holds the group (1,000,000 members, 100,000,000 partitions, after
-1 % churn) and assigns it with uniform: with the group built and nothing else, and at its peak while
-it assigns. Both count the interpreter and its libraries, which are resident before there is a
-group.
+Resident memory of a process that builds a group (1,000,000 members, 100,000,000 partitions, after
+1 % churn) and assigns it with uniform: with the group only, and at its peak while it assigns. Both
+include the interpreter and its libraries, whose size is in the column *libraries*.
 """
 CASES = (
     (("equal", 1), 1024.0),

@@ -25,15 +25,15 @@ HEADER = """\
 # Benchmarks
 
 `make bench` writes this page; `python -m benchmarks --only grid,large` measures some sections
-and leaves the others as they are. Unless a table says otherwise, times are CPU milliseconds of
-one process, as medians of several runs. `benchmarks.json` has each figure with its least, its
-most and the number of runs.
+and leaves the others unchanged. Unless a table says otherwise, times are CPU milliseconds of
+one process, as medians of several runs. `benchmarks.json` has the minimum, the maximum and the
+number of runs of each figure.
 
 One *sort* is `np.sort` of 10⁷ random float64 in the same run. It makes figures of different
-machines comparable: goals in ms are for a machine where it takes {reference:.0f} ms, and scale
-with it. It is measured as numpy runs it and, where numpy uses AVX-512, also without
-(`NPY_DISABLE_CPU_FEATURES`); the faster one is the unit. On AMD's Zen 4, numpy's AVX-512 sort
-takes six times as long as its AVX2 sort, and would make every goal six times easier.
+machines comparable: goals in ms are for a machine where a sort takes {reference:.0f} ms, and scale
+with it. If numpy uses AVX-512, the sort is also measured without it (`NPY_DISABLE_CPU_FEATURES`),
+and the faster one is the unit: on AMD's Zen 4, numpy's AVX-512 sort takes six times as long as its
+AVX2 sort, and would make every goal six times easier.
 """
 
 

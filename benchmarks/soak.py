@@ -119,15 +119,18 @@ CHURNS: dict[str, Churn] = {
 def _text(sizes: Sizes) -> str:
     return f"""\
 Uniform, {sizes.members:,} members, {sizes.members * sizes.each:,} partitions. In each group epoch
-1 % of the members leave, and others join: as many; or each of it by chance; or so many that the
-group is 1 % larger than usual, as usual or 1 % smaller. Ranges a member, mean (most of one member).
+1 % of the members leave, and others join: as many (*as many join*), each at random (*size varies
+by chance*), or so many that the group has 1 % more members than usual, then the usual number, then
+1 % fewer (*size swings by 1 %*). The table has the mean number of ranges per member, and in
+brackets the largest.
 
-As many join: they take over whole what the others left, and ranges stay as they were. Where the
-size of the group changes, fair loads move {sizes.each} partitions a member more or less, one by
-one: each joiner beyond the leavers lives on single partitions that everybody gave up, or everybody
-gets a single one of what was left. In classes the size of every class changes, too. Tried when this
-was written, with 5,000 members: pieces first back to their neighbours, one whole piece for each
-joiner before the rest is dealt out, and dropping short ranges first change the mean by between 20 %
-less and 15 % more, so they are not done. `sticky` with an imbalance of 5 % takes a third off for
-classes and nothing for equal subscriptions, because what leavers leave is still dealt out evenly.
+If as many join, they take over what the others left, and ranges stay as they were. If the size of
+the group changes, fair loads require that {sizes.each} single partitions move for each member more
+or fewer: a new member gets single partitions of many others, or many members get one partition
+each of a member that left. With several classes, the size of every class changes too. Three
+variants were tried with 5,000 members: giving pieces back to their neighbours first, giving each
+new member one whole piece first, and dropping short ranges first. They change the mean by between
+20 % less and 15 % more, so they are not used. `sticky` with an imbalance of 5 % reduces it by a
+third for classes, and not at all for equal subscriptions, because the partitions of members that
+left are still distributed evenly.
 """

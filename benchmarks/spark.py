@@ -33,14 +33,14 @@ GOAL_SECONDS, GOAL_RATIO, GOAL_GROWTH = {1: 12.0}, {10: 10.0}, 1.3
 
 TEXT = f"""\
 `local[2]`, driver heap {HEAP}, warm (a hundredth of the group was assigned first); equal
-subscriptions to 10 topics, 1 % churn. Both read Parquet and write Parquet: `sticky` assigns and
-writes rows sorted by member within each file, *sort and write* sorts the previous rows by (member,
-topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM and
-says what a busy machine hides.
+subscriptions to 10 topics, 1 % churn. Both jobs read and write Parquet. `sticky` assigns, and
+writes rows sorted by member within each file. *Sort and write* sorts the previous rows by (member,
+topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM,
+which does not depend on other load of the machine.
 
-Profile at 1,000,000 rows, when this was written: of 23 s of CPU the tasks took 10, in some 50
-stages of which the last, which writes, took 2.9; planning, generating code and compiling it took
-the others. They are there for small groups, too: 8 s at 10,000 rows.
+In a profile at 1,000,000 rows, tasks took 10 of 23 s of CPU, in about 50 stages; the last one,
+which writes, took 2.9 s. Spark spent the rest on planning, and on generating and compiling code.
+Small groups need that too: 8 s at 10,000 rows.
 """
 
 

@@ -28,11 +28,12 @@ from coordinator.history import frame
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.storage.delta_log import DeltaLog
 
-TITLE = "What a store says: 100,000 members"
+TITLE = "Views of a store: 100,000 members"
 TEXT = """\
-A group of 100,000 members that joined one by one, of which half got more by a second target; beside
-it 10 small groups. Elapsed s, and how often that is one sort of all rows of the log in the same
-session: `local[2]`, warm (each question was asked before). The frames need no JVM.
+The store has a group of 100,000 members that joined one by one, half of which got more partitions
+by a second target, and 10 small groups. Times are elapsed seconds, and multiples of sorting all
+rows of the log in the same session: `local[2]`, warm (each query ran before). The frames need no
+JVM.
 """
 EACH = 100
 RUNS = 3

@@ -17,22 +17,22 @@ from benchmarks.store import temporary_store, write_group, write_small_groups
 
 TITLE = "The wire"
 TEXT = """\
-`muster serve` with everything as users have it (a Delta store, fsync, Kafka's intervals), on
-loopback; its clients are another process on the same machine. *CPU* is that of the server's
-process, all its threads together. The first members beat on a connection each, with bytes made
-beforehand; the last are real consumers of librdkafka, all in one process.
+`muster serve` with default settings (a Delta store, fsync, Kafka's intervals), on loopback; its
+clients are another process on the same machine. *CPU* is that of all threads of the server's
+process. The members that send heartbeats have a connection each and send bytes prepared beforehand;
+the consumers that join are real consumers of librdkafka, all in one process.
 
-A join of librdkafka is two heartbeat intervals, as with Kafka: it is told to wait at its first, and
-given its partitions at the third; they are 10 s of the 10.2.
+A join of librdkafka takes two heartbeat intervals, as with Kafka: the answer to its first heartbeat
+has no partitions yet, and the answer to its third has. That is 10 s of the 10.2 s.
 """
 RATE = 25_000
 ACLS = 1_000
 DESCRIBE_TITLE = "One client describes very many groups"
 DESCRIBE_TEXT = """\
 `muster serve` as in *The wire*, with 100,000 groups of one member. One client describes all of them
-in one request, and again as soon as it has its answer, while the members of another group beat. The
-request is read beside the event loop, and answered in pieces of 100 groups, between which
-heartbeats have their turn.
+in one request, and again as soon as it has its answer, while members of another group send
+heartbeats. The request is decoded outside the event loop, and answered in pieces of 100 groups;
+heartbeats are answered between the pieces.
 """
 DESCRIBE_SETTINGS = """
 [kafka]
