@@ -132,7 +132,7 @@ class Filesystem:
             os.close(handle)
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
-        """Write a data file, with check sums, and return its size."""
+        """Write a data file, with checksums, and return its size."""
         pq.write_table(
             rows,
             path,
