@@ -1,7 +1,7 @@
-"""A dict as a step leaves it: the changes stand beside it until they are applied.
+"""A dict with pending changes, which are kept apart until they are applied.
 
-So a step costs what it changes, not what its group has; and the state stays as it was while the
-step decides.
+So the cost of a step depends on its changes and not on the size of its group, and the state does
+not change while the step decides.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ V = TypeVar("V")
 
 
 class DraftDict(MutableMapping[K, V]):
-    """A dict with changes on top, in the order that a dict changed so would have.
+    """A dict with pending changes, in the order that a dict with these changes would have.
 
     Parameters
     ----------
     base
-        Read; only `apply` writes it. Meanwhile nobody else may.
+        Only `apply` writes it. Nothing else may write it until then.
     """
 
     __slots__ = ("_base", "_gone", "_new", "_size")
@@ -28,7 +28,7 @@ class DraftDict(MutableMapping[K, V]):
         self._base = base
         self._new: dict[K, V] = {}
         self._gone: set[K] = set()
-        """Keys of the base that were removed; one that came again is the last, and new."""
+        """Keys of the base that were removed. A key that is set again is new, and the last."""
         self._size = len(base)
 
     def __getitem__(self, key: K) -> V:
@@ -62,7 +62,7 @@ class DraftDict(MutableMapping[K, V]):
         return self._size
 
     def apply(self) -> dict[K, V]:
-        """Change the base, and return it; the draft is of no use any more."""
+        """Apply the changes to the base, and return it. The draft must not be used afterwards."""
         for key in self._gone:
             del self._base[key]
         self._base.update(self._new)

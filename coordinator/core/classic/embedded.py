@@ -1,4 +1,4 @@
-"""The protocol inside the protocol: what consumers tell each other in JoinGroup and SyncGroup.
+"""Parse and write the embedded consumer protocol: what members send in JoinGroup and SyncGroup.
 
 ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3. Only for protocol type
 `consumer` does the coordinator look inside; what does not parse is passed on all the same.
@@ -46,12 +46,12 @@ VERSION_BYTES = 2
 
 
 class MalformedError(ValueError):
-    """Bytes that are no subscription, or no assignment."""
+    """Bytes that do not parse as a subscription or an assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a consumer tells its leader."""
+    """The subscription that a consumer sends to the leader."""
 
     version: int
     topics: Sequence[str]
@@ -63,7 +63,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a leader gives a consumer."""
+    """The assignment that a leader sends to a consumer."""
 
     version: int
     partitions: Mapping[str, Sequence[int]]
@@ -71,17 +71,17 @@ class Assignment:
 
 
 def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
-    """Return what the bytes of a subscription say.
+    """Parse the bytes of a subscription.
 
     Parameters
     ----------
     version
-        Read them as of this one, whatever they are; later fields are left out.
+        Parse them as this version, whatever version they have, and ignore later fields.
 
     Raises
     ------
     MalformedError
-        They are none.
+        They are not a subscription.
     """
     given = _read_version(raw)
     version = given if version is None else min(version, given)
@@ -117,12 +117,12 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_assignment(raw: bytes) -> Assignment:
-    """Return what the bytes of an assignment say.
+    """Parse the bytes of an assignment.
 
     Raises
     ------
     MalformedError
-        They are none.
+        They are not an assignment.
     """
     version = _read_version(raw)
     found = _read(READ_ASSIGNMENT[version], raw)
@@ -141,7 +141,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 
 def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Return all topics that members subscribe to; None where one's bytes do not say."""
+    """Return all topics that members subscribe to, or None if a subscription does not parse."""
     found: set[str] = set()
     try:
         for raw in set(metadata):

@@ -1,8 +1,8 @@
 """Requests of the classic group protocol, and their answers.
 
-A join or a sync may have to wait for others: its result then says WAITING, and a later result has
-its answer among `completed`, beside the request's number. The runtime draws that number, and the
-ids that a newcomer may get; the core draws nothing.
+A join or a sync may have to wait for other members. Its result is then WAITING, and a later result
+has the answer in `completed`, with the request's number. The runtime draws that number, and the ids
+for a new member; the core must not draw any.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
 
 CONSUMER = "consumer"
-"""The protocol type of consumers, the only one whose bytes the coordinator reads."""
+"""The protocol type of consumers, the only one whose bytes the coordinator parses."""
 NO_GENERATION = -1
 NAMED_SINCE = 5
-"""The version of SyncGroup from which a sync names its protocol (KIP-559)."""
+"""The first version of SyncGroup that names its protocol (KIP-559)."""
 
 
 class Protocol(NamedTuple):
-    """A way to assign that a member knows, by name, and what it tells the leader for it."""
+    """The name of an assignment strategy that a member supports, and its metadata for it."""
 
     name: Text
     metadata: bytes
@@ -40,15 +40,15 @@ class JoinGroup:
     Attributes
     ----------
     request_id
-        By which the runtime knows who waits; no two requests that wait have the same.
+        Identifies the waiting request for the runtime; unique among waiting requests.
     drawn_id, drawn_consumer_id
-        What a newcomer without an id is called: in a classic group, in a consumer group.
+        The id of a new member without an id: in a classic group, and in a consumer group.
     protocols
-        In order of preference; of two with the same name the first counts.
+        In order of preference. If two have the same name, the first counts.
     knows_member_id
-        Whether the request is one that comes back with the id it is given (version 4).
+        Whether the client joins again with the id that it is given (from version 4).
     knows_skipping
-        Whether a leader can be told not to assign (version 9).
+        Whether a leader can be told not to assign (from version 9).
     """
 
     group_id: Text
@@ -67,7 +67,7 @@ class JoinGroup:
     knows_skipping: bool = True
 
     def distinct_protocols(self) -> tuple[Protocol, ...]:
-        """Return the protocols, those that count."""
+        """Return the protocols, without repeated names."""
         found: dict[str, Protocol] = {}
         for name, metadata in self.protocols:
             found.setdefault(name, Protocol(name, metadata))
@@ -76,7 +76,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """SyncGroup; `assignments` by member id, the leader's; type and name None are not checked."""
+    """SyncGroup. The leader sends `assignments`, by member id. Type and name may be None."""
 
     group_id: Text
     member_id: Text
@@ -88,7 +88,7 @@ class SyncGroup:
     protocol_name: Text | None = None
 
     def check_protocol(self, protocol_type: str | None, protocol_name: str | None) -> None:
-        """Refuse a sync that names another protocol than what it is about.
+        """Refuse a sync that names another protocol than the group's.
 
         Raises
         ------
@@ -105,13 +105,13 @@ class SyncGroup:
 
 
 def is_unnamed_sync(version: int, protocol_type: str | None, protocol_name: str | None) -> bool:
-    """Whether a SyncGroup must name its protocol, and does not: looked at before all else (H-2)."""
+    """Whether a SyncGroup must name its protocol but does not. This is checked first (H-2)."""
     return version >= NAMED_SINCE and None in {protocol_type, protocol_name}
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicHeartbeat:
-    """Heartbeat: whether the member's generation is still the group's."""
+    """Heartbeat: asks whether the member's generation is still the group's."""
 
     group_id: Text
     member_id: Text
@@ -121,7 +121,7 @@ class ClassicHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leaver:
-    """Who leaves: by member id, or by instance id alone (an administrator does so)."""
+    """A member that leaves, by member id, or by instance id alone (sent by an administrator)."""
 
     member_id: Text
     instance_id: Text | None = None
@@ -129,7 +129,7 @@ class Leaver:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """LeaveGroup of one member or several."""
+    """LeaveGroup for one or several members."""
 
     group_id: Text
     members: Sequence[Leaver]
@@ -137,14 +137,14 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClassicGroup:
-    """DescribeGroups of one group."""
+    """DescribeGroups for one group."""
 
     group_id: Text
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsLoaded:
-    """The log was replayed: sessions begin anew, groups that became too large rebalance."""
+    """The log was replayed: sessions restart, and groups that are too large rebalance."""
 
 
 ClassicEvent: TypeAlias = (
@@ -154,14 +154,14 @@ ClassicEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The answer comes later, among the `completed` of another result."""
+    """The answer comes later, in `completed` of another result."""
 
 
 WAITING = Waiting()
 
 
 class JoinedMember(msgspec.Struct, frozen=True, gc=False):
-    """A member as its leader is told of it."""
+    """A member as listed for its leader."""
 
     member_id: str
     instance_id: str | None
@@ -169,7 +169,7 @@ class JoinedMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class JoinGroupResponse(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a JoinGroup; with an error only `member_id` means something."""
+    """The answer to a JoinGroup. With an error, only `member_id` has a meaning."""
 
     member_id: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -192,7 +192,7 @@ class SyncGroupResponse(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupResponse:
-    """Who left, in the order asked, and why not."""
+    """The answer to a LeaveGroup: an error code for each member, in the order of the request."""
 
     members: Sequence[tuple[Leaver, ErrorCode]]
 
@@ -221,4 +221,4 @@ class DescribedGroup:
 
 
 Parked: TypeAlias = JoinGroupResponse | SyncGroupResponse
-"""What a request that waited is answered."""
+"""The answer to a request that waited."""

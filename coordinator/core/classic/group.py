@@ -1,8 +1,8 @@
-"""A classic group: its members, what they wait for, and where its rebalance is.
+"""A classic group: its members, their waiting requests, and the progress of its rebalance.
 
-Only what a record tells of it outlives the coordinator (KIP-848 leaves this as it always was): the
-members of the last generation that was assigned. Parked requests, ids that were handed out, and a
-rebalance under way end with the process; members find out by an error, and join again.
+Only the group's record outlives the coordinator, as in Kafka: the members of the last generation
+that was assigned. Waiting requests, issued member ids and a running rebalance are lost with the
+process; members learn it by an error, and join again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CLASSIC_MOVES: dict[ClassicState, frozenset[ClassicState]] = {
     ClassicState.STABLE: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
     ClassicState.DEAD: frozenset(),
 }
-"""From which state a group may come to which."""
+"""The transitions between states that a group may make."""
 
 
 class ClassicMember(msgspec.Struct, frozen=True, gc=False):
@@ -55,17 +55,17 @@ class ClassicMember(msgspec.Struct, frozen=True, gc=False):
     Attributes
     ----------
     protocols
-        In the member's order of preference; of one read from the log, only what its group chose.
+        In the member's order of preference. A member read from the log only has the group's choice.
     assignment
-        What the leader gave it in the last generation; forgotten when a generation is given up.
+        Its assignment in the last generation; cleared when a generation is cancelled.
     last_assignment
-        The same, not forgotten: where the coordinator assigns, it begins from there.
+        The same, but never cleared. If the coordinator assigns, it starts from this.
     assigned
-        What the last assignment says, of a consumer: for history.
+        The partitions of a consumer's last assignment, for the history.
     is_new
         Whether it waits for its first generation.
     parked_join, parked_sync
-        The request of it that waits.
+        The number of its waiting request.
     """
 
     member_id: str
@@ -83,7 +83,7 @@ class ClassicMember(msgspec.Struct, frozen=True, gc=False):
     parked_sync: int | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what the member tells the leader under a protocol."""
+        """Return the member's metadata for a protocol."""
         for name, found in self.protocols:
             if name == protocol:
                 return found
@@ -95,7 +95,7 @@ class InitialDelay(msgspec.Struct, frozen=True):
 
     delay_ms: int
     left_ms: int
-    """What is left of the rebalance timeout for another delay."""
+    """The part of the rebalance timeout that is left for another delay, in ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,20 +105,20 @@ class ClassicGroup:
     Attributes
     ----------
     members
-        In the order in which they came; whoever must be chosen leader is the first.
+        In the order in which they joined. A new leader is the first of them.
     pending_joins
-        Ids that were handed out and have not joined yet.
+        Ids that were issued and have not joined yet.
     pending_syncs
         Members of this generation that have not sent a SyncGroup.
     subscribed
-        The topics of the members of this generation; None: not known.
+        The topics of the members of this generation; None if unknown.
     delay
-        While the first generation waits; None once it need not.
+        The delay of the first generation; None if it does not wait.
     newcomer
-        Whether somebody joined since the delay began.
+        Whether a member joined since the delay began.
     assignor, moved
-        Which assignor of ours made the assignment, and how many owned partitions it moved; "" where
-        the leader made it.
+        The coordinator's assignor that computed the assignment, and how many owned partitions it
+        moved; "" if the leader computed it.
     reason, cause
         Why the generation began, or the next one will, and the member that caused it, if one did.
     """
@@ -143,11 +143,11 @@ class ClassicGroup:
     reason: str = ""
     cause: str | None = None
     parked_joins: int = 0
-    """How many members' joins wait."""
+    """How many joins are waiting."""
     supported: MutableMapping[str, int] = field(default_factory=dict)
-    """How many members know each protocol."""
+    """How many members support each protocol."""
     preferences: MutableMapping[tuple[str, ...], int] = field(default_factory=dict)
-    """How many members know these protocols, and prefer them in this order."""
+    """How many members have each list of protocols, in order of preference."""
     rebalance_timeouts: MutableMapping[int, int] = field(default_factory=dict)
     """How many members have each rebalance timeout, in ms."""
 
@@ -155,7 +155,7 @@ class ClassicGroup:
     """About how much memory its members, and the ids that it handed out, take up."""
 
     def draft(self) -> ClassicGroup:
-        """Return a group for a step to change; this one stays as it is until that is applied."""
+        """Return a draft for a step to change. This group does not change until it is applied."""
         return replace(
             self,
             members=_draft(self.members),
@@ -168,7 +168,7 @@ class ClassicGroup:
         )
 
     def apply_draft(self) -> None:
-        """Become what the draft says; the group that it is a draft of is of no use any more."""
+        """Apply the draft's changes. The original group must not be used afterwards."""
         self.members = _apply(self.members)
         self.instances = _apply(self.instances)
         self.pending_joins = _apply(self.pending_joins)
@@ -181,15 +181,15 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members'."""
+        """The longest rebalance timeout of its members, in ms."""
         return max(self.rebalance_timeouts, default=0)
 
     def have_all_joined(self) -> bool:
-        """Whether nobody is waited for: every member's join waits, and no id is out."""
+        """Whether every member has joined, and so has every id that was issued."""
         return len(self.members) <= self.parked_joins and not self.pending_joins
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether a member with these protocols fits: one of them is known to all members."""
+        """Whether all members support one of these protocols."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
@@ -198,13 +198,13 @@ class ClassicGroup:
         return any(self.supported.get(name, 0) == everybody for name, _ in protocols)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether offsets of a topic are in use; where that is not known they are."""
+        """Whether offsets of a topic may be in use: the group subscribes, or it is unknown."""
         if self.subscribed is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed
 
     def is_running(self) -> bool:
-        """Whether it has members, or is about to."""
+        """Whether it has members, or a join is pending."""
         return self.state not in {ClassicState.EMPTY, ClassicState.DEAD}
 
     def find_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
@@ -256,12 +256,12 @@ class ClassicGroup:
         self.cause = cause if cause == self.cause else None
 
     def move(self, state: ClassicState, now_ms: int) -> None:
-        """Come to another state."""
+        """Change to another state."""
         assert state in CLASSIC_MOVES[self.state], f"{self.state} may not become {state}"
         self.previous, self.state, self.state_since_ms = self.state, state, now_ms
 
     def put(self, member: ClassicMember) -> None:
-        """Take a member in, or change it where it stands."""
+        """Add a member, or change it in place."""
         self._count(self.members.get(member.member_id), member)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -281,9 +281,9 @@ class ClassicGroup:
             self.size_bytes -= size_of(member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member, or an id that was handed out, go; who was leader is followed by the first.
+        """Remove a member or an issued id. If it was the leader, the first member becomes leader.
 
-        A static member's instance id goes with it, unless another one has it by now.
+        A static member's instance id is removed too, unless another member has it by now.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -296,10 +296,10 @@ class ClassicGroup:
         self.pending_syncs.pop(member_id, None)
 
     def replace(self, old_id: str, member: ClassicMember) -> None:
-        """Put a static member's next incarnation in its place; it is the last to have come.
+        """Replace a static member by its next incarnation, which becomes the last in order.
 
-        An id that still has to send a SyncGroup is not renamed: as in Kafka, the group rebalances
-        when the time for it is over.
+        An id in `pending_syncs` is not renamed: as in Kafka, the group rebalances when the time for
+        its SyncGroup is over.
         """
         self._count(self.members.pop(old_id), None)
         if self.leader == old_id:
@@ -307,7 +307,7 @@ class ClassicGroup:
         self.put(member)
 
     def _count(self, old: ClassicMember | None, new: ClassicMember | None) -> None:
-        """Count a member as it is now, and not as it was."""
+        """Update the counts for a changed member."""
         for member, more in ((old, -1), (new, 1)):
             if member is not None and member.parked_join is not None:
                 self.parked_joins += more

@@ -1,7 +1,7 @@
-"""Which protocol a group takes: each member votes for the first of its own that all know.
+"""Choose a group's protocol: each member votes for its first protocol that all members support.
 
-Among as many votes Java's hash order of the names decides in Kafka, and is the same here: after a
-fail-over from one to the other a group does not change its protocol.
+Kafka breaks ties by Java's hash order of the names, and so does this module, so that a group that
+is moved between them keeps its protocol.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from coordinator.core.classic.group import ClassicGroup
 
 INT32 = 1 << 32
 FIRST_TABLE, LOAD_PERCENT = 16, 75
-"""Of java.util.HashMap: how many buckets it begins with, and how full it gets before it grows."""
+"""Of java.util.HashMap: its initial number of buckets, and its load factor."""
 
 
 def choose_protocol(group: ClassicGroup) -> str | None:
-    """Return the protocol of the next generation; None where no name is common to all."""
+    """Return the protocol of the next generation, or None if members have none in common."""
     everybody = len(group.members)
     common = {name for name, count in group.supported.items() if count == everybody}
     votes: Counter[str] = Counter()
@@ -29,7 +29,7 @@ def choose_protocol(group: ClassicGroup) -> str | None:
 
 
 def list_as_hash_map(names: Sequence[str]) -> list[str]:
-    """Return names in the order in which a java.util.HashMap lists them, given as they came in."""
+    """Return names in the iteration order of a java.util.HashMap, given in insertion order."""
     buckets = FIRST_TABLE
     while len(names) * 100 > buckets * LOAD_PERCENT:
         buckets *= 2
@@ -37,7 +37,7 @@ def list_as_hash_map(names: Sequence[str]) -> list[str]:
 
 
 def spread_hash(name: str) -> int:
-    """Return String.hashCode, as a HashMap spreads it."""
+    """Return Java's String.hashCode, spread as a HashMap does."""
     code = 0
     for unit in _utf16(name):
         code = (31 * code + unit) % INT32

@@ -1,4 +1,4 @@
-"""A classic group as its record says it, and the way back."""
+"""Convert a classic group to its record, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.core.records import ClassicGroupWritten, ClassicMemberWritten, 
 
 
 def record_of(group: ClassicGroup) -> ClassicGroupWritten:
-    """Return the record of a group: of each member what it told under the group's protocol."""
+    """Return the record of a group, with each member's metadata for the group's protocol."""
     known: dict[bytes, tuple[str, ...]] = {}
     return ClassicGroupWritten(
         group_id=group.group_id,
@@ -61,7 +61,7 @@ def _end_of(one: ClassicRange) -> int:
 
 
 def group_of(record: ClassicGroupWritten) -> ClassicGroup:
-    """Return the group that a record says: Stable with its members, Empty without."""
+    """Return the group of a record: Stable if it has members, else Empty."""
     group = ClassicGroup(
         record.group_id,
         protocol_type=record.protocol_type or None,

@@ -1,5 +1,5 @@
-"""The classic group protocol, decided: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, timers.
+"""Decide the classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, timers.
 
-Like the rest of the core it knows no clock, no randomness and no disk. Requests that wait are
-numbers here, by which the runtime knows who asked.
+Like the rest of the core, this room must not know a clock, randomness or a disk. A waiting request
+is a number here, which identifies it for the runtime.
 """

@@ -1,16 +1,16 @@
 """Assign the partitions of a classic group here, in place of its leader.
 
-A group whose setting `consumer.assignor.classic` names an assignor gets this assignor's assignment;
-what the leader sent with its SyncGroup is not read. Who is to own what follows from what members
-own: what they say in their subscriptions, and what the last generation gave them.
+If the group's setting `consumer.assignor.classic` names an assignor, it computes the assignment,
+and the one in the leader's SyncGroup is ignored. Members own what they report in their
+subscriptions, and what the last generation assigned to them.
 
-Members of a cooperative protocol go on with what they own while they join. What is to move to
-another member is therefore given to nobody in this generation: its owner sees that it has less,
-gives the rest up and joins again, and the next generation has it to give (KIP-429).
+Members of a cooperative protocol keep their partitions while they join. So a partition that must
+move is assigned to nobody in this generation: its owner sees that it is missing, revokes it and
+joins again, and the next generation assigns it (KIP-429).
 
-The leader's assignment stands where members tell nothing that can be read, where the assignor
-refuses the group, and where members own something under a protocol of another name: whether they
-would give it up is not known here.
+The leader's assignment is used if a subscription does not parse, if the assignor refuses the group,
+or if members own partitions under any other protocol, because it is unknown whether they would
+revoke them.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from coordinator.core.target_assignment import Targets
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
-"""Protocols whose members give everything up before they join."""
+"""Protocols whose members revoke all partitions before they join."""
 COOPERATIVE = "cooperative"
-"""In the names of protocols whose members do not: Kafka's is `cooperative-sticky`."""
+"""Part of the names of protocols whose members keep their partitions, as `cooperative-sticky`."""
 
 Partition: TypeAlias = tuple[TopicKey, int]
 Owners: TypeAlias = dict[Partition, str | None]
-"""Who says that it owns a partition; None where two do, with equal right."""
+"""The member that reports to own a partition; None if two members of one generation do."""
 
 
 class ClassicAssignment(NamedTuple):
-    """What the members of a generation are assigned.
+    """The assignment of a generation.
 
     Attributes
     ----------
     assignments
-        Bytes for each member.
+        The bytes of each member's assignment.
     assignor
-        Who assigned; "" is the leader.
+        The assignor's name; "" is the leader.
     moved
-        Owned partitions that change hands.
+        How many owned partitions change their owner.
     """
 
     assignments: Mapping[str, bytes]
@@ -65,7 +65,7 @@ class ClassicAssignment(NamedTuple):
 
 
 def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment | None:
-    """Return the assignment of a generation; None where the leader's stands."""
+    """Return the assignment of a generation, or None to use the leader's."""
     settings = state.settings.get(group.group_id, {})
     assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
     if assignor == OFF or group.protocol_type != CONSUMER:
@@ -96,7 +96,7 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
 
 
 def read_assigned(state: State, raw: bytes) -> Spans:
-    """Return what the bytes of an assignment say, of partitions that there are; () if nothing."""
+    """Parse an assignment, and return its partitions that exist; () if it does not parse."""
     try:
         return spans_of(_existing(state, read_assignment(raw).partitions)) if raw else ()
     except MalformedError:
@@ -104,10 +104,10 @@ def read_assigned(state: State, raw: bytes) -> Spans:
 
 
 def _find_owners(state: State, told: Mapping[str, Subscription]) -> Owners:
-    """Return who owns what, by what members say.
+    """Return the owner of each partition that members report.
 
-    Of two that say so, the one of the later generation is right (KIP-792); of one generation,
-    neither: both are to give it up.
+    If two members report a partition, the one with the later generation owns it (KIP-792). If they
+    have the same generation, neither does, and both must revoke it.
     """
     since: dict[Partition, int] = {}
     owners: Owners = {}
@@ -122,12 +122,12 @@ def _find_owners(state: State, told: Mapping[str, Subscription]) -> Owners:
 
 
 def _find_previous(state: State, group: ClassicGroup, owners: Owners) -> Targets:
-    """Return what each member had: what it says, and what the last generation gave it."""
+    """Return what each member owned: what it reports, and what the last generation gave it."""
     owner_of = {partition: owner for partition, owner in owners.items() if owner is not None}
     for member in group.members.values():
         try:
             last = read_assignment(member.last_assignment).partitions
-        except MalformedError:  # of a leader; or there was none
+        except MalformedError:  # the leader wrote it, or there was none
             continue
         for partition in _existing(state, last):
             if partition not in owners:
@@ -142,7 +142,7 @@ def _find_previous(state: State, group: ClassicGroup, owners: Owners) -> Targets
 
 
 def _existing(state: State, partitions: Mapping[str, Iterable[int]]) -> Iterable[Partition]:
-    """Yield partitions that there are, of those that a member names."""
+    """Yield those of a member's partitions that exist."""
     for name, numbers in partitions.items():
         topic = state.topics.get(name)
         if topic is not None:
@@ -152,7 +152,7 @@ def _existing(state: State, partitions: Mapping[str, Iterable[int]]) -> Iterable
 def _build_input(
     state: State, group: ClassicGroup, told: Mapping[str, Subscription], had: Targets
 ) -> target_builder.AssignorInput:
-    """Return the group as an assignor gets it."""
+    """Return the group as input of an assignor."""
     lists: dict[tuple[str, ...], tuple[str, ...]] = {}
     metas: dict[str, MemberMetadata] = {}
     for member_id, subscription in told.items():
@@ -169,7 +169,7 @@ def _build_input(
 
 
 def _write(version: int, member_id: str, spans: Spans, held: Owners) -> bytes:
-    """Return the bytes of a member's assignment, without what another one still owns."""
+    """Return the bytes of a member's assignment, without partitions that others still own."""
     partitions: dict[str, list[int]] = {}
     for key, first, end in spans:
         free = [at for at in range(first, end) if held.get((key, at), member_id) == member_id]

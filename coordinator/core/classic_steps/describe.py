@@ -1,4 +1,4 @@
-"""DescribeGroups of a classic group."""
+"""Decide DescribeGroups of a classic group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coordinator.errors import ErrorCode, GroupError
 
 
 def describe_group(state: State, event: DescribeClassicGroup) -> Result:
-    """Return one group; the protocol, and what members told for it, only while it is Stable (H-36).
+    """Describe one group. It has a protocol and its members' metadata only if Stable (H-36).
 
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND: none, or a consumer group.
+        GROUP_ID_NOT_FOUND: there is no such group, or it is a consumer group.
     """
     group = state.classic.get(event.group_id)
     if event.group_id in state.groups:

@@ -1,7 +1,7 @@
-"""A consumer group becomes a classic one when its last consumer-protocol member goes (M2-17…19).
+"""Convert a consumer group to a classic one when its last consumer-protocol member leaves.
 
-Its classic members have been there all along: the group epoch becomes their generation, the target
-assignment what they are assigned. Where somebody left, they rebalance.
+Its classic members stay: the group epoch becomes their generation, and the target assignment their
+assignment. If a member left, they rebalance (M2-17…19).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def remove_or_downgrade(
     reason: str,
     response: object,
 ) -> Result:
-    """Remove members; where only classic ones are left, the group becomes a classic one."""
+    """Remove members; if only classic members are left, the group becomes a classic group."""
     left = [member for member in group.members.values() if member.member_id not in member_ids]
     allowed = (
         left and all(member.is_classic for member in left) and may_downgrade(config, len(left))
@@ -63,7 +63,7 @@ def remove_or_downgrade(
 
 
 def may_downgrade(config: Config, members: int) -> bool:
-    """Whether a group of so many members may become a classic one (M2-17)."""
+    """Whether a group with this number of members may become a classic group (M2-17)."""
     allowed = config.kafka.migration_policy in DOWNGRADES
     return allowed and members <= config.kafka.classic_max_size
 
@@ -76,12 +76,12 @@ def convert_to_classic(
     generation: int,
     now_ms: int,
 ) -> ClassicUpdate:
-    """Return the group as a classic one: Stable, at a generation.
+    """Return the group as a classic group: Stable, at a generation.
 
     Parameters
     ----------
     metas
-        The members that it has, in the order in which they came to the consumer group.
+        Its members, in the order in which they joined the consumer group.
     """
     classic = ClassicGroup(
         group.group_id,
@@ -129,7 +129,7 @@ def end_of_consumer_group(group: Group) -> list[Record]:
 
 
 def assignment_of(state: State, spans: Spans, version: int) -> bytes:
-    """Return the bytes of an assignment; topics that are gone are left out."""
+    """Return the bytes of an assignment, without deleted topics."""
     partitions: dict[str, list[int]] = {}
     for key, first, end in spans:
         if _exists(state, key):
@@ -143,7 +143,7 @@ def _exists(state: State, key: TopicKey) -> bool:
 
 
 def subscription_version(metadata: bytes) -> int:
-    """Return the version that a member speaks."""
+    """Return the version of the embedded protocol that a member uses."""
     try:
         return read_subscription(metadata).version
     except MalformedError:

@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who may come in, who leads on, whether a rebalance begins."""
+"""Decide JoinGroup of a classic group: who may join, who leads, whether a rebalance begins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from coordinator.errors import ErrorCode, GroupError
 def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> Result:
     """Answer a JoinGroup, or let it wait.
 
-    A consumer group without members becomes a classic one, whatever the policy (M2-1).
+    A consumer group without members becomes a classic group, whatever the policy (M2-1).
 
     Raises
     ------
@@ -52,7 +52,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     ended = len(update.records)
     response = _decide(update, event)
     if is_new and len(update.records) == ended:
-        # A first member id is handed out by a group that is there: it must be after a fail-over.
+        # A group that issued an id must exist, so that it still does after a fail-over.
         update.records.append(record_of(ClassicGroup(event.group_id, state_since_ms=now_ms)))
     return update.result(response)
 
@@ -90,10 +90,10 @@ def _decide(update: ClassicUpdate, event: JoinGroup) -> object:
 
 
 def _has_room(update: ClassicUpdate, member_id: str) -> bool:
-    """Whether a group is not full for this member (H-8).
+    """Whether the group has room for this member (H-8).
 
-    While members join, those count that have joined: where the limit has shrunk, the last to come
-    are left out.
+    During a join phase, only the members that have joined count. So if the limit was lowered, the
+    last members to join are refused.
     """
     group, most = update.group, update.config.kafka.classic_max_size
     member = group.members.get(member_id)
@@ -124,7 +124,7 @@ def _add(
     update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...], member_id: str
 ) -> object:
     if event.instance_id is not None and event.member_id:
-        # An id that was handed out to a dynamic member: no static one ever gets such an id.
+        # The id was issued to a dynamic member; static members never get such an id.
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"Member {member_id} was told to come back with its id, and now has instance id "
@@ -168,9 +168,9 @@ def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protoc
 
 
 def _topics(group: ClassicGroup, protocols: tuple[Protocol, ...]) -> object:
-    """Return what members subscribe to by their protocols; by the bytes, where no topics are told.
+    """Return the topics in members' protocols, or their bytes if they do not parse.
 
-    A consumer's bytes are others at each join: they say what it owns, too.
+    A consumer's bytes differ at each join, because they also have its owned partitions.
     """
     told = [metadata for _, metadata in protocols]
     topics = topics_of(told) if group.protocol_type == CONSUMER else None
@@ -183,12 +183,12 @@ def _take_over(
     protocols: tuple[Protocol, ...],
     member: ClassicMember,
 ) -> None:
-    """Give a member what its join says, and let the join wait."""
+    """Update a member by its join, and let the join wait."""
     parked = update.park_join(member, event.request_id)
     update.group.put(
         changed(
             parked,
-            # The same object where it says the same: it is counted already, and kept once.
+            # Keep the same object for equal protocols: they are counted already.
             protocols=member.protocols if member.protocols == protocols else protocols,
             rebalance_timeout_ms=event.rebalance_timeout_ms,
             session_timeout_ms=event.session_timeout_ms,
@@ -199,7 +199,7 @@ def _take_over(
 def _replace_static(
     update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protocol, ...], old_id: str
 ) -> object:
-    """Give a static member's place to its next incarnation (H-32)."""
+    """Replace a static member by its next incarnation (H-32)."""
     group, member_id = update.group, event.drawn_id
     led = group.leader
     member = update.rename_member(old_id, member_id)
@@ -212,7 +212,7 @@ def _replace_static(
 
 
 def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> object:
-    """Let the next incarnation go on in the running generation, without a rebalance."""
+    """Let the next incarnation continue in the running generation, without a rebalance."""
     group, member_id = update.group, event.drawn_id
     group.reason, group.cause, group.moved = "static member returned", member_id, 0
     update.group.put(changed(group.members[member_id], parked_join=None))
@@ -220,7 +220,7 @@ def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> obje
     response = current_generation(group, member_id, with_members=event.knows_skipping)
     if event.knows_skipping:
         return changed(response, skip_assignment=group.leader == member_id)
-    # It would assign, did it know that it leads.
+    # If it knew that it is the leader, it would assign.
     return changed(response, leader=led or "")
 
 

@@ -1,4 +1,4 @@
-"""Heartbeat and LeaveGroup of a classic group, and what its timers do."""
+"""Decide Heartbeat and LeaveGroup of a classic group, and its timers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def find_steady_member(state: State, event: ClassicHeartbeat) -> ClassicMember |
 
 
 def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) -> Result:
-    """Let members go, those that are there, and rebalance once for all of them."""
+    """Remove the members that exist, and rebalance once for all of them."""
     found = state.classic.get(event.group_id)
     if found is None:
         everybody = [(leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.members]
@@ -106,7 +106,7 @@ def _members_went(update: ClassicUpdate, reason: str, cause: str | None) -> None
 
 
 def fire_timer(state: State, config: Config, event: TimerFired, now_ms: int) -> Result:
-    """Do what a timer of a classic group is for, if it still means what it was set for."""
+    """Handle a timer of a classic group, if it is still valid."""
     found = state.classic.get(event.group_id)
     if found is None:
         return Result()
@@ -125,11 +125,11 @@ def fire_timer(state: State, config: Config, event: TimerFired, now_ms: int) -> 
 
 
 def _expire(update: ClassicUpdate, member_id: str) -> None:
-    """Remove a member whose session ended; while its request waits it is there (H-16)."""
+    """Remove a member whose session ended, unless its request is waiting (H-16)."""
     group = update.group
     if member_id in group.pending_joins:
         update.drop_member(member_id)
-        # Even where a first generation still waits: as in Kafka, which does not look at that here.
+        # Also during the delay of the first generation: Kafka does not check that here either.
         if group.state is ClassicState.PREPARING and group.have_all_joined():
             complete_join_phase(update)
         return
@@ -144,11 +144,11 @@ def _expire(update: ClassicUpdate, member_id: str) -> None:
 
 
 def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
-    """Start what a coordinator that replayed its log owes its classic groups (H-37).
+    """Start the sessions of classic groups after the log was replayed (H-37).
 
-    Every member gets a full session, and check_ms: so long the coordinator before us may confirm
-    heartbeats after our claim. A group that is larger than it may be now rebalances, and
-    those of its members that join last are left out.
+    Every member gets a full session timeout plus check_ms: for that long, the previous coordinator
+    may confirm heartbeats after this one's claim. A group that exceeds the maximum size rebalances,
+    and the members that join last are refused.
     """
     timers: list[SetTimer] = []
     groups: list[ClassicGroup] = []

@@ -1,7 +1,7 @@
-"""Classic members inside a consumer group: they join, sync and say that they live (M2-6…M2-16).
+"""Decide requests of classic members of a consumer group: join, sync, heartbeat (M2-6…M2-16).
 
-The coordinator assigns; such a member learns its part by SyncGroup, and gives up by joining again
-what it must. Its generation is its member epoch.
+The coordinator assigns. Such a member gets its assignment by SyncGroup, and revokes partitions by
+joining again. Its generation is its member epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from coordinator.errors import ErrorCode, GroupError
 
 
 def join_group(state: State, config: Config, group: Group, event: JoinGroup, now_ms: int) -> Result:
-    """Let a classic member join a consumer group that has members; it never waits."""
+    """Decide a classic member's join to a consumer group with members. It never waits."""
     try:
         return _join(state, config, group, event, now_ms)
     except GroupError as error:
@@ -76,7 +76,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     try:
         subscription = read_subscription(protocols[0].metadata)
     except MalformedError as error:
-        raise _inconsistent(f"the subscription is none: {error}") from None
+        raise _inconsistent(f"the subscription does not parse: {error}") from None
     if event.member_id and event.instance_id is not None:
         static_member(group, event.instance_id, event.member_id)
     heartbeat = _as_heartbeat(event, member_id, subscription)
@@ -84,7 +84,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     update = start_update(state, group, heartbeat, classic)
     epoch = raise_epoch(state, config, update, now_ms)
     last = _is_last_replaced(config, group, update)
-    # Where it must rebalance at once nobody needs a new target, and the joiner joins again.
+    # If it must rebalance at once, no new target is needed, and the member joins again.
     stale = last and epoch.number > group.assignment_epoch
     reached = ReachedTarget(update.current, [], [])
     if not stale:
@@ -108,7 +108,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
 
 
 def _as_heartbeat(event: JoinGroup, member_id: str, subscription: Subscription) -> Heartbeat:
-    """Return the heartbeat that would say the same."""
+    """Return the equivalent heartbeat."""
     return Heartbeat(
         group_id=event.group_id,
         member_id=member_id,
@@ -125,7 +125,7 @@ def _as_heartbeat(event: JoinGroup, member_id: str, subscription: Subscription) 
 
 
 def _join_timers(update: MemberUpdate, event: JoinGroup) -> list[SetTimer]:
-    """Return its session, and how long it has for its SyncGroup."""
+    """Return the timers of its session and of its SyncGroup."""
     group_id, member_id = event.group_id, update.meta.member_id
     timers = [] if update.replaces is None else end_timers(group_id, update.replaces)
     return [
@@ -137,7 +137,7 @@ def _join_timers(update: MemberUpdate, event: JoinGroup) -> list[SetTimer]:
 
 
 def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> bool:
-    """Whether the last consumer-protocol member gave its place to a classic one."""
+    """Whether a classic member replaced the last member of the consumer protocol."""
     if update.replaces is None or group.members[update.replaces].is_classic:
         return False
     last = group.classic_members == len(group.members) - 1
@@ -147,19 +147,19 @@ def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> boo
 def _downgrade(
     state: State, config: Config, update: MemberUpdate, records: list[Record], now_ms: int
 ) -> ClassicUpdate:
-    """Return the classic group that the join makes, Stable (M2-18).
+    """Convert the group to a Stable classic group (M2-18).
 
     Parameters
     ----------
     records
-        What the join changes before.
+        The records of the join, which come first.
     """
     group_id, member_id = update.group.group_id, update.meta.member_id
     scratch = replay_alone(state, [*records_of_group(state, update.group), *records])
     group = scratch.groups[group_id]
     others = [one.meta for one in group.members.values() if one.member_id != member_id]
     metas = [group.members[member_id].meta, *others]  # in the classic group it is the last to come
-    # As Kafka does: a change that this join makes is for the next generation.
+    # As in Kafka: changes by this join apply to the next generation.
     generation = update.group.epoch
     converted = convert_to_classic(scratch, config, group, metas, generation, now_ms)
     converted.records[:0] = records
@@ -168,7 +168,7 @@ def _downgrade(
 
 
 def sync_group(state: State, group: Group, event: SyncGroup) -> Result:
-    """Tell a classic member its assignment; what a leader would send is not looked at."""
+    """Return a classic member's assignment. Assignments in the request are ignored."""
     try:
         member = _find_classic(group, event.member_id, event.instance_id)
         _check_generation(member, event.generation)
@@ -195,7 +195,7 @@ def sync_group(state: State, group: Group, event: SyncGroup) -> Result:
 
 
 def heartbeat(group: Group, event: ClassicHeartbeat) -> Result:
-    """Answer a heartbeat; the response is NONE, or that the member is to join again (M2-13).
+    """Answer a heartbeat with NONE, or with an error if the member must join again (M2-13).
 
     Raises
     ------
@@ -219,7 +219,7 @@ def heartbeat(group: Group, event: ClassicHeartbeat) -> Result:
 
 
 def leave_group(group: Group, event: LeaveGroup, remove: Removal) -> Result:
-    """Let members go, those that are there, in one step."""
+    """Remove the members that exist, in one step."""
     left: list[tuple[Leaver, ErrorCode]] = []
     gone: dict[str, None] = {}
     for leaver in event.members:
@@ -236,7 +236,7 @@ def leave_group(group: Group, event: LeaveGroup, remove: Removal) -> Result:
 
 
 def _find_leaver(group: Group, leaver: Leaver) -> str:
-    """Return the id of a member that leaves; by instance id alone an administrator removes it."""
+    """Return the id of a member that leaves; an administrator only gives its instance id."""
     if leaver.instance_id is None:
         if leaver.member_id not in group.members:
             raise unknown_member(group.group_id, leaver.member_id)
@@ -270,7 +270,7 @@ def _check_generation(member: Member, generation: int) -> None:
 
 
 def _is_released(group: Group, member: Member) -> bool:
-    """Whether all that a member waits for is free."""
+    """Whether all partitions that a member waits for are free."""
     missing = subtract_spans(group.targets.get(member.member_id, ()), member.current.assigned)
     return all(
         list(group.free(key, first, end, member.serial)) == [(first, end)]
@@ -279,7 +279,7 @@ def _is_released(group: Group, member: Member) -> bool:
 
 
 def _join_timer(member: Member) -> SetTimer:
-    """Return how long a member has to join again, from when it was told so first."""
+    """Return the timer for a member to join again; it runs from when it was first told to."""
     meta = member.meta
     return SetTimer(
         JOIN_PHASE, meta.group_id, meta.member_id, meta.rebalance_timeout_ms, unless_set=True

@@ -1,10 +1,11 @@
-"""How a classic group comes from one generation to the next.
+"""The rebalance of a classic group, from one generation to the next.
 
-Prepare: every member is to join again. Complete: the members that did are the new generation, one
-of them leads. Then all send a SyncGroup, the leader with the assignment, and the group is stable.
+Prepare: every member must join again. Complete: the members that joined are the new generation, and
+one of them is the leader. Then every member sends a SyncGroup, the leader with the assignment, and
+the group is Stable.
 
-A step works on a draft of the group, in a `ClassicUpdate`, that collects what is to be written, who
-is answered, and which timers run; nothing else sees it until the step is done.
+A step changes a draft of the group in a `ClassicUpdate`, which also collects records, answers and
+timers. Nothing else sees the draft until the step is done.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from coordinator.core.records import Record
 from coordinator.errors import ErrorCode
 
 NEW_MEMBER_JOIN_MS = 300_000
-"""So long may a new member's join wait; a client that went away would be counted for ever."""
+"""How long a new member's join may wait, so that clients that disconnect do not count for ever."""
 AGAIN_LEAST_MS = 1_000
-"""While nobody joins the phase begins again and again: with a timeout of 0 it would never end."""
+"""The shortest join phase, as it restarts while nobody joins: with 0 it would be a busy loop."""
 PREPARABLE = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
-"""From these a rebalance can begin."""
+"""The states in which a rebalance can begin."""
 
 changed = msgspec.structs.replace
 """A member or a response with some fields changed."""
@@ -48,7 +49,7 @@ changed = msgspec.structs.replace
 
 @dataclass(slots=True)
 class ClassicUpdate:
-    """A group as a step leaves it, and what else the step decides."""
+    """The draft of a group that a step changes, and the step's other decisions."""
 
     group: ClassicGroup
     config: Config
@@ -59,7 +60,7 @@ class ClassicUpdate:
     superseded: list[int] = field(default_factory=list)
 
     def result(self, response: object = None) -> Result:
-        """Return what the step decides."""
+        """Return the step's result."""
         return Result(
             records=self.records,
             response=response,
@@ -72,33 +73,33 @@ class ClassicUpdate:
     # Requests that wait --------------------------------------------------------------------------
 
     def answer_join(self, member: ClassicMember, response: JoinGroupResponse) -> ClassicMember:
-        """Answer a member's join, if one waits; return the member as it is now."""
+        """Answer a member's join if one is waiting, and return the changed member."""
         if member.parked_join is None:
             return member
         self.completed.append((member.parked_join, response))
         return changed(member, parked_join=None)
 
     def answer_sync(self, member: ClassicMember, response: SyncGroupResponse) -> ClassicMember:
-        """Answer a member's sync, if one waits; return the member as it is now."""
+        """Answer a member's sync if one is waiting, and return the changed member."""
         if member.parked_sync is None:
             return member
         self.completed.append((member.parked_sync, response))
         return changed(member, parked_sync=None)
 
     def park_join(self, member: ClassicMember, request_id: int) -> ClassicMember:
-        """Let a join wait; one of the same member that waits already is answered no more."""
+        """Let a join wait. An earlier waiting join of the same member is not answered."""
         if member.parked_join is not None:
             self.superseded.append(member.parked_join)
         return changed(member, parked_join=request_id)
 
     def park_sync(self, member: ClassicMember, request_id: int) -> ClassicMember:
-        """Let a sync wait; one of the same member that waits already is answered no more."""
+        """Let a sync wait. An earlier waiting sync of the same member is not answered."""
         if member.parked_sync is not None:
             self.superseded.append(member.parked_sync)
         return changed(member, parked_sync=request_id)
 
     def take_answer(self, request_id: int) -> Parked | Waiting:
-        """Return the answer of the step's own request, WAITING without one; the others' stay."""
+        """Take the answer to the step's own request, or return WAITING if there is none."""
         for at, (completed, answer) in enumerate(self.completed):
             if completed == request_id:
                 del self.completed[at]
@@ -108,19 +109,19 @@ class ClassicUpdate:
     # Timers --------------------------------------------------------------------------------------
 
     def start_session(self, member: ClassicMember, after_ms: int | None = None) -> None:
-        """Give a member its session timeout anew."""
+        """Restart a member's session timer."""
         after = member.session_timeout_ms if after_ms is None else after_ms
         self.set_timer(HEARTBEAT, member.member_id, after)
 
     def set_timer(self, kind: str, member_id: str, after_ms: int | None) -> None:
-        """Start a timer, or end it (None)."""
+        """Start a timer, or cancel it if `after_ms` is None."""
         group = self.group
         self.timers.append(SetTimer(kind, group.group_id, member_id, after_ms, group.generation))
 
     # Members -------------------------------------------------------------------------------------
 
     def add_member(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take a newcomer in, whose join waits (its session does not run yet)."""
+        """Add a new member, whose join waits. Its session does not run yet."""
         group = self.group
         if group.state is ClassicState.PREPARING and group.previous is ClassicState.EMPTY:
             group.newcomer = True
@@ -130,7 +131,7 @@ class ClassicUpdate:
         self.start_session(member, NEW_MEMBER_JOIN_MS)
 
     def drop_member(self, member_id: str) -> None:
-        """Let a member or a pending id go, and its session with it; who waits hears no more."""
+        """Remove a member or a pending id, and its session. Its waiting request is not answered."""
         member = self.group.members.get(member_id)
         if member is not None:
             waits = (member.parked_join, member.parked_sync)
@@ -139,7 +140,7 @@ class ClassicUpdate:
         self.set_timer(HEARTBEAT, member_id, None)
 
     def rename_member(self, old_id: str, member_id: str) -> ClassicMember:
-        """Give a static member's place to its next incarnation; who waits for the old is fenced."""
+        """Replace a static member by its next incarnation; fence the old one's waiting requests."""
         group = self.group
         fenced = JoinGroupResponse(old_id, ErrorCode.FENCED_INSTANCE_ID)
         old = self.answer_join(group.members[old_id], fenced)
@@ -151,7 +152,7 @@ class ClassicUpdate:
         return member
 
     def turn_away(self, member_id: str) -> None:
-        """Let a member go that leaves or expires: its join is answered before."""
+        """Remove a member that leaves or expires, after answering its waiting join."""
         member = self.group.members[member_id]
         gone = JoinGroupResponse("", ErrorCode.UNKNOWN_MEMBER_ID)
         self.group.put(self.answer_join(member, gone))
@@ -159,7 +160,7 @@ class ClassicUpdate:
 
 
 def rebalance_or_complete(update: ClassicUpdate, reason: str | None, cause: str) -> None:
-    """Begin a rebalance, or where one is under way see whether it is complete.
+    """Begin a rebalance; if one is running, complete it if possible.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def rebalance_or_complete(update: ClassicUpdate, reason: str | None, cause: str)
 
 
 def prepare_rebalance(update: ClassicUpdate, reason: str, cause: str | None = None) -> None:
-    """Begin a rebalance: every member is to join again.
+    """Begin a rebalance: every member must join again.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def prepare_rebalance(update: ClassicUpdate, reason: str, cause: str | None = No
 
 
 def complete_if_all_joined(update: ClassicUpdate) -> None:
-    """End the join phase when nobody is waited for; a first generation waits all the same."""
+    """End the join phase if all have joined; the first generation still waits for its delay."""
     group = update.group
     if (
         group.state is ClassicState.PREPARING
@@ -212,7 +213,7 @@ def complete_if_all_joined(update: ClassicUpdate) -> None:
 
 
 def end_join_phase(update: ClassicUpdate) -> None:
-    """Do what is due when the join phase's time has passed."""
+    """Handle the end of the join phase's time."""
     group = update.group
     if group.state is not ClassicState.PREPARING:
         return
@@ -227,7 +228,7 @@ def end_join_phase(update: ClassicUpdate) -> None:
 
 
 def complete_join_phase(update: ClassicUpdate) -> None:
-    """Begin a generation of those who have joined, and of static members who have not."""
+    """Begin a generation of the members that joined, and of static members that did not."""
     group = update.group
     update.set_timer(JOIN_PHASE, "", None)
     group.delay = None
@@ -261,14 +262,14 @@ def complete_join_phase(update: ClassicUpdate) -> None:
 
 
 def end_sync_phase(update: ClassicUpdate) -> None:
-    """Remove those who have not sent a SyncGroup in time, and begin again."""
+    """Remove members that have not sent a SyncGroup in time, and rebalance again."""
     for member_id in list(update.group.pending_syncs):
         update.drop_member(member_id)
     prepare_rebalance(update, "sync timeout")
 
 
 def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:
-    """Forget what members were assigned, and answer those who wait for it."""
+    """Clear the members' assignments, and answer the waiting syncs with an error."""
     group = update.group
     for member in list(group.members.values()):
         answered = update.answer_sync(member, SyncGroupResponse(error))
@@ -280,7 +281,7 @@ def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:
 def current_generation(
     group: ClassicGroup, member_id: str, *, with_members: bool = True
 ) -> JoinGroupResponse:
-    """Return what a member is told of the generation that runs; its leader hears of all members."""
+    """Return a member's answer about the running generation; the leader's lists all members."""
     leads = with_members and group.leader == member_id
     return JoinGroupResponse(
         member_id,
@@ -294,7 +295,7 @@ def current_generation(
 
 
 def list_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """Return the members as their leader is told of them."""
+    """Return the members as listed for their leader."""
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol))
         for member in group.members.values()
@@ -302,12 +303,12 @@ def list_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 
 
 def next_generation(generation: int) -> int:
-    """Return the next generation; after the greatest 32-bit number comes the least."""
+    """Return the next generation; after the largest 32-bit number comes the smallest."""
     return (generation + 1 + 2**31) % 2**32 - 2**31
 
 
 def _elect_joined_leader(group: ClassicGroup) -> bool:
-    """Have somebody lead who has joined; False where nobody has, or there was no leader."""
+    """Choose a leader that has joined; return False if nobody has, or there was no leader."""
     if group.leader is None:
         return False
     if group.members[group.leader].parked_join is not None:

@@ -1,4 +1,4 @@
-"""Decide one event of the classic protocol, whatever kind of group it is about."""
+"""Decide one event of the classic protocol, for classic and consumer groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decide_classic(  # noqa: PLR0911 - one line a kind of event
     Raises
     ------
     GroupError
-        The request is refused; nothing is to be written. Refusals of a join or a sync are answers.
+        The request is refused, and nothing is written. A refused join or sync gets an answer.
     """
     match event:
         case JoinGroup():
@@ -74,12 +74,12 @@ def decide_classic(  # noqa: PLR0911 - one line a kind of event
 
 
 def decide_heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Result:
-    """Decide a heartbeat of the consumer protocol, whatever kind of group it is about.
+    """Decide a heartbeat of the consumer protocol, for classic and consumer groups.
 
     Raises
     ------
     GroupError
-        The request is refused; nothing is to be written.
+        The request is refused, and nothing is written.
     """
     if event.member_epoch in {LEAVE, LEAVE_FOR_A_WHILE}:
         check_heartbeat(config, event)
@@ -92,7 +92,7 @@ def decide_heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int
 
 
 def fire_timer(state: State, config: Config, event: TimerFired, now_ms: int) -> Result:
-    """Do what a timer is for, if it still means what it was set for."""
+    """Handle a timer, if it is still valid."""
     if event.group_id in state.groups:
         return expire_member(state, event, _removal(state, config, now_ms))
     return membership.fire_timer(state, config, event, now_ms)
@@ -128,7 +128,7 @@ def _removal(state: State, config: Config, now_ms: int) -> Removal:
 
 
 def _check_join(config: Config, event: JoinGroup) -> Result | None:
-    """Refuse a join by itself, in Kafka's order (H-5)."""
+    """Check a join's own fields, in Kafka's order (H-5)."""
     low = config.kafka.classic_min_session_timeout_ms
     high = config.kafka.classic_max_session_timeout_ms
     if not event.group_id:

@@ -1,11 +1,10 @@
-"""SyncGroup to a classic group: the leader brings the assignment, everyone gets their part.
+"""Decide SyncGroup of a classic group: the leader sends the assignment, each member gets its part.
 
-Where the group's settings say so the coordinator assigns instead (assign.py).
+With a setting of the group, the coordinator assigns instead (assign.py).
 
-The sync of the leader makes the group Stable in the step that writes the assignment. Whoever waits
-is answered when the record is durable, and not before; what came in meanwhile was decided behind
-it, on the group as it is by then. A join that came while the record was being written therefore
-finds the group Stable, and begins a rebalance, of which members hear by their heartbeats.
+The leader's sync makes the group Stable in the step that writes the assignment. Waiting members are
+answered when the record is durable. Requests that come meanwhile are decided after that step: a
+join then finds the group Stable and begins a rebalance, which members learn by their heartbeats.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
 
 
 def _assign(state: State, update: ClassicUpdate, given: ClassicAssignment) -> None:
-    """Store what members are assigned, and answer all who wait for it."""
+    """Store the members' assignments, and answer all waiting syncs."""
     group = update.group
     group.assignor, group.moved = given.assignor, given.moved
     for member in list(group.members.values()):

@@ -1,8 +1,8 @@
-"""A classic group becomes a consumer group while its members are there (M2-2…M2-5).
+"""Convert a classic group to a consumer group while it has members (M2-2…M2-5).
 
-That is when somebody joins it by a heartbeat, and the migration policy allows it. The generation
-becomes the group epoch; what the leader assigned is target and current assignment; then the joiner
-is decided as in any consumer group. Requests that wait are told to join again.
+This happens when a member joins by a heartbeat, and the migration policy allows it. The generation
+becomes the group epoch, and the leader's assignment becomes the target and current assignment. Then
+the heartbeat is decided as in any consumer group. Waiting requests are told to join again.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from coordinator.errors import ErrorCode, GroupError
 
 UPGRADES = {"bidirectional", "upgrade"}
 GENERATION_MAX = 2**31 - 2**16
-"""A group epoch only rises, and never wraps: so far from the end may it begin."""
+"""The largest group epoch to start with: an epoch only rises, and never wraps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedMember:
-    """A member as a consumer group has it, and what it was assigned."""
+    """A converted member, and its assignment."""
 
     meta: MemberMetadata
     assigned: Spans
@@ -68,7 +68,7 @@ def upgrade_group(
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND: it must stay a classic one; or what refuses the heartbeat.
+        GROUP_ID_NOT_FOUND: the group must stay a classic group. Or the heartbeat is refused.
     """
     _check(config, group)
     epoch = max(group.generation, 1)
@@ -85,7 +85,7 @@ def upgrade_group(
 
 
 def _check(config: Config, group: ClassicGroup) -> None:
-    """Refuse a group that must stay as it is."""
+    """Refuse a group that must stay a classic group."""
     policy, most = config.kafka.migration_policy, config.kafka.max_size
     if policy not in UPGRADES:
         why = f"group.consumer.migration.policy is {policy}"
@@ -104,7 +104,7 @@ def _check(config: Config, group: ClassicGroup) -> None:
 def _convert(state: State, group: ClassicGroup, epoch: int) -> list[Record]:
     """Return the records of the consumer group.
 
-    The last member comes first: a consumer group lists its members from the newest on.
+    The last member comes first: a consumer group lists its newest members first.
     """
     members = _convert_members(state, group)
     names = {name for one in members for name in one.meta.subscribed_topic_names}
@@ -131,7 +131,7 @@ def _convert(state: State, group: ClassicGroup, epoch: int) -> list[Record]:
 
 
 def _convert_members(state: State, group: ClassicGroup) -> list[ConvertedMember]:
-    """Return the members; what the leader gave to two of them, the first keeps."""
+    """Return the members. A partition that the leader gave to two of them stays with the first."""
     taken: set[tuple[TopicKey, int]] = set()
     converted = []
     for member in group.members.values():
@@ -168,13 +168,13 @@ def _convert_members(state: State, group: ClassicGroup) -> list[ConvertedMember]
 
 
 def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
-    """Return what a member told for the group's protocol, or for its first: none is chosen yet."""
+    """Return a member's metadata for the group's protocol, or its first if none is chosen yet."""
     names = [name for name, _ in member.protocols]
     return member.metadata(group.protocol if group.protocol in names else names[0])
 
 
 def _timers(group: ClassicGroup) -> list[SetTimer]:
-    """Return what ends the classic group's timers, and begins its members' sessions."""
+    """Return timers that end the classic group's timers and start its members' sessions."""
     group_id = group.group_id
     ended = [SetTimer(kind, group_id, "", None) for kind in (JOIN_PHASE, SYNC_PHASE)]
     ended += [
@@ -189,7 +189,7 @@ def _timers(group: ClassicGroup) -> list[SetTimer]:
 
 
 def _release(members: Iterable[ClassicMember]) -> list[tuple[int, Parked]]:
-    """Tell all who wait to join again."""
+    """Tell all waiting members to join again."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     released: list[tuple[int, Parked]] = []
     for member in members:
