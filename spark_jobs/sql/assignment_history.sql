@@ -1,6 +1,6 @@
--- Who owned what, from when until when, and why: one row a range. A range ends where its owner, its
--- times or its reasons are others; until is null while it is owned. What a member must give up it
--- owns until it has.
+-- Who owned what, from when until when, and why: one row per range. A row covers partitions with the
+-- same owner, times and reasons; until is null while they are owned. A member owns partitions that it
+-- must give up until it has given them up.
 WITH changes AS (
     SELECT group_id, member_id, struct(
             position, recorded_at, tombstone, client_id, client_host, instance_id, gives, takes
@@ -28,7 +28,7 @@ cut AS (
         array_sort(array_distinct(concat(changes.low, changes.high))) AS edges
     FROM gathered
 ),
--- Ranges cut at all edges of the member's: two pieces are the same, or they are apart.
+-- Ranges, cut at all bounds of the member's ranges: any two pieces are equal or disjoint.
 pieces AS (
     SELECT group_id, member_id, topic, topic_id,
         inline(flatten(transform(changes, one -> transform(
@@ -56,8 +56,8 @@ turns AS (
     FROM net
     GROUP BY group_id, member_id, topic, topic_id, low, high
 ),
--- A piece comes and goes by turns: the first end is that of the first beginning, and so on. What
--- went while it was pending was taken by what made it pending, unless the member ended.
+-- A piece begins and ends in turn, so the nth end belongs to the nth beginning. The cause of an end
+-- while pending is what made the piece pending, unless the member ended.
 tenures AS (
     SELECT group_id, member_id, topic, topic_id, low, high, pended,
         inline(transform(began, (since, i) -> struct(since, get(ended, i) AS ended)))
@@ -78,7 +78,8 @@ alike AS (
     FROM explained
     GROUP BY group_id, member_id, topic, topic_id, since, until, taken
 ),
--- Pieces that touch and are alike are one range: it begins where no other ends, and the other way.
+-- Adjacent pieces with equal columns are one range: it begins where no other piece ends, and ends
+-- where no other begins.
 ranges AS (
     SELECT *,
         inline(zip_with(

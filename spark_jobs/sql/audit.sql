@@ -1,4 +1,4 @@
--- Who deleted or altered what, and who was refused: one row a deed, or a count of refusals.
+-- Who deleted or altered what, and who was refused: one row per action or count.
 SELECT
     position,
     recorded_at,

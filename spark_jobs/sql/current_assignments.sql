@@ -1,5 +1,5 @@
--- What each member may own now: one row a range, with the assignment epoch that gave it. A range
--- pending revocation is one that the member must give up, and owns until it has.
+-- What each member may own now: one row per range, with the assignment epoch that gave it. A range
+-- with pending revocation must be given up; the member owns it until then.
 WITH ranges AS (
     SELECT group_id, member_id, instance_id, client_id, client_host, member_epoch, state,
         inline(concat(

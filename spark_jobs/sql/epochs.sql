@@ -1,5 +1,5 @@
--- The group epochs of all groups: one row each, with what began it and which target took it in.
--- Groups that were deleted are here too; a group of the same name begins again with small epochs.
+-- The group epochs of all groups: one row per epoch, with its cause and the target that covers it.
+-- Deleted groups are included; a new group of the same name restarts with low epochs.
 WITH behind AS (
     SELECT group_id, kind, position,
         max(IF(kind = 'member_metadata', struct(position, instance_id, client_id, client_host), NULL))
@@ -27,7 +27,7 @@ SELECT
 FROM $begun_epochs AS epochs
 LEFT JOIN behind ON epochs.group_id = behind.group_id AND epochs.position = behind.position
 UNION ALL
--- The generations of classic groups, those that were assigned.
+-- The generations of classic groups that were assigned.
 SELECT group_id, generation, position, recorded_at, reason, member_id,
     cause.instance_id, cause.client_id, cause.client_host, NULL,
     generation, position, recorded_at, assignor, IF(assignor IS NULL, NULL, moved), false

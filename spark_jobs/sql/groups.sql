@@ -1,4 +1,4 @@
--- All groups, and the ids that have offsets only: one row a group. Its state is Kafka's (G-2).
+-- All groups, and ids that only have offsets: one row per group. The state is Kafka's (G-2).
 WITH last AS (
     SELECT group_id,
         max(position) FILTER (WHERE NOT tombstone) AS position,

@@ -1,7 +1,7 @@
--- The members of all groups: one row a member, with what it subscribes to and what it owns. Each
--- column is a maximum of its own, so that a question about a few of them reads only those.
+-- The members of all groups: one row per member, with what it subscribes to and what it owns. Each
+-- column is a separate maximum, so that a query of a few columns reads only those.
 WITH told AS (
-    -- Members that reach an epoch which changes nothing for them share one row of the log.
+    -- Members that reach an epoch without a change of their assignment share one row of the log.
     SELECT log.*, coalesce(log.member_id, one) AS name
     FROM $log AS log LATERAL VIEW OUTER explode(member_ids) AS one
     WHERE kind IN ('member_metadata', 'current_member_assignment', 'members_advanced')

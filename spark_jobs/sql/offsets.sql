@@ -1,4 +1,4 @@
--- The committed offsets: one row a partition.
+-- The committed offsets: one row per partition.
 WITH last AS (
     SELECT group_id, topic, partition,
         max_by(tombstone, position) AS ended,

@@ -1,4 +1,4 @@
--- Who owns what: one row a range, of topics that exist. Kafka's describe shows the same partitions.
+-- Who owns which partitions of existing topics: one row per range. Kafka's describe shows the same.
 SELECT
     current.group_id,
     current.topic,

@@ -1,6 +1,6 @@
--- What each member is to own in the end: one row a range. Small targets are records of the log; a
--- whole one that a Spark job computed is in the table of targets, and one record names it. Records
--- of members before that one mean nothing any more, those after it win over it.
+-- The target assignment of each member: one row per range. Small targets are records of the log. A
+-- target that a Spark job computed is in the table `targets`, and one record names it: it replaces
+-- all earlier records of members, and later records override it.
 WITH installed AS (
     SELECT group_id,
         max(struct(position, assignment_epoch, computation_id))
@@ -34,7 +34,7 @@ together AS (
         ON targets.group_id = whole.group_id
         AND targets.assignment_epoch = whole.assignment_epoch
         AND targets.run_id = whole.computation_id
-    -- Members that left while it was computed are in it.
+    -- Such a target still has members that left while it was computed.
     JOIN $members AS members
         ON targets.group_id = members.group_id AND targets.member_id = members.member_id
     LEFT ANTI JOIN alone

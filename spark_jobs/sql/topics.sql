@@ -1,4 +1,4 @@
--- The topics that exist: one row a topic.
+-- The topics that exist: one row per topic.
 WITH last AS (
     SELECT topic, max(struct(position, tombstone, topic_id, partitions)) AS row
     FROM $log

@@ -1,4 +1,4 @@
--- A step of `epochs`: the group epochs, each with what began it and which target took it in.
+-- A step of `epochs`: the group epochs, each with its cause and the target that covers it.
 WITH marks AS (
     SELECT group_id, kind, tombstone, position, recorded_at, epoch, reason, member_id,
         assignment_epoch, assignor, moved, partial,
@@ -8,7 +8,7 @@ WITH marks AS (
     WHERE kind IN ('group_metadata', 'target_assignment_metadata')
 ),
 numbered AS (
-    -- What took an epoch in is the first target computed for it or for a later one.
+    -- An epoch is covered by the first target computed for it or for a later one.
     SELECT group_id, kind, tombstone, position, recorded_at, epoch, reason, member_id,
         min(IF(kind = 'group_metadata' OR tombstone, NULL, struct(
             assignment_epoch, position, recorded_at, nullif(assignor, '') AS assignor, moved, partial
@@ -17,7 +17,7 @@ numbered AS (
         ) AS target
     FROM marks
 ),
--- Beside each other, not joined: so a predicate on the group reaches both.
+-- A union instead of a join, so that a predicate on the group reaches both.
 both AS (
     SELECT group_id, position, position AS epoch_position,
         IF(tombstone, NULL, struct(recorded_at, epoch, reason, member_id, target)) AS begun,
@@ -29,7 +29,7 @@ both AS (
     FROM $topic_changes
 ),
 placed AS (
-    -- What happened to a topic is about the next epoch of its group.
+    -- A topic change belongs to the next epoch of its group.
     SELECT group_id, position, begun, subscribed_at, change,
         min(epoch_position) OVER (PARTITION BY group_id ORDER BY position DESC) AS epoch_position
     FROM both
@@ -52,7 +52,7 @@ SELECT
     IF(begun.reason = 'topics changed', changes.change, NULL) AS topics_changed,
     begun.target.assignment_epoch,
     begun.target.position AS target_position,
-    -- Of a target that took in several epochs the rest stands with the one it was computed for.
+    -- If a target covers several epochs, these columns are set only for the one it was computed for.
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.recorded_at, NULL) AS computed_at,
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.assignor, NULL) AS assignor,
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.moved, NULL) AS moved,

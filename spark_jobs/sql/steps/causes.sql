@@ -1,5 +1,5 @@
--- A step of `assignment_history`: why a target gives and takes. Its reasons are those of all group
--- epochs that it took in; its member is theirs, if they have but one.
+-- A step of `assignment_history`: why a target moves partitions. It has the reasons of all group
+-- epochs that it covers, and their member if it is only one.
 WITH told AS (
     SELECT group_id, position, target_position,
         concat(reason, CASE
@@ -10,7 +10,7 @@ WITH told AS (
             WHEN size(topics_changed) > 0 THEN concat(' (', array_join(topics_changed, '; '), ')')
             ELSE ''
         END) AS reason,
-        -- The member of these was only the first to send a heartbeat after.
+        -- The member did not cause these: it only sent the first heartbeat afterwards.
         IF(reason IN ('topics changed', 'finishing moves'), NULL, member_id) AS member_id
     FROM $begun_epochs
     WHERE target_position IS NOT NULL

@@ -1,5 +1,5 @@
--- A step of `assignment_history`: what members of classic groups have by each record of their group,
--- and why it gives and takes. A member that a record does not have any more has ended by it.
+-- A step of `assignment_history`: what members of classic groups own by each record of their group,
+-- and why it changed. A member that is missing in a record has ended.
 WITH records AS (
     SELECT group_id, number, members,
         struct(position, recorded_at, tombstone, generation, reason, member_id, begins) AS record,

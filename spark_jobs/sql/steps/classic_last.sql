@@ -1,4 +1,4 @@
--- A step of views of the present: the last record of each classic group that there is.
+-- A step of views of the current state: the last record of each existing classic group.
 WITH last AS (
     SELECT group_id,
         max_by(struct(tombstone, generation, assignor, classic_members), position) AS record

@@ -1,4 +1,4 @@
--- A step of `assignment_history`: each record of what a member owns, and why it gives and takes.
+-- A step of `assignment_history`: each record of what a member owns, and why it changed.
 WITH told AS (
     SELECT group_id, member_id, kind, tombstone, position, recorded_at, member_epoch, assigned, pending,
         max(IF(kind = 'member_metadata' AND NOT tombstone, struct(
@@ -15,7 +15,7 @@ WITH told AS (
 held AS (
     SELECT group_id, member_id, position, recorded_at, tombstone, next,
         metadata.instance_id, metadata.client_id, metadata.client_host,
-        -- Only the next incarnation of a static member holds something before it is answered.
+        -- Only a returning static member owns partitions before its first answer.
         coalesce(member_epoch, -1) = 0 AS returned,
         concat(
             transform(coalesce(assigned, array()), r -> struct(
@@ -26,7 +26,7 @@ held AS (
     FROM told
     WHERE kind = 'current_member_assignment'
 ),
--- Every join names the group of the same side: only so does a predicate on it reach them all.
+-- Every join uses the group id of the same side, so that a predicate on it reaches all scans.
 placed AS (
     SELECT held.*,
         coalesce(here.newest, before.newest) AS newest,
@@ -61,7 +61,7 @@ SELECT
             AND newest.reason = 'subscription changed'
             THEN struct(newest.epoch, newest.reason, newest.member_id)
         WHEN NOT tombstone THEN target
-        -- A member that left or timed out began a group epoch; one that is replaced did not.
+        -- A member that left or timed out began a group epoch; a replaced one did not.
         WHEN next.kind = 'group_metadata' THEN struct(next.epoch, next.reason, next.member_id)
         WHEN instance_id IS NOT NULL
             THEN struct(NULL AS epoch, 'static member returned' AS reason, NULL AS member_id)

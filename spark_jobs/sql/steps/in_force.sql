@@ -1,5 +1,5 @@
--- A step of `assignment_history`: the newest group epoch and the target at each record of what a
--- member owns, as far as they are of its block.
+-- A step of `assignment_history`: the newest group epoch and target at each record of what a member
+-- owns, if they are in the same block.
 WITH here AS (
     SELECT group_id, kind, position, block,
         max(newest) OVER until_here AS newest,

@@ -1,4 +1,4 @@
--- A step of `assignment_history`: the newest group epoch and the target where a block begins.
+-- A step of `assignment_history`: the newest group epoch and target before each block.
 SELECT group_id, block,
     max(max(newest)) OVER earlier AS newest,
     max(max(target)) OVER earlier AS target

@@ -1,5 +1,5 @@
--- A step of `assignment_history`: group epochs, targets, and where something is to be asked of them,
--- in blocks of positions, so that a huge group is not one task.
+-- A step of `assignment_history`: group epochs, targets, and the records that look them up, in
+-- blocks of positions, so that a huge group is more than one task.
 SELECT group_id, kind, position,
     position DIV 1000000 AS block,
     IF(kind = 'group_metadata', struct(position, epoch, reason, member_id), NULL) AS newest,

@@ -1,6 +1,6 @@
--- A step of `epochs`: what happened to topics, for each group that subscribes to them at some time.
+-- A step of `epochs`: topic changes, for each group that subscribes to the topic at any time.
 WITH subscriptions AS (
-    -- However many members subscribe alike, their names are read once.
+    -- The names of equal subscriptions are parsed once.
     SELECT group_id, subscribed_topic_names, topics, min(position) AS position
     FROM $log
     WHERE kind IN ('member_metadata', 'regular_expression') AND NOT tombstone
