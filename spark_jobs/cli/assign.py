@@ -163,7 +163,7 @@ def assign(
     if store is not None or group is not None:
         if {spec, members, topics, output, plot, title} != {None} or tables or own or allow_empty:
             raise SpecError(
-                "--store and --group take their input from the store: leave out spec, tables, "
+                "--store and --group read their input from the store: omit spec, tables, "
                 "output, plot, --allow-empty, and options of weighted"
             )
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
@@ -197,11 +197,11 @@ def _refuse_table_options(
     """Refuse options that mean nothing to a spec."""
     if tables or run_id:
         raise SpecError(
-            "--owned, --previous, --partitions, --constraints and --run-id go with "
-            "--members and --topics"
+            "--owned, --previous, --partitions, --constraints and --run-id "
+            "require --members and --topics"
         )
     if allowed != Safeguards():
-        raise SpecError("--allow-empty and --max-forgotten go with --members and --topics")
+        raise SpecError("--allow-empty and --max-forgotten require --members and --topics")
 
 
 def _plot_path(plot: str | None, title: str | None) -> str | None:
@@ -213,7 +213,7 @@ def _plot_path(plot: str | None, title: str | None) -> str | None:
 def _inputs(engine: EngineChoice, named: Mapping[str, str]) -> dict[str, Any]:
     """Return the tables that options name."""
     if "owned" in named and "previous" in named:
-        raise SpecError("give either --owned or --previous: both say who owned what")
+        raise SpecError("--owned and --previous exclude each other: both say who owned what")
     return {"owned": None, "previous": None} | {
         name: find_input(text, f"--{name}", engine) for name, text in named.items()
     }
