@@ -32,8 +32,6 @@ With `MUSTER_KAFKA=host:port` the same members join there, too (a Kafka 4.4.0 wi
 """
 KAFKA = "MUSTER_KAFKA"
 SETTINGS = """
-[server]
-classic_protocol = true
 [kafka]
 "group.initial.rebalance.delay.ms" = {delay_ms}
 """

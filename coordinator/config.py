@@ -138,7 +138,7 @@ class ServerConfig:
     connections_per_address_max: int = 0
     handshake_ms: int = 5_000
     in_flight_max: int = 64
-    classic_protocol: bool = False
+    classic_protocol: bool = True
     elements_max: int = 100_000
     request_bytes_max: int = 1 << 20
     buffer_bytes_max: int = 1 << 28

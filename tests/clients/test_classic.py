@@ -1,4 +1,4 @@
-"""librdkafka with its defaults: a member of a classic group, where `server.classic_protocol` allows it."""
+"""librdkafka with its defaults: a member of a classic group."""
 
 from __future__ import annotations
 

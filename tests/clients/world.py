@@ -30,9 +30,6 @@ check_ms = 100
 [topics]
 poll_ms = 200
 
-[server]
-classic_protocol = true
-
 [kafka]
 "group.initial.rebalance.delay.ms" = 0
 "group.consumer.session.timeout.ms" = 6000

@@ -117,7 +117,7 @@ NO_QUOTAS = QuotasConfig()
 @contextlib.contextmanager
 def served(delay_ms=0, quotas=NO_QUOTAS, **settings):
     """Serve a coordinator that takes members of classic groups."""
-    server = ServerConfig(listen="127.0.0.1:0", classic_protocol=True, **settings)
+    server = ServerConfig(listen="127.0.0.1:0", **settings)
     kafka = kafka_config({"group.initial.rebalance.delay.ms": delay_ms})
     config = Config(server=server, kafka=kafka, quotas=quotas)
     opened = Coordinator.open(None, topics={"clicks": 4}, config=config)

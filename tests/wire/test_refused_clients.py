@@ -16,7 +16,7 @@ from tests.wire.test_server import count, served, until
 
 __all__ = ["side"]
 
-JOIN_GROUP = b"\x00\x0b\x00\x05" + bytes(4) + b"\xff\xff"
+ADD_PARTITIONS_TO_TXN = b"\x00\x18\x00\x03" + bytes(4) + b"\xff\xff"
 
 
 def introduced(client, name="kgo", version="v1.22"):
@@ -30,12 +30,14 @@ def test_a_refused_client_is_logged_and_counted(caplog):
         for attempt in range(3):
             with Client(address) as client:
                 introduced(client)
-                client.socket.sendall(len(JOIN_GROUP).to_bytes(4) + JOIN_GROUP)
+                client.socket.sendall(
+                    len(ADD_PARTITIONS_TO_TXN).to_bytes(4) + ADD_PARTITIONS_TO_TXN
+                )
                 until(lambda n=attempt: count(coordinator, "wire_refused_total", client="kgo") > n)
     (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert said == (
-        r"refuses the client kgo v1.22 ('me\x1b[2J') at 127.0.0.1: API 11 is not served here "
-        "(JOIN_GROUP); further ones are counted for a minute"
+        r"refuses the client kgo v1.22 ('me\x1b[2J') at 127.0.0.1: API 24 is not served here "
+        "(ADD_PARTITIONS_TO_TXN); further ones are counted for a minute"
     )
 
 
