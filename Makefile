@@ -18,8 +18,8 @@ $(READY): requirements.lock pyproject.toml tools/setup.py spark_jobs/jars.lock
 demo: $(READY)   ## run the main job on real input
 	@$(BIN)/muster demo
 
-test: check      ## lint, types, layers, and all tests, on two cores
-	@$(BIN)/pytest -n 2 --dist worksteal --durations 12
+test: check      ## lint, types, layers, and all tests, three at a time
+	@$(BIN)/pytest -n 3 --dist worksteal --durations 12
 
 check: $(READY)  ## lint, types, layers and commit subjects only
 	@$(BIN)/ruff check --quiet .

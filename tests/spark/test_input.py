@@ -37,7 +37,7 @@ MEMBERS_REFUSED = {
     "ids as numbers": (with_column(MEMBERS, "member_id", 1, 2), "members: column 'member_id' is "),
     "instance ids as numbers": (with_column(MEMBERS, "instance_id", 1, 2), "members: column 'instance_id' is "),
     "racks as numbers": (MEMBERS.append_column("rack", pa.array([1, 2])), "members: column 'rack' is "),
-    "unknown column": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed; leave"),
+    "unknown column": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed"),
     "null id": (with_column(MEMBERS, "member_id", "m", None), "column 'member_id' has a null: give every row a value"),
     "null subscription": (with_column(MEMBERS, "subscribed", ["a"], None), "column 'subscribed' has a null: give []"),
     "null topic": (with_column(MEMBERS, "subscribed", ["a"], ["a", None]), "column 'subscribed' lists a null topic"),
