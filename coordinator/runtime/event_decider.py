@@ -109,6 +109,9 @@ class EventDecider:
         now = self._steady()
         touched: set[TimerKey] = set()
         for at, event in enumerate(events):
+            if type(event) is ClassicHeartbeat and self._is_steady(state, event, now):
+                answers.append(STEADY)
+                continue
             began = perf_counter()
             if isinstance(event, TimerFired) and event.key in touched:
                 answers.append(Result())  # one that fired with it has set it anew, or ended it
@@ -161,14 +164,17 @@ class EventDecider:
             replay(state, records[0])
         return SteadyRun(end - start, SteadyAnswer(epoch, interval_ms), records)
 
+    def _is_steady(self, state: State, event: ClassicHeartbeat, now: int) -> bool:
+        """Whether a classic heartbeat changes nothing but its session, which is extended then."""
+        member = find_steady_member(state, event) if _has_classic_ids(event) else None
+        if member is None:
+            return False
+        self._timers.extend_classic_session(event.group_id, member, now)
+        return True
+
     def _decide_one(self, state: State, event: Event, now: int) -> Result:
         """Decide an event: a steady heartbeat without a step; the types of others come first."""
         typed = False
-        if isinstance(event, ClassicHeartbeat) and _has_classic_ids(event):
-            member = find_steady_member(state, event)
-            if member is not None:
-                self._timers.extend_classic_session(event.group_id, member, now)
-                return STEADY
         if isinstance(event, Heartbeat) and _has_ids(event):
             if event.topic_partitions is not None:
                 check_types(event)  # the fast path does not look at them

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
-from coordinator.core.classic.events import ClassicHeartbeat
+from coordinator.core.classic.events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
     Answer,
     Event,
@@ -44,6 +44,8 @@ ANSWERS_A_ROUND = 1_000
 """Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them."""
+MAY_WAIT = (JoinGroup, SyncGroup)
+"""What may have to wait for other members of its group."""
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
@@ -228,7 +230,7 @@ class EventLoop:
                 continue
             found = answers[at : at + len(item.piece)]
             for event, answer in zip(item.piece, found, strict=True):
-                waits = not isinstance(event, Heartbeat)
+                waits = isinstance(event, MAY_WAIT)
                 item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
             if len(item.answers) == len(item.events):

@@ -33,7 +33,7 @@ from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.records import ComputationPrepared, Record
 from coordinator.core.state import State, TopicView
 from coordinator.errors import GroupError
-from coordinator.runtime.event_decider import EventDecider
+from coordinator.runtime.event_decider import STEADY, EventDecider
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
@@ -198,7 +198,7 @@ class EventProcessor:
         if not self._write(records):
             return [refusal(self.status)] * len(events)
         for event, answer in zip(events, answers, strict=True):
-            if isinstance(answer, Result):
+            if answer is not STEADY and isinstance(answer, Result):
                 self._start(event, answer, records)
         return answers
 

@@ -8,7 +8,7 @@ class per version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cache
@@ -36,6 +36,7 @@ __all__ = [
     "decode_body",
     "encode",
     "encode_part",
+    "encode_steady_classic_heartbeat",
     "encode_steady_heartbeat",
 ]
 
@@ -47,6 +48,10 @@ STEADY_HEAD = struct.Struct(">iibihbB")
 STEADY_TAIL = struct.Struct(">iibb")
 """Member epoch, heartbeat interval, no assignment, tags."""
 ONE_BYTE_LENGTH = 127
+FLEXIBLE_HEARTBEAT_SINCE = 4
+"""The version of Heartbeat from which there are tags."""
+STEADY_CLASSIC = (">iih", ">iiih", ">iiih", ">iiih", ">iibihb")
+"""By version: length, correlation id; then tags, throttle time, the error, and tags again."""
 DECODED_AT_ONCE_BYTES = 1 << 14
 """Bytes of a request that are read in about a millisecond; a longer one can wait."""
 
@@ -263,7 +268,8 @@ def encode_part(api: Api, version: int, name: str, values: Values) -> EncodedPar
 def encode_steady_heartbeat(request: Request, response: HeartbeatResponse) -> bytes | None:
     """Return the frame of a heartbeat's response that brings no assignment; None for another.
 
-    The one message written by hand, exactly as kio does, because it is most of all messages.
+    This and the next are the messages written by hand, exactly as kio does, because they are most
+    of all messages.
     """
     member_id = (response.member_id or "").encode()
     size = len(member_id)
@@ -273,6 +279,24 @@ def encode_steady_heartbeat(request: Request, response: HeartbeatResponse) -> by
     head = STEADY_HEAD.pack(length, request.correlation_id, 0, request.throttle_ms, 0, 0, size + 1)
     tail = STEADY_TAIL.pack(response.member_epoch, response.heartbeat_interval_ms, -1, 0)
     return head + member_id + tail
+
+
+def encode_steady_classic_heartbeat(request: Request) -> bytes:
+    """Return the frame of a classic heartbeat's response without an error."""
+    pack, size = _steady_classic(request.version)
+    number, throttle_ms = request.correlation_id, request.throttle_ms
+    if request.version == 0:
+        return pack(size, number, 0)
+    if request.version < FLEXIBLE_HEARTBEAT_SINCE:
+        return pack(size, number, throttle_ms, 0)
+    return pack(size, number, 0, throttle_ms, 0, 0)
+
+
+@cache
+def _steady_classic(version: int) -> tuple[Callable[..., bytes], int]:
+    """Return what packs such a response, and how long it says that it is."""
+    form = struct.Struct(STEADY_CLASSIC[version])
+    return form.pack, form.size - LENGTH.size
 
 
 @cache

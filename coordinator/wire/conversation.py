@@ -7,11 +7,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+from coordinator.core.classic.events import ClassicHeartbeat
 from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
 from coordinator.wire.acls import Acls
 
 MEMBERS_REMEMBERED_MAX = 10_000
 """Members of one conversation that are remembered; others are told their assignment again."""
+
+Beat: TypeAlias = Heartbeat | ClassicHeartbeat
 
 NO_BODY = object()
 """The body of no request: those that are not read yet have None."""
@@ -32,7 +37,7 @@ class Conversation:
         self._members_max = members_max
         self._brought_partitions: dict[tuple[str, str], bool] = {}
         self._body: object = NO_BODY
-        self._event: Heartbeat | None = None
+        self._event: Beat | None = None
         self._allowed_by: Acls | None = None
 
     def __len__(self) -> int:
@@ -62,11 +67,11 @@ class Conversation:
         """Remember from now on what is worked out of this body, and nothing of another."""
         self._body, self._event, self._allowed_by = body, None, None
 
-    def event_of(self, body: object) -> Heartbeat | None:
+    def event_of(self, body: object) -> Beat | None:
         """Return the event that a body means, where that is remembered."""
         return self._event if body is self._body else None
 
-    def note_event(self, body: object, event: Heartbeat) -> None:
+    def note_event(self, body: object, event: Beat) -> None:
         """Remember what a body means, if it may come again."""
         if body is self._body:
             self._event = event

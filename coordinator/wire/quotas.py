@@ -47,16 +47,18 @@ class TokenBucket:
 
 
 class Quotas:
-    """The quotas of requests and bytes, by client."""
+    """The quotas of requests and bytes, by client.
+
+    Attributes
+    ----------
+    is_limited
+        Whether any client is limited.
+    """
 
     def __init__(self, config: QuotasConfig) -> None:
         self._requests = _Quota(config.requests_per_s_max, config.requests_per_s)
         self._bytes = _Quota(config.bytes_per_s_max, config.bytes_per_s)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether any client is limited."""
-        return self._requests.is_limited or self._bytes.is_limited
+        self.is_limited = self._requests.is_limited or self._bytes.is_limited
 
     def charge(self, client: str, requests: int, size: int, now_s: float) -> int:
         """Charge a client, and return its throttle time in ms.
@@ -80,10 +82,7 @@ class _Quota:
         self._of_all = of_all
         self._of_one = of_one
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    @property
-    def is_limited(self) -> bool:
-        return self._of_all > 0 or any(self._of_one.values())
+        self.is_limited = of_all > 0 or any(of_one.values())
 
     def charge(self, client: str, amount: int, now_s: float) -> float:
         rate = self._of_one.get(client, self._of_all)

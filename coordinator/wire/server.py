@@ -322,7 +322,8 @@ class Server:
                 self._await_answer(link, pending, call, later.future)
             else:
                 self.answer(link, pending, call, own)
-        self.metrics.served(Counter(pending.request.api.name for _, pending, _ in batch))
+        served = Counter(pending.request.api for _, pending, _ in batch)
+        self.metrics.served({api.name: count for api, count in served.items()})
         for link in links:
             link.proceed()
 

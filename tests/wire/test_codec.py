@@ -30,6 +30,7 @@ from coordinator.wire.codec import (
     decode,
     decode_body,
     encode,
+    encode_steady_classic_heartbeat,
     encode_steady_heartbeat,
 )
 from coordinator.wire.decoder import WireError
@@ -243,3 +244,15 @@ def test_the_steady_heartbeat_is_byte_for_byte_what_kio_writes(
     frame = encode_steady_heartbeat(request, response)
     assert frame in {None, encode(request, _response_fields(Answer()))}
     assert (frame is None) == (not 0 < len(member.encode()) < 127)
+
+
+@given(
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 15_000),
+    st.integers(*CLASSIC_VERSIONS[Api.HEARTBEAT]),
+)
+def test_the_steady_classic_heartbeat_is_byte_for_byte_what_kio_writes(
+    correlation_id, throttle_ms, version
+):
+    request = Request(Api.HEARTBEAT, version, correlation_id, throttle_ms=throttle_ms)
+    assert encode_steady_classic_heartbeat(request) == encode(request, {"error_code": 0})

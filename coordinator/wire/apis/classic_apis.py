@@ -150,22 +150,25 @@ def _sync_fields(answer: Answer) -> Values:
 
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
     """Heartbeat; while the log is replayed a member hears that all is well, as from Kafka (H-5)."""
-    asked = request.body
-    event = ClassicHeartbeat(
-        group_id=asked.group_id,
-        member_id=asked.member_id,
-        generation=asked.generation_id,
-        instance_id=getattr(asked, "group_instance_id", None),
-    )
+    asked, conversation = request.body, request.conversation
+    event = conversation.event_of(asked)
+    if event is None:
+        event = ClassicHeartbeat(
+            group_id=asked.group_id,
+            member_id=asked.member_id,
+            generation=asked.generation_id,
+            instance_id=getattr(asked, "group_instance_id", None),
+        )
+        conversation.note_event(asked, event)
+    return Call(_beaten_fields, (event,))
 
-    def respond(answers: Sequence[Answer]) -> Values:
-        (answer,) = answers
-        found = answer.code if isinstance(answer, GroupError) else answer.response
-        assert isinstance(found, ErrorCode), f"the answer to a Heartbeat is {found!r}"
-        loads = found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return {"error_code": ErrorCode.NONE if loads else found}
 
-    return Call(respond, [event])
+def _beaten_fields(answers: Sequence[Answer]) -> Values:
+    (answer,) = answers
+    found = answer.code if isinstance(answer, GroupError) else answer.response
+    assert isinstance(found, ErrorCode), f"the answer to a Heartbeat is {found!r}"
+    loads = found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return {"error_code": ErrorCode.NONE if loads else found}
 
 
 def leave_group(request: Request, _cluster: Cluster) -> Call:

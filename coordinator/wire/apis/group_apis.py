@@ -29,7 +29,14 @@ from coordinator.wire.apis import admin_apis, classic_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
 from coordinator.wire.apis.heartbeat_api import heartbeat
 from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
-from coordinator.wire.codec import Api, Request, Values, encode, encode_steady_heartbeat
+from coordinator.wire.codec import (
+    Api,
+    Request,
+    Values,
+    encode,
+    encode_steady_classic_heartbeat,
+    encode_steady_heartbeat,
+)
 
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
@@ -44,6 +51,10 @@ def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> 
             frame = encode_steady_heartbeat(request, answer.response)
             if frame is not None:
                 return frame
+    elif request.api is Api.HEARTBEAT and answers:
+        (answer,) = answers
+        if isinstance(answer, Result) and answer.response is ErrorCode.NONE:
+            return encode_steady_classic_heartbeat(request)
     return encode(request, call.respond(answers))
 
 

@@ -35,7 +35,7 @@ def heartbeat(request: Request, _cluster: Cluster) -> Call:
     """ConsumerGroupHeartbeat."""
     body, conversation = request.body, request.conversation
     event = conversation.event_of(body)
-    if event is None:
+    if not isinstance(event, Heartbeat):
         event = _read_heartbeat(request)
         if body.member_id:  # who has none gets another one each time
             conversation.note_event(body, event)
