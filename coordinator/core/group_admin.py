@@ -20,7 +20,7 @@ from coordinator.core.events import (
 from coordinator.core.heartbeat import preferred_assignor
 from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group, end_of_offset
-from coordinator.core.partition_spans import Spans, TopicKey, drop_epochs
+from coordinator.core.partition_spans import Spans, drop_epochs, partitions_by
 from coordinator.core.records import GroupConfigured, Record, Tombstone
 from coordinator.core.state import GroupState, Member, State
 from coordinator.errors import ErrorCode, GroupError
@@ -87,11 +87,7 @@ def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
 
 def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
     """Return the partitions of topics that still exist."""
-    found: dict[TopicKey, list[int]] = {}
-    for key, first, end in spans:
-        topic = state.topics.get(key.name)
-        if topic is not None and topic.key == key:
-            found.setdefault(key, []).extend(range(first, end))
+    found = partitions_by(lambda key: key, (span for span in spans if state.has_topic(span[0])))
     return [
         {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
         for key, partitions in found.items()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 
 class TopicKey(NamedTuple):
@@ -22,6 +22,7 @@ class TopicKey(NamedTuple):
     topic_id: str
 
 
+Named = TypeVar("Named", bound=Hashable)
 UUID_BYTES = 16
 Span: TypeAlias = tuple[TopicKey, int, int]
 Spans: TypeAlias = tuple[Span, ...]
@@ -66,6 +67,14 @@ def spans_of(partitions: Iterable[tuple[TopicKey, int]]) -> Spans:
         else:
             merged.append((topic, partition, partition + 1))
     return tuple(merged)
+
+
+def partitions_by(of: Callable[[TopicKey], Named], spans: Iterable[Span]) -> dict[Named, list[int]]:
+    """Return the partitions of spans, in their order, under what `of` makes of their topics."""
+    found: dict[Named, list[int]] = {}
+    for topic, first, end in spans:
+        found.setdefault(of(topic), []).extend(range(first, end))
+    return found
 
 
 def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:

@@ -162,8 +162,7 @@ def _drop_unsubscribed(
 def _is_subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:
     """Whether the member subscribes to the topic, and it still is the one of this id (G-56)."""
     key = span[0]
-    topic = state.topics.get(key.name)
-    return topic is not None and topic.key == key and group.subscribes(meta, key.name)
+    return state.has_topic(key) and group.subscribes(meta, key.name)
 
 
 def _owns(owned: Spans | None, revoked: Holding) -> bool:

@@ -279,6 +279,11 @@ class State:
     new_topics_version: int = 0
     """The version that last brought a topic that was not there (G-83)."""
 
+    def has_topic(self, key: TopicKey) -> bool:
+        """Whether the topic of this id exists: one made anew under its name is another."""
+        topic = self.topics.get(key.name)
+        return topic is not None and topic.key == key
+
 
 def hash_of(topics: dict[str, Topic], names: Iterable[str]) -> int:
     """Return the metadata hash of these topic names: of those that exist, order-free."""

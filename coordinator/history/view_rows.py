@@ -12,7 +12,13 @@ from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.classic.written import record_of
 from coordinator.core.events import DescribeGroup
 from coordinator.core.group_admin import CLASSIC_MEMBER, describe_group
-from coordinator.core.partition_spans import Spans, TopicKey, add_epoch, drop_epochs
+from coordinator.core.partition_spans import (
+    Spans,
+    TopicKey,
+    add_epoch,
+    drop_epochs,
+    partitions_by,
+)
 from coordinator.core.records import ClassicMemberWritten, MemberState
 from coordinator.core.state import GroupState, State
 from coordinator.history.frames import read_view
@@ -195,10 +201,7 @@ def _describe_classic_member(group: ClassicGroup, told: ClassicMemberWritten) ->
 
 
 def _partitions(spans: Spans) -> list[dict[str, Any]]:
-    found: dict[TopicKey, list[int]] = {}
-    for key, first, end in spans:
-        found.setdefault(key, []).extend(range(first, end))
     return [
         {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
-        for key, partitions in found.items()
+        for key, partitions in partitions_by(lambda key: key, spans).items()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.core.events import Heartbeat
-from coordinator.core.partition_spans import Spans, kafka_id
+from coordinator.core.partition_spans import Spans, kafka_id, partitions_by
 from coordinator.member.events import MemberSettings, Subscribe
 
 
@@ -49,7 +49,4 @@ def make_heartbeat(
 
 def by_topic_id(spans: Spans) -> dict[str, list[int]]:
     """Return partitions by the id of their topic, as Kafka has ids."""
-    found: dict[str, list[int]] = {}
-    for topic, first, end in spans:
-        found.setdefault(kafka_id(topic.topic_id), []).extend(range(first, end))
-    return found
+    return partitions_by(lambda topic: kafka_id(topic.topic_id), spans)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from coordinator.core.events import HeartbeatResponse, Result
-from coordinator.core.partition_spans import Spans
+from coordinator.core.partition_spans import Spans, partitions_by
 from coordinator.core.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
 
@@ -53,10 +53,7 @@ class HeartbeatAnswer:
         """The partitions that the member may use now, by topic; None: as before (G-42, G-43)."""
         if self.ranges is None:
             return None
-        found: dict[str, list[int]] = {}
-        for topic, first, end in self.ranges:
-            found.setdefault(topic.name, []).extend(range(first, end))
-        return found
+        return partitions_by(lambda topic: topic.name, self.ranges)
 
 
 class GroupAnswer(dict[str, Any]):

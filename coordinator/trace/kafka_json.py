@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.partition_spans import Holding, Spans, TopicKey, partitions_by
 from coordinator.core.record_fields import Mark, RecordField, camel_case, fields_of
 from coordinator.core.records import (
     KINDS,
@@ -126,9 +126,7 @@ def _take_ended_key(ended: Tombstone) -> dict[str, Any]:
 
 
 def _partitions(spans: Spans) -> list[dict[str, Any]]:
-    found: dict[TopicKey, list[int]] = {}
-    for key, first, end in spans:
-        found.setdefault(key, []).extend(range(first, end))
+    found = partitions_by(lambda key: key, spans)
     return [{"topicId": key.topic_id, "partitions": found[key]} for key in found]
 
 

@@ -24,7 +24,7 @@ from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed, pre
 from coordinator.core.events import Result
 from coordinator.core.member_removal import end_timers, remove_members
 from coordinator.core.offsets import end_of_group
-from coordinator.core.partition_spans import Spans, TopicKey
+from coordinator.core.partition_spans import Spans, partitions_by
 from coordinator.core.records import (
     CurrentMember,
     MemberMetadata,
@@ -101,7 +101,7 @@ def convert_to_classic(
         spans = group.targets.get(member.member_id, ())
         version = subscription_version(member.metadata(classic.protocol))
         given = assignment_of(state, spans, version)
-        assigned = tuple(span for span in spans if _exists(state, span[0]))
+        assigned = tuple(span for span in spans if state.has_topic(span[0]))
         classic.put(changed(member, assignment=given, last_assignment=given, assigned=assigned))
     update = ClassicUpdate(classic, config, now_ms)
     update.records += [*end_of_consumer_group(group), record_of(classic)]
@@ -130,16 +130,9 @@ def end_of_consumer_group(group: Group) -> list[Record]:
 
 def assignment_of(state: State, spans: Spans, version: int) -> bytes:
     """Return the bytes of an assignment, without deleted topics."""
-    partitions: dict[str, list[int]] = {}
-    for key, first, end in spans:
-        if _exists(state, key):
-            partitions.setdefault(key.name, []).extend(range(first, end))
+    existing = (span for span in spans if state.has_topic(span[0]))
+    partitions = partitions_by(lambda topic: topic.name, existing)
     return write_assignment(Assignment(version, partitions))
-
-
-def _exists(state: State, key: TopicKey) -> bool:
-    topic = state.topics.get(key.name)
-    return topic is not None and topic.key == key
 
 
 def subscription_version(metadata: bytes) -> int:

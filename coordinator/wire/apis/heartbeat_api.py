@@ -23,7 +23,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
-from coordinator.core.partition_spans import Spans, TopicKey
+from coordinator.core.partition_spans import Spans, partitions_by
 from coordinator.errors import GroupError
 from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid
 from coordinator.wire.codec import Request, Values
@@ -108,12 +108,9 @@ def _response_fields(answer: Answer) -> Values:
 
 
 def _assignment_fields(spans: Spans) -> Values:
-    found: dict[TopicKey, list[int]] = {}
-    for key, first, end in spans:
-        found.setdefault(key, []).extend(range(first, end))
     return {
         "topic_partitions": [
             {"topic_id": to_uuid(key.topic_id), "partitions": partitions}
-            for key, partitions in found.items()
+            for key, partitions in partitions_by(lambda key: key, spans).items()
         ]
     }
