@@ -260,7 +260,6 @@ class FencedTable:
                 if not self.unsure:
                     self.discard(actions)
                 raise
-            self._disk.permit(commit_file(self.path, version))
             self._persist(version)
             self.version, self.epoch, self.unsure = version, epoch, False
             return version

@@ -149,23 +149,10 @@ class Filesystem:
 
         With `sync` also after a power cut, and the new one once this has returned.
         """
-        beside = f"{path}.{os.getpid()}"
-        try:
-            with open(beside, "wb", opener=self._opener) as file:
-                with suppress(OSError):  # as `permit`
-                    self._permit(file.fileno())
-                file.write(content)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
+        with self._write_beside(path, content, sync=sync) as beside:
             os.replace(beside, path)
-            if sync:
-                self.sync(os.path.dirname(path))
-        except BaseException as error:
-            self.remove(beside)
-            if isinstance(error, OSError) and error.filename is None:  # what a write raises
-                error.filename = path
-            raise
+        if sync:
+            self.sync(os.path.dirname(path))
 
     def create(self, path: str, content: bytes) -> None:
         """Write a small file whole where none is: readers see nothing, or all of it.
@@ -175,12 +162,30 @@ class Filesystem:
         FileExistsError
             One is there.
         """
+        with self._write_beside(path, content) as beside:
+            os.link(beside, path)
+
+    @contextmanager
+    def _write_beside(self, path: str, content: bytes, *, sync: bool = False) -> Iterator[str]:
+        """Write a file under a name of its own, which its owner publishes in here, or not at all.
+
+        Its mode is given before anybody can see it. An error names the file that was wanted.
+        """
         folder, name = os.path.split(path)
         beside = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{UNFINISHED}")
         try:
             with open(beside, "xb", opener=self._opener) as file:
+                with suppress(OSError):  # as `permit`
+                    self._permit(file.fileno())
                 file.write(content)
-            os.link(beside, path)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            yield beside
+        except OSError as error:
+            if error.filename is None:  # what a write raises
+                error.filename = path
+            raise
         finally:
             self.remove(beside)
 
