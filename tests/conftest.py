@@ -50,7 +50,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Begin with what takes long: at the end two cores would wait for one."""
+    """Start the longest tests first, so that no core is idle at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -124,7 +124,7 @@ def muster():
 
 @pytest.fixture
 def muster_here(monkeypatch):
-    """Run the command in this process: for what a process of its own would add nothing to."""
+    """Run the command in this process, where a process of its own would test nothing more."""
     from coordinator.cli import main
 
     def run(*words: str, stdin: str | bytes = "", cwd: Path | None = None):

@@ -18,7 +18,7 @@ AWAY = -2
 
 
 class Hold(NamedTuple):
-    """A member has a partition in its hands."""
+    """A member holds a partition for a time."""
 
     partition: str
     begin: float
@@ -37,7 +37,7 @@ class Acknowledged(NamedTuple):
 
 
 def holds_of(name, lines):
-    """Return what a member held; what it never let go of ends never."""
+    """Return what a member held; a hold that was never given up has no end."""
     since, proven, found = {}, {}, []
     for line in lines:
         what, at = line["what"], line["at"]
@@ -65,7 +65,7 @@ def by_partition(rows):
 
 
 def check_holds(logs):
-    """No partition is in two members' hands at one time."""
+    """No two members hold one partition at a time."""
     holds = by_partition(hold for name, lines in logs.items() for hold in holds_of(name, lines))
     for of_one in holds.values():
         of_one.sort(key=lambda hold: hold.begin)

@@ -1,4 +1,4 @@
-"""The checker of client lives finds what must not be, and nothing in what may."""
+"""The checker of client lives finds each forbidden event, and accepts every allowed one."""
 
 from __future__ import annotations
 

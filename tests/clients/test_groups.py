@@ -1,6 +1,6 @@
 """Groups of real clients: librdkafka consumers in processes of their own, `muster serve` in its own.
 
-Every life ends in `tests.clients.checker`: no partition was in two hands, no acknowledged offset was lost,
+Every life ends in `tests.clients.checker`: no partition had two owners, no acknowledged offset was lost,
 no epoch fell. `make test` plays the shorter lives, `make test-clients` (MUSTER_LONG=1) all.
 """
 

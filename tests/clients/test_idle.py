@@ -1,4 +1,4 @@
-"""A Kafka client that has nothing to do does nothing."""
+"""An idle Kafka client uses no CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WATCHED_S = 3.0
 
 
 def test_an_idle_client_keeps_no_core_busy():
-    """librdkafka turns and turns when a node does not offer all that its fetcher looks for."""
+    """librdkafka spins when a node lacks an API that its fetcher needs."""
     with (
         Coordinator.open(None, topics={"clicks": 2}) as coordinator,
         coordinator.serve("127.0.0.1:0") as serving,

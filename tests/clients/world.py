@@ -73,7 +73,7 @@ class Process:
         return self.name, self.errors.read_text()[-300:]
 
     def kill(self):
-        """kill -9; what it held, it holds until now."""
+        """kill -9; its holds end now."""
         self.process.kill()
         self.process.wait()
         self.own.append({"at": time.monotonic(), "what": "killed"})

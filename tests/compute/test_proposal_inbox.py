@@ -31,7 +31,7 @@ CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", proposals_ms=
 
 @pytest.fixture
 def engine(engine):
-    """Whatever the coordinator wants to have computed does not come."""
+    """The engine never finishes a computation."""
     engine.let.clear()
     return engine
 
@@ -270,7 +270,7 @@ def test_an_undecodable_proposal_is_set_aside_with_the_reason(
 
 
 def test_a_proposal_that_raises_is_set_aside(tmp_path, opened, members, monkeypatch):
-    """Whatever it is that nobody thought of."""
+    """Any error that no check expects."""
     proposal = computed(tmp_path, "right")
     checked = proposal_inbox._check_proposal
 

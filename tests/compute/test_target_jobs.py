@@ -187,7 +187,7 @@ def test_a_wrong_target_is_not_installed(tmp_path, how, caplog):
 
 
 def test_a_crash_between_the_commit_and_its_record(tmp_path, engine):
-    """The rows that nobody names are nobody's: the next coordinator computes anew."""
+    """No record names the rows, so the next coordinator computes the target again."""
     with opened(tmp_path, engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")

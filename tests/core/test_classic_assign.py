@@ -1,4 +1,4 @@
-"""The coordinator assigns for classic members: balanced, with few moves, nothing in two hands."""
+"""The coordinator assigns for classic members: balanced, with few moves, no partition with two owners."""
 
 from __future__ import annotations
 

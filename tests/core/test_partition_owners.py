@@ -62,7 +62,7 @@ def one_by_one(group, claims):
 
 
 def at_once(group, claims):
-    """Claim as many do, however few these are."""
+    """Claim by the path for many, even for few."""
     claim_many(group, claims, many=1)
 
 

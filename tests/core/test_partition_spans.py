@@ -1,4 +1,4 @@
-"""spans: set algebra on tuples equals sets of single partitions."""
+"""Spans: set algebra on tuples gives what sets of single partitions give."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def some(choice, pool, most=6):
 
 
 def case(seed):
-    """A random member, target and report; whatever can be, and some that can not."""
+    """A random member, target and report: every possible one, and some impossible ones."""
     choice = random.Random(seed)
     pool = {(key(name), p) for name in "abx" for p in range(4)}  # topic x is gone
     name = choice.choice([*STATES, "STABLE", "UNREVOKED", "UNRELEASED"])

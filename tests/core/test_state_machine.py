@@ -199,7 +199,7 @@ class Machine(RuleBasedStateMachine):
         owned=st.none() | st.dictionaries(st.sampled_from([*TOPICS, "x"]), st.lists(st.integers(0, 5), max_size=3)),
     )  # fmt: skip
     def lie(self, member, epoch, instance, owned):
-        """Whoever asks, in anybody's name. What it says of a live member may cost that one its own."""
+        """Send a false request under any member id. It may cost a live member its partitions."""
         found = self.group.members.get(member) if self.group else None
         epoch_before = found.epoch if found else None
         answer = self.ask(Heartbeat("g", member, epoch, instance, topic_partitions=owned))
@@ -274,7 +274,7 @@ class Machine(RuleBasedStateMachine):
         self.same_after_load(before)
 
     def same_after_load(self, before):
-        """But for what its predecessor's own engine computed, which is begun again."""
+        """Except for a computation of the predecessor's own engine, which starts again."""
         after = fingerprint(self.processor.state)
         assert invariants.as_loaded(after) == invariants.as_loaded(before)
 
@@ -338,7 +338,7 @@ class Machine(RuleBasedStateMachine):
                     assert not foreign, f"{member_id} uses {foreign}"
 
     def teardown(self):
-        """Left in peace, honest members come to rest, and everything subscribed is owned."""
+        """Without further faults, honest members settle, and every subscribed partition is owned."""
         self.ask(ConfigureGroup("g", {}))
         for _ in range(QUIET_ROUNDS):
             self.shell.advance(1_000)
@@ -369,7 +369,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def known_epochs(member):
-    """Epochs with which the coordinator takes a member for itself."""
+    """The epochs that the coordinator accepts from a member."""
     return {member.current.member_epoch, member.current.previous_member_epoch}
 
 

@@ -1,4 +1,4 @@
-"""What pages say of files is so."""
+"""Pages name files that exist."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Node:
         return self.answers.pop(number)
 
     def wait(self, there: Callable[[], object]) -> None:
-        """Hear until something is so."""
+        """Read messages until a condition holds."""
         end = time.monotonic() + PATIENCE_S
         while not there():
             if self.ended or self.failed:
@@ -137,7 +137,7 @@ class Node:
             self.hear(0.02)
 
     def wait_serves(self) -> None:
-        """Hear until it serves."""
+        """Read messages until it serves."""
         self.wait(lambda: self.serves)
 
     def hear(self, patience_s: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""What coordinators log, handed to whoever watches them."""
+"""Hand the log messages of coordinators to a watcher."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ REPLACED = (READ, "count_and_digest", WRITE)
 
 @contextmanager
 def changed(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Put a function in the place of one of the job's."""
+    """Replace one of the job's functions."""
     from spark_jobs.jobs import target_job
 
     real = getattr(target_job, name)
@@ -299,11 +299,11 @@ class Gate:
         return self._real(*words)
 
     def wait(self) -> None:
-        """Wait until somebody stands before it."""
+        """Wait until a caller is held up."""
         assert self._arrived.wait(PATIENCE_S), "nobody came"
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let all callers continue."""
         self._open.set()
 
 

@@ -1,4 +1,4 @@
-"""Members at work, for tests: quick settings, a diary of what happens to them, a run in a thread."""
+"""Members at work, for tests: short intervals, a diary of callbacks, a run in a thread."""
 
 from __future__ import annotations
 

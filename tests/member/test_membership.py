@@ -49,7 +49,7 @@ class Side:
         return self.membership.state
 
     def tell(self, event, after_ms=0):
-        """What it asks for when this happens, after a while."""
+        """Return the actions for an event that comes after `after_ms`."""
         self.now += after_ms
         actions = self.membership.handle(event, self.now)
         for action in actions:

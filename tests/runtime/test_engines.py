@@ -75,7 +75,7 @@ def test_an_engine_keeps_the_targets_of_a_few_groups():
 
 
 class HoldingEngine(LocalEngine):
-    """Computes only when it is let."""
+    """An engine that waits for permission to compute."""
 
     def __init__(self):
         super().__init__()

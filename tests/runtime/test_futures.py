@@ -1,4 +1,4 @@
-"""Whatever a caller does with a future that it was given, everybody else is answered."""
+"""A caller may cancel its future in any way; all other callers are still answered."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_cancelled_call_is_not_done_and_the_others_are(coordinator):
 
 
 def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
-    """Its outcome may be durable already: so it has one."""
+    """Its records may be durable already, so the future must get its result."""
     started, let = threading.Event(), threading.Event()
     run = coordinator._processor.run
 

@@ -1,4 +1,4 @@
-"""Joins and syncs that wait are answered later, each once, whatever becomes of the coordinator."""
+"""Parked joins and syncs are answered later, each once, also when the coordinator fails."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_who_waits_and_is_answered_in_the_same_batch():
 
 
 def test_a_request_that_was_repeated_is_told_to_join():
-    """It would hold up what its client asks behind it on the same connection."""
+    """If it waited, it would block the client's next requests on the same connection."""
     with opened() as coordinator:
         two_members(coordinator)
         (first,) = ask(coordinator, sync("m2", 2))

@@ -97,7 +97,7 @@ class Chance:
         return found or [self.pick(options, *key)]
 
     def likely(self, share: float, *key: object) -> bool:
-        """Whether something is so, that is no fault: in this share of the cases."""
+        """Whether an event that is no fault occurs, with this probability."""
         return self.draw(*key) < share
 
     def a_while(self, *key: object) -> int:

@@ -135,7 +135,7 @@ class Member:
 
     @property
     def uses_until(self) -> int:
-        """When it must stop using its partitions, unless an answer comes.
+        """The time at which it stops using its partitions, unless an answer comes.
 
         A request that is not answered may have told the coordinator to wait for a revocation.
         """

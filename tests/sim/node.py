@@ -245,7 +245,7 @@ class Node:
         return answer
 
     def _done(self) -> None:
-        """Look after what was just done: is the state right, and when is the next timer due?"""
+        """Check the state after an action, and find when the next timer is due."""
         processor = self.processor
         assert processor is not None
         self.world.checker.rests(self)

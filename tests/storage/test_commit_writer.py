@@ -84,7 +84,7 @@ def test_what_a_killed_writer_left_is_removed(log):
 
 
 def test_a_zombie_that_wakes_up_in_a_commit_takes_it_back(tmp_path):
-    """Between its look and its commit its successor wrote, and removed, what was in the way."""
+    """Between its check and its commit, its successor wrote that version and cleaned it up."""
     successor = None
 
     def asleep(*commit):

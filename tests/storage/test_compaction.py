@@ -126,7 +126,7 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
 
 
 def test_a_request_that_is_being_written_is_none_yet(tmp_path):
-    """Whoever took it away would leave its writer with nothing to rename."""
+    """If it were removed, its writer would have nothing to rename."""
     name = admin_requests.put_request(tmp_path, admin_requests.COMPACT)
     folder = tmp_path / "requests"
     (folder / f"{name}.request.123").touch()

@@ -1,4 +1,4 @@
-"""Two coordinators at once, for real: whatever is stopped and woken when, one log comes out."""
+"""Two coordinators in real processes, stopped and woken at any time, write one log."""
 
 from __future__ import annotations
 

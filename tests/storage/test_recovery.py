@@ -140,7 +140,7 @@ def blot(path):
 
 
 def test_a_damaged_name_of_a_column_is_refused_by_name(tmp_path):
-    """A file's end has no checksum: one bit of it, and a column would be missed without a word."""
+    """A Parquet footer has no checksum: one changed bit would silently hide a column."""
     written(tmp_path)
     part = newest_part(tmp_path)
     names = {"rebalance_timeout_ms": "rebalance_timeout_mr"}

@@ -176,7 +176,7 @@ def test_reading_changes_no_mode(tmp_path):
 
 
 def test_a_copy_of_a_closed_store_is_closed(tmp_path):
-    """Only its own folder was closed; that of the copy is another one."""
+    """The mode of the store's own folder protects it; the copy has another folder."""
     store = tmp_path / "store"
     with umask(0o022):
         Coordinator.open(store, topics={"a": 1}).close()

@@ -32,7 +32,7 @@ ASSIGNMENTS = ({}, {"a": [0]}, {"a": [0, 1]}, {"b": [7], "x": [-1, 2]}, "AAAA", 
 
 
 class Walk:
-    """Draws operations; members are whoever was answered an id."""
+    """Draws operations for members that were given an id."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Messages: read as kio reads them, whatever the version; hostile bytes are refused, and cheaply."""
+"""Messages are read as kio reads them, in every version; hostile bytes are refused cheaply."""
 
 from __future__ import annotations
 

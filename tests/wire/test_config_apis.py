@@ -1,4 +1,4 @@
-"""What is told of settings, of groups, topics and this node, and how those of groups are altered."""
+"""Settings of groups, topics and this node are described; those of groups are altered."""
 
 from __future__ import annotations
 

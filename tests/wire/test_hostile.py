@@ -1,4 +1,4 @@
-"""A real server among hostile clients: an honest one goes on being answered, memory stays bounded.
+"""A real server with hostile clients: an honest client is still answered, memory stays bounded.
 
 `make test` fuzzes for a few seconds; `make test-clients` (MUSTER_LONG=1) for a minute, and with ten
 thousand connections.

@@ -354,7 +354,7 @@ def test_turns_go_on_when_a_connection_has_gone_meanwhile():
 
 
 def test_who_waited_is_answered_some_a_turn():
-    """However many a group's rebalance answers at once, others have their turn in between."""
+    """A rebalance may answer any number of members at once; other clients are served in between."""
 
     async def answer_all():
         server = Server(BACKEND, SimpleNamespace(versions={}), ServerConfig())

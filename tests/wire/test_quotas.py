@@ -1,4 +1,4 @@
-"""Quotas: who asks too much is told to wait, and waits; there are no more groups than may be."""
+"""Quotas: a client over its limit is throttled; the number of groups is bounded."""
 
 from __future__ import annotations
 

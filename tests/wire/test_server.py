@@ -1,4 +1,4 @@
-"""The server over real sockets: nobody who breaks a rule, or takes too long, harms another."""
+"""The server over real sockets: a client that breaks a rule, or is slow, harms no other."""
 
 from __future__ import annotations
 

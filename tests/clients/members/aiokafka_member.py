@@ -42,7 +42,7 @@ class Member(Worker, ConsumerRebalanceListener):
         self.locked(super().work)
 
     def close(self):
-        """Let go, which aiokafka does without a word, and leave."""
+        """Give up all partitions, which aiokafka does without a callback, and leave."""
         with self.lock:
             self.revoked(list(self.offsets))
         self.wait(self.consumer.stop())

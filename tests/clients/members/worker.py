@@ -1,6 +1,6 @@
 """What a worker does, on whatever client: takes partitions, works, commits, lets go; and says so.
 
-What befalls it goes out as JSON lines. Times are those of the machine's monotonic clock, the same in
+It prints what happens to it as JSON lines. Times are those of the machine's monotonic clock, the same in
 all processes.
 """
 
@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 class RefusedError(Exception):
-    """A commit, or a question where to resume, that came to nothing; the message is the reason."""
+    """A commit or a fetch of offsets failed; the message is the reason."""
 
 
 def say(what, **fields):

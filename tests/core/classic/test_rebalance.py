@@ -255,7 +255,7 @@ def test_a_session_that_ends_while_the_leader_assigns(core, waits):
 
 @pytest.mark.behaviour("W-1", "W-4", "W-40")
 def test_what_one_generation_comes_to(core):
-    """Who has a partition is the leader's to say; that all hear it is the coordinator's."""
+    """The leader decides who owns a partition; the coordinator sees that all members hear it."""
     core.stable("m1", "m2")
     assert {one.member_id: one.assignment for one in core.g.members.values()} == {
         "m1": b"m1", "m2": b"m2",
