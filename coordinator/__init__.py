@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coordinator.errors import Fenced, GroupError
     from coordinator.member.async_member import AsyncMember
+    from coordinator.member.exactly_once import ExactlyOnceTable
     from coordinator.member.member import Member
     from coordinator.member.transport import TopicPartition
     from coordinator.runtime.async_coordinator import AsyncCoordinator
@@ -28,6 +29,7 @@ __all__ = [
     "AsyncMember",
     "Coordinator",
     "DictCatalog",
+    "ExactlyOnceTable",
     "Fenced",
     "FileCatalog",
     "GroupError",
@@ -41,6 +43,7 @@ _ROOMS = {
     "AsyncMember": "coordinator.member.async_member",
     "Coordinator": "coordinator.runtime.coordinator",
     "DictCatalog": "coordinator.runtime.topic_catalog",
+    "ExactlyOnceTable": "coordinator.member.exactly_once",
     "Fenced": "coordinator.errors",
     "FileCatalog": "coordinator.runtime.topic_catalog",
     "GroupError": "coordinator.errors",

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spark_jobs.assignors import range, sticky, uniform  # noqa: A004 - the assignor's name
     from spark_jobs.jobs.embedding import embed
+    from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.sql import views
 
-__all__ = ["embed", "range", "sticky", "uniform", "views"]
+__all__ = ["embed", "foreach_partition_owner", "range", "sticky", "uniform", "views"]
 
 _ROOMS = {
     "embed": "spark_jobs.jobs.embedding",
+    "foreach_partition_owner": "spark_jobs.jobs.foreach_owner",
     "range": "spark_jobs.assignors",
     "sticky": "spark_jobs.assignors",
     "uniform": "spark_jobs.assignors",
@@ -34,4 +36,4 @@ def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     room = import_module(_ROOMS[name])
-    return room.embed if name == "embed" else import_module(f"{room.__name__}.{name}")
+    return getattr(room, name, None) or import_module(f"{room.__name__}.{name}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
-from output import SCHEMA
+from files import SCHEMA
 
 import spark_jobs
 from coordinator import Coordinator

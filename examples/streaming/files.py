@@ -14,6 +14,16 @@ import pyarrow.parquet as pq
 
 TOPIC = "clicks"
 TOPICS_FILE = "topics.json"
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.string()),
+        ("worker", pa.string()),
+    ]
+)
+"""The rows of the output."""
 
 
 def folder_of(root: Path, topic: str, partition: int) -> Path:

@@ -1,8 +1,7 @@
 """A worker: a member of the group, in a process of its own.
 
-It works on the partitions that it owns and no others, from where the last owner stopped, writes
-their rows to the output, and commits its offsets, which the coordinator refuses once a partition is
-somebody else's.
+It works on the partitions that it owns and no others, from where the output ends, and writes each
+row once: what another owner has written, `ExactlyOnceTable` leaves out or refuses.
 """
 
 from __future__ import annotations
@@ -11,44 +10,28 @@ import signal
 import sys
 from pathlib import Path
 
-from files import TOPIC, folder_of, read
-from output import Output, RefusedError
+import pyarrow as pa
+from files import SCHEMA, TOPIC, folder_of, read
 
-from coordinator import Member, TopicPartition
+from coordinator import ExactlyOnceTable, Member, TopicPartition
 from coordinator.member.application import Stop
-
-BATCH = 1_000
-PAUSE_S = 0.05
 
 
 def main(name: str, address: str, data: str, output: str) -> None:
     """Work until SIGTERM; then leave the group."""
 
     def work(partition: TopicPartition, stop: Stop) -> None:
-        """Write the next rows of a partition, then commit, until it goes to somebody else."""
-        folder, out = folder_of(Path(data), *partition), Output(Path(output))
-        offset = None
-        while not stop.is_set():
-            if offset is None:  # what a dead worker wrote it may not have committed
-                offset = max(member.committed(partition) or 0, out.next_offset(*partition))
-            values = read(folder, offset, BATCH)
-            if not values:
-                stop.wait(PAUSE_S)
-                continue
-            try:
-                out.write(*partition, offset, values, name)
-            except RefusedError as error:
-                say(f"stops with {partition}: {error}")
-                offset = None
-                continue
-            offset += len(values)
-            member.commit({partition: offset})
-
-    def say(what: str) -> None:
-        print(f"{name}: {what}", flush=True)
+        """Write the next rows of a partition, until it goes to somebody else."""
+        table = ExactlyOnceTable(member, output)
+        offset = table.next_offset(partition)
+        while not stop.wait(0.05):
+            values = read(folder_of(Path(data), *partition), offset, 1_000)
+            places = enumerate(values, offset)
+            rows = [dict(zip(SCHEMA.names, (*partition, *p, name), strict=True)) for p in places]
+            offset = table.write(partition, offset, pa.Table.from_pylist(rows, SCHEMA))
 
     def tell(_partitions: object) -> None:
-        say(f"owns {sorted(partition for _, partition in member.owned)}")
+        print(f"{name}: owns {sorted(n for _, n in member.owned)}", flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     member = Member(

@@ -32,24 +32,6 @@ def test_an_offset_is_a_rows_number_in_the_order_of_the_files(tmp_path):
     assert files.read(tmp_path, 6, 10) == []
 
 
-def test_a_repeat_and_a_zombies_write_are_refused(tmp_path):
-    from output import Output, RefusedError
-
-    ann, zombie = Output(tmp_path / "out"), Output(tmp_path / "out")
-    ann.write("t", 0, 0, ["a", "b"], "ann")
-    zombie.write("t", 1, 0, ["x"], "zombie")  # another partition: both may
-    with pytest.raises(RefusedError, match="t-0 is not at 0 any more"):
-        zombie.write("t", 0, 0, ["a", "b"], "zombie")
-    with pytest.raises(RefusedError, match="t-0 is not at 3 any more"):
-        ann.write("t", 0, 3, ["d"], "ann")  # nothing may be left out either
-    ann.write("t", 0, 2, ["c"], "ann")
-    assert (zombie.next_offset("t", 0), zombie.next_offset("t", 1)) == (3, 1)
-    rows = ann._table.to_pyarrow_table().sort_by(
-        [("partition", "ascending"), ("offset", "ascending")]
-    )
-    assert rows["value"].to_pylist() == ["a", "b", "c", "x"]
-
-
 @pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
 def test_no_row_is_lost_or_written_twice(tmp_path):
     done = subprocess.run(

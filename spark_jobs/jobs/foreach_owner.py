@@ -1,0 +1,174 @@
+"""Write the batches of a stream from the driver that owns their partitions, each row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+from pyspark.sql import functions as F
+
+from coordinator import ExactlyOnceTable, TopicPartition
+from coordinator.member.exactly_once import TRIES_MAX, Owner
+from coordinator.storage.tables.protocol import find_unwritten
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Bounds: TypeAlias = dict[TopicPartition, tuple[int, int]]
+
+
+def foreach_partition_owner(
+    member: Owner,
+    table: str | Path,
+    *,
+    topic: str = "topic",
+    partition: str = "partition",
+    offset: str = "offset",
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that appends batches to a Delta table, each row once.
+
+    >>> write = foreach_partition_owner(member, "output")  # doctest: +SKIP
+    >>> stream.writeStream.foreachBatch(write).start().awaitTermination()  # doctest: +SKIP
+
+    Executors write a batch's files; one commit adds them, with Delta's transaction for each
+    partition: `txnAppId` is the group and the partition, `txnVersion` its last offset. Rows that
+    are in the table are left out, so a batch may run again, here or in another driver. The driver
+    collects a row for each partition of the batch, and no more.
+
+    Parameters
+    ----------
+    member
+        The `Member` of this driver.
+    table
+        The Delta table, on a file system that this machine and the executors mount; the first
+        batch makes it. It has no partition columns and no NOT NULL.
+    topic, partition, offset
+        The columns that say where a row is from, as those of Spark's Kafka source. Offsets grow
+        within a partition; the table need not have these columns.
+
+    Returns
+    -------
+    function
+        Takes a DataFrame and the batch's number. It raises Fenced when a partition with new rows
+        is not the member's: start the stream again with those that are. ValueError: the rows, or
+        the table, cannot be written like that.
+    """
+    path = str(table)
+    if "://" in path:
+        raise ValueError(f"table is {path!r}: give a folder, files are added to it by their names")
+    columns = [topic, partition, offset]
+
+    def write_batch(rows: DataFrame, _number: int) -> None:
+        rows = rows.persist()
+        try:
+            bounds = _find_bounds(rows, columns)
+            if bounds:
+                _make_table(rows, path)
+                out = ExactlyOnceTable(member, path)
+                _write(out, path, rows, columns, bounds)
+                ends = {place: last + 1 for place, (_, last) in bounds.items()}
+                member.commit_later({p: end for p, end in ends.items() if p in member.owned})
+        finally:
+            rows.unpersist()
+
+    return write_batch
+
+
+def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
+    """Return the first and the last offset of each partition in a batch."""
+    absent = sorted(set(columns) - set(rows.columns))
+    if absent:
+        raise ValueError(f"the batch has no column {', '.join(absent)}: it has {rows.columns}")
+    topic, partition, offset = columns
+    count = F.count(F.when(F.col(offset).isNotNull(), 1))
+    found = rows.groupBy(topic, partition).agg(F.min(offset), F.max(offset), F.count("*") - count)
+    bounds: Bounds = {}
+    for name, number, first, last, nulls in found.collect():
+        if name is None or number is None or nulls:
+            raise ValueError(
+                f"{nulls or 'some'} rows of {name}-{number} have no {', '.join(columns)}: a row "
+                "without its place cannot be written once"
+            )
+        bounds[TopicPartition(name, int(number))] = int(first), int(last)
+    return bounds
+
+
+def _make_table(rows: DataFrame, path: str) -> None:
+    """Make the table unless it is there; refuse one that plain files cannot be added to."""
+    if not DeltaTable.is_deltatable(path):
+        rows.limit(0).write.format("delta").mode("ignore").save(path)
+    table = DeltaTable(path)
+    asked = find_unwritten(table)
+    parted = table.metadata().partition_columns
+    filled = [field.name for field in table.schema().fields if not field.nullable]
+    for wrong in (
+        asked and f"it asks for {asked}",
+        parted and f"it has partition columns ({', '.join(parted)})",
+        filled and f"it has columns that are NOT NULL ({', '.join(filled)})",
+    ):
+        if wrong:
+            raise ValueError(f"{path} cannot be written exactly once: {wrong}; give another table")
+
+
+def _write(
+    out: ExactlyOnceTable, path: str, rows: DataFrame, columns: list[str], bounds: Bounds
+) -> None:
+    """Write what is not in the table yet, as often as another writer comes first."""
+    for _ in range(TRIES_MAX):
+        positions = out.positions(bounds)
+        new = {place: last for place, (_, last) in bounds.items() if last >= positions[place]}
+        if not new:
+            return
+        out.refuse_foreign(new)
+        whole = all(first >= positions[place] for place, (first, _) in bounds.items())
+        wanted = rows if whole else _leave_out(rows, columns, positions)
+        folder = os.path.join(path, str(uuid.uuid4()))
+        files = _write_files(wanted, path, folder)
+        if out.commit_files(files, {place: last + 1 for place, last in new.items()}):
+            return
+        shutil.rmtree(folder, ignore_errors=True)  # surely in no commit; else VACUUM removes it
+    raise TimeoutError(f"other writers of {path} came first {TRIES_MAX} times: try again later")
+
+
+def _leave_out(
+    rows: DataFrame, columns: list[str], positions: Mapping[TopicPartition, int]
+) -> DataFrame:
+    """Return the rows that the table does not have."""
+    topic, partition, offset = columns
+    at = rows.sparkSession.createDataFrame(
+        [(name, number, position) for (name, number), position in positions.items()],
+        "_topic string, _partition int, _position long",
+    )
+    same = (rows[topic] == at["_topic"]) & (rows[partition] == at["_partition"])
+    joined = rows.join(F.broadcast(at), same, "inner").where(rows[offset] >= at["_position"])
+    return joined.drop("_topic", "_partition", "_position")
+
+
+def _write_files(rows: DataFrame, path: str, folder: str) -> list[AddAction]:
+    """Write rows as the table has them, and return the files."""
+    fields = rows.sparkSession.read.format("delta").load(path).schema.fields
+    absent = [field.name for field in fields if field.name not in rows.columns]
+    if absent:
+        raise ValueError(f"the batch has no column {', '.join(absent)}, which {path} has")
+    rows.select(*[F.col(f"`{f.name}`").cast(f.dataType) for f in fields]).write.parquet(folder)
+    found = []
+    for name in sorted(os.listdir(folder)):
+        file = os.path.join(folder, name)
+        if not name.endswith(".parquet"):
+            continue
+        count, seen = pq.read_metadata(file).num_rows, os.stat(file)
+        if count == 0:
+            os.remove(file)
+            continue
+        said, at_ms = os.path.relpath(file, path), int(seen.st_mtime * 1_000)
+        stats = json.dumps({"numRecords": count})
+        found.append(AddAction(said, seen.st_size, {}, at_ms, data_change=True, stats=stats))
+    return found
