@@ -10,11 +10,13 @@ than ours is read as far as ours goes, and what comes after a message is left al
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 from kio.schema.consumer_protocol_assignment.v0 import data as assignment_v0
 from kio.schema.consumer_protocol_assignment.v1 import data as assignment_v1
 from kio.schema.consumer_protocol_assignment.v2 import data as assignment_v2
@@ -25,6 +27,8 @@ from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
+
+from assignors.arrays import Ints
 
 SUBSCRIPTIONS: tuple[Any, ...] = (
     subscription_v0,
@@ -37,7 +41,7 @@ ASSIGNMENTS: tuple[Any, ...] = (assignment_v0, assignment_v1, assignment_v2, ass
 READ_SUBSCRIPTION = [entity_reader(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
 READ_ASSIGNMENT = [entity_reader(one.ConsumerProtocolAssignment) for one in ASSIGNMENTS]
 WRITE_SUBSCRIPTION = [entity_writer(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
-WRITE_ASSIGNMENT = [entity_writer(one.ConsumerProtocolAssignment) for one in ASSIGNMENTS]
+HEAD_OF_ASSIGNMENT, SHORT, LONG = struct.Struct(">hi"), struct.Struct(">h"), struct.Struct(">i")
 
 HIGHEST_VERSION = 3
 WITH_OWNED, WITH_GENERATION, WITH_RACK = 1, 2, 3
@@ -66,7 +70,7 @@ class Assignment:
     """The assignment that a leader sends to a consumer."""
 
     version: int
-    partitions: Mapping[str, Sequence[int]]
+    partitions: Mapping[str, Sequence[int] | Ints]
     user_data: bytes | None = None
 
 
@@ -130,14 +134,19 @@ def read_assignment(raw: bytes) -> Assignment:
 
 
 def write_assignment(assignment: Assignment) -> bytes:
-    """Return the bytes of an assignment, of its version."""
-    version = assignment.version
-    module = ASSIGNMENTS[version]
-    message = module.ConsumerProtocolAssignment(
-        assigned_partitions=_as_partitions(module, assignment.partitions),
-        user_data=assignment.user_data,
-    )
-    return _write(WRITE_ASSIGNMENT[version], version, message)
+    """Return the bytes of an assignment, of its version.
+
+    Written by hand, exactly as kio does, because a group may have very many partitions; all
+    versions are the same.
+    """
+    out = [HEAD_OF_ASSIGNMENT.pack(assignment.version, len(assignment.partitions))]
+    for name, numbers in assignment.partitions.items():
+        raw = name.encode()
+        listed = np.asarray(numbers, dtype=">i4")
+        out += (SHORT.pack(len(raw)), raw, LONG.pack(len(listed)), listed.tobytes())
+    data = assignment.user_data
+    out += (LONG.pack(-1),) if data is None else (LONG.pack(len(data)), data)
+    return b"".join(out)
 
 
 def topics_of(metadata: Iterable[bytes]) -> frozenset[str] | None:

@@ -15,10 +15,14 @@ revoke them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
-from assignors import SpecError
+import numpy as np
+
+from assignors import PartitionRanges, SpecError
+from assignors.arrays import Ints, Longs, expand_runs
 from coordinator.core import target_builder
 from coordinator.core.classic.embedded import (
     Assignment,
@@ -30,9 +34,18 @@ from coordinator.core.classic.embedded import (
 )
 from coordinator.core.classic.events import CONSUMER
 from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.partition_spans import Spans, TopicKey, spans_of
+from coordinator.core.classic_steps.claims import (
+    Numbers,
+    Owners,
+    TopicLine,
+    add_previous,
+    as_target,
+    find_runs,
+    resolve_owners,
+)
+from coordinator.core.partition_spans import Spans
 from coordinator.core.records import MemberMetadata
-from coordinator.core.state import State, Topic
+from coordinator.core.state import State
 from coordinator.core.target_assignment import Targets
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
@@ -40,10 +53,6 @@ EAGER = frozenset({"range", "roundrobin", "sticky"})
 """Protocols whose members revoke all partitions before they join."""
 COOPERATIVE = "cooperative"
 """Part of the names of protocols whose members keep their partitions, as `cooperative-sticky`."""
-
-Partition: TypeAlias = tuple[TopicKey, int]
-Owners: TypeAlias = dict[Partition, str | None]
-"""The member that reports to own a partition; None if two members of one generation do."""
 
 
 class ClassicAssignment(NamedTuple):
@@ -57,11 +66,29 @@ class ClassicAssignment(NamedTuple):
         The assignor's name; "" is the leader.
     moved
         How many owned partitions change their owner.
+    assigned
+        The partitions in each member's bytes that exist; None if nobody has looked.
     """
 
     assignments: Mapping[str, bytes]
     assignor: str = ""
     moved: int = 0
+    assigned: Mapping[str, Spans] | None = None
+
+
+class AssignedPartitions(NamedTuple):
+    """An assignment, one entry a partition, by member and position.
+
+    Attributes
+    ----------
+    member
+        The place of the owner among the sorted members.
+    position
+        On a `TopicLine`.
+    """
+
+    member: Longs
+    position: Longs
 
 
 def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment | None:
@@ -71,82 +98,58 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
     if assignor == OFF or group.protocol_type != CONSUMER:
         return None
     protocol = group.protocol or ""
+    member_ids = sorted(group.members)
     try:
-        told = {
-            member.member_id: read_subscription(member.metadata(protocol))
-            for member in group.members.values()
-        }
-        owners = _find_owners(state, told)
+        told = [read_subscription(group.members[one].metadata(protocol)) for one in member_ids]
+        last = [_last_assigned(group, member_id) for member_id in member_ids]
+        line = TopicLine(state, _names_of(told, last))
+        owners = resolve_owners(
+            [line.positions(one.owned) for one in told], [one.generation for one in told]
+        )
         cooperative = COOPERATIVE in protocol
-        if owners and not cooperative and protocol not in EAGER:
+        if len(owners.position) and not cooperative and protocol not in EAGER:
             return None
-        had = _find_previous(state, group, owners)
-        given = _build_input(state, group, told, had)
+        had = add_previous(owners, [line.positions(one) for one in last])
+        target = Targets(as_target(line, had, member_ids))
+        given = _build_input(state, group, dict(zip(member_ids, told, strict=True)), target)
         ranges = target_builder.run_assignor(given.spec(), assignor, settings)
     except (MalformedError, SpecError, ValueError, MemoryError):
         return None
-    changes, moved = target_builder.diff_targets(group.group_id, given, ranges)
-    target: dict[str, Spans] = {**had, **{record.member_id: record.spans for record in changes}}
-    held = owners if cooperative else {}
-    assignments = {
-        member_id: _write(subscription.version, member_id, target.get(member_id, ()), held)
-        for member_id, subscription in told.items()
-    }
-    return ClassicAssignment(assignments, assignor, moved)
+    found = _list_partitions(line, ranges, member_ids)
+    names = {topic.key.name for topic in given.topics}
+    subscribed = np.array([topic.key.name in names for topic in line.topics], dtype=np.bool_)
+    moved = _count_moved(had.rows(subscribed[line.topic_of(had.position)]), found)
+    if cooperative:
+        free = owners.find(found.position, found.member) == found.member
+        found = AssignedPartitions(found.member[free], found.position[free])
+    versions = [one.version for one in told]
+    return _write(line, found, member_ids, versions, assignor, moved)
 
 
 def read_assigned(state: State, raw: bytes) -> Spans:
     """Parse an assignment, and return its partitions that exist; () if it does not parse."""
     try:
-        return spans_of(_existing(state, read_assignment(raw).partitions)) if raw else ()
+        partitions = read_assignment(raw).partitions if raw else {}
     except MalformedError:
         return ()
+    line = TopicLine(state, partitions)
+    return line.spans(line.positions(partitions))
 
 
-def _find_owners(state: State, told: Mapping[str, Subscription]) -> Owners:
-    """Return the owner of each partition that members report.
-
-    If two members report a partition, the one with the later generation owns it (KIP-792). If they
-    have the same generation, neither does, and both must revoke it.
-    """
-    since: dict[Partition, int] = {}
-    owners: Owners = {}
-    for member_id, subscription in told.items():
-        for partition in _existing(state, subscription.owned):
-            generation = since.get(partition)
-            if generation is None or subscription.generation > generation:
-                since[partition], owners[partition] = subscription.generation, member_id
-            elif subscription.generation == generation and owners[partition] != member_id:
-                owners[partition] = None
-    return owners
+def _last_assigned(group: ClassicGroup, member_id: str) -> Mapping[str, Numbers]:
+    """Return what the last generation assigned to a member, if that can be read."""
+    try:
+        return read_assignment(group.members[member_id].last_assignment).partitions
+    except MalformedError:  # the leader wrote it, or there was none
+        return {}
 
 
-def _find_previous(state: State, group: ClassicGroup, owners: Owners) -> Targets:
-    """Return what each member owned: what it reports, and what the last generation gave it."""
-    owner_of = {partition: owner for partition, owner in owners.items() if owner is not None}
-    for member in group.members.values():
-        try:
-            last = read_assignment(member.last_assignment).partitions
-        except MalformedError:  # the leader wrote it, or there was none
-            continue
-        for partition in _existing(state, last):
-            if partition not in owners:
-                owner_of.setdefault(partition, member.member_id)
-    found: dict[str, list[Partition]] = {member_id: [] for member_id in group.members}
-    for partition, owner in owner_of.items():
-        found[owner].append(partition)
-    had = Targets()
-    for member_id, partitions in found.items():
-        had[member_id] = spans_of(partitions)
-    return had
-
-
-def _existing(state: State, partitions: Mapping[str, Iterable[int]]) -> Iterable[Partition]:
-    """Yield those of a member's partitions that exist."""
-    for name, numbers in partitions.items():
-        topic = state.topics.get(name)
-        if topic is not None:
-            yield from ((topic.key, at) for at in numbers if 0 <= at < topic.partitions)
+def _names_of(told: Sequence[Subscription], last: Sequence[Mapping[str, Numbers]]) -> set[str]:
+    """Return the names of all topics that members subscribe to, own, or were assigned."""
+    found: set[str] = set()
+    for subscription, assigned in zip(told, last, strict=True):
+        found.update(subscription.topics, subscription.owned, assigned)
+    return found
 
 
 def _build_input(
@@ -164,15 +167,78 @@ def _build_input(
             subscribed_topic_names=lists.setdefault(names, names),
         )
     names = tuple(sorted({name for names in lists for name in names}))
-    topics: list[Topic] = [state.topics[name] for name in names if name in state.topics]
+    topics = [state.topics[name] for name in names if name in state.topics]
     return target_builder.AssignorInput(metas, had, topics)
 
 
-def _write(version: int, member_id: str, spans: Spans, held: Owners) -> bytes:
-    """Return the bytes of a member's assignment, without partitions that others still own."""
-    partitions: dict[str, list[int]] = {}
-    for key, first, end in spans:
-        free = [at for at in range(first, end) if held.get((key, at), member_id) == member_id]
-        if free:
-            partitions.setdefault(key.name, []).extend(free)
-    return write_assignment(Assignment(version, partitions))
+def _list_partitions(
+    line: TopicLine, ranges: PartitionRanges, member_ids: Sequence[str]
+) -> AssignedPartitions:
+    """Return each assigned partition, by member and position."""
+    names = {topic.key.name: at for at, topic in enumerate(line.topics)}
+    number = {member_id: at for at, member_id in enumerate(member_ids)}
+    starts = line.starts[[names[name] for name in ranges.topics.to_pylist()]]
+    place = np.array([number[one] for one in ranges.member_ids.to_pylist()], dtype=np.int64)
+    position = expand_runs(starts[ranges.topic] + ranges.first, ranges.count)
+    member = np.repeat(place[ranges.member], ranges.count)
+    order = np.lexsort((position, member))
+    return AssignedPartitions(member[order], position[order])
+
+
+def _count_moved(had: Owners, found: AssignedPartitions) -> int:
+    """Return how many of the partitions that members own are not assigned to their owners."""
+    order = np.argsort(found.position)
+    now = Owners(found.position[order], found.member[order])
+    return int(np.count_nonzero(now.find(had.position, -1) != had.owner))
+
+
+def _write(
+    line: TopicLine,
+    found: AssignedPartitions,
+    member_ids: Sequence[str],
+    versions: Sequence[int],
+    assignor: str,
+    moved: int,
+) -> ClassicAssignment:
+    """Return each member's assignment as bytes and as spans."""
+    topic = line.topic_of(found.position)
+    number = found.position - line.starts[topic]
+    wanted = range(len(member_ids) + 1)
+    lists = _split_lists(line, found.member, topic, number, wanted)
+    spans = _split_spans(line, found, topic, number, wanted)
+    assignments = {
+        member_id: write_assignment(Assignment(version, partitions))
+        for member_id, version, partitions in zip(member_ids, versions, lists, strict=True)
+    }
+    return ClassicAssignment(
+        assignments, assignor, moved, dict(zip(member_ids, spans, strict=True))
+    )
+
+
+def _split_lists(
+    line: TopicLine, member: Longs, topic: Longs, number: Longs, wanted: range
+) -> list[dict[str, Ints]]:
+    """Return each member's partitions, by topic."""
+    other = (member[1:] != member[:-1]) | (topic[1:] != topic[:-1])
+    heads = np.flatnonzero(np.append(True, other)[: len(member)])
+    names = [line.topics[at].key.name for at in topic[heads].tolist()]
+    ends = np.append(heads[1:], len(member)).tolist()
+    lists = list(zip(names, heads.tolist(), ends, strict=False))
+    bounds = np.searchsorted(member[heads], wanted).tolist()
+    return [
+        {name: number[first:end] for name, first, end in lists[low:high]}
+        for low, high in pairwise(bounds)
+    ]
+
+
+def _split_spans(
+    line: TopicLine, found: AssignedPartitions, topic: Longs, number: Longs, wanted: range
+) -> list[Spans]:
+    """Return each member's partitions as spans."""
+    first, end = find_runs(found.position, topic, found.member)
+    keys = [line.topics[at].key for at in topic[first].tolist()]
+    begin = number[first]
+    columns = (keys, begin.tolist(), (begin + (end - first)).tolist())
+    spans = list(zip(*columns, strict=True))
+    bounds = np.searchsorted(found.member[first], wanted).tolist()
+    return [tuple(spans[low:high]) for low, high in pairwise(bounds)]

@@ -21,6 +21,7 @@ from coordinator.core.classic_steps.assign import (
 from coordinator.core.classic_steps.rebalance import ClassicUpdate, changed
 from coordinator.core.events import SYNC_PHASE, Result
 from coordinator.core.member_removal import unknown_member
+from coordinator.core.partition_spans import Spans
 from coordinator.core.state import State
 from coordinator.errors import ErrorCode, GroupError
 
@@ -60,7 +61,11 @@ def _assign(state: State, update: ClassicUpdate, given: ClassicAssignment) -> No
     for member in list(group.members.values()):
         assignment = given.assignments.get(member.member_id, b"")
         answered = update.answer_sync(member, _assigned(group, assignment))
-        assigned = read_assigned(state, assignment) if group.protocol_type == CONSUMER else ()
+        assigned: Spans = ()
+        if given.assigned is not None:
+            assigned = given.assigned[member.member_id]
+        elif group.protocol_type == CONSUMER:
+            assigned = read_assigned(state, assignment)
         group.put(
             changed(answered, assignment=assignment, last_assignment=assignment, assigned=assigned)
         )

@@ -1,0 +1,120 @@
+"""Who owns what by the reports of many members: in columns as partition by partition."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.serial import entity_writer
+
+from coordinator.config import Config
+from coordinator.core.classic.embedded import (
+    ASSIGNMENTS,
+    Assignment,
+    read_assignment,
+    write_assignment,
+)
+from coordinator.core.classic_steps.assign import read_assigned
+from coordinator.core.classic_steps.claims import (
+    NOBODY,
+    TopicLine,
+    add_previous,
+    as_target,
+    resolve_owners,
+)
+from coordinator.core.events import CatalogTopic, TopicsReported
+from coordinator.core.partition_spans import spans_of
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.state_machine import step
+
+TOPICS = {"t": 4, "u": 1, "v": 3}
+reports = st.dictionaries(
+    st.sampled_from([*TOPICS, "none"]), st.lists(st.integers(-1, 5), max_size=6), max_size=4
+)
+"""Partitions by topic, some of which are not there, or twice."""
+members = st.lists(st.tuples(reports, st.integers(-1, 2), reports), max_size=4)
+"""What each reports to own, in which generation, and what it was assigned last."""
+
+
+def state_of(topics):
+    state = State()
+    there = {name: CatalogTopic(f"id-{name}", count) for name, count in topics.items()}
+    for record in step(state, Config(), TopicsReported(there), 0).records:
+        replay(state, record)
+    return state
+
+
+STATE = state_of(TOPICS)
+
+
+def existing(partitions):
+    return [(t, p) for t, ps in partitions.items() for p in ps if 0 <= p < TOPICS.get(t, 0)]
+
+
+def named(line, positions):
+    places = line.topic_of(positions).tolist()
+    pairs = zip(positions.tolist(), places, strict=True)
+    return [(line.topics[at].key.name, int(position - line.starts[at])) for position, at in pairs]
+
+
+def by_partition(line, owners):
+    return dict(zip(named(line, owners.position), owners.owner.tolist(), strict=True))
+
+
+@given(members)
+def test_owners_are_those_found_partition_by_partition(told):
+    line = TopicLine(STATE, [*TOPICS, "none"])
+    since, owner_of = {}, {}
+    for member, (owned, generation, _) in enumerate(told):
+        for one in existing(owned):
+            if one not in since or generation > since[one]:
+                since[one], owner_of[one] = generation, member
+            elif generation == since[one] and owner_of[one] != member:
+                owner_of[one] = NOBODY
+    positions = [line.positions(owned) for owned, _, _ in told]
+    owners = resolve_owners(positions, [generation for _, generation, _ in told])
+    assert by_partition(line, owners) == owner_of
+
+    had = {one: member for one, member in owner_of.items() if member != NOBODY}
+    for member, (_, _, last) in enumerate(told):
+        for one in existing(last):
+            if one not in owner_of:
+                had.setdefault(one, member)
+    found = add_previous(owners, [line.positions(last) for _, _, last in told])
+    assert by_partition(line, found) == had
+
+    ids = [f"m{member}" for member in range(len(told))]
+    target = as_target(line, found, ids)
+    for member, member_id in enumerate(ids):
+        owned = [(STATE.topics[t].key, p) for (t, p), owner in had.items() if owner == member]
+        assert target.spans(member_id) == spans_of(owned)
+
+
+@given(reports)
+def test_an_assignment_is_read_as_spans(partitions):
+    spans = spans_of((STATE.topics[t].key, p) for t, p in existing(partitions))
+    assert read_assigned(STATE, write_assignment(Assignment(1, partitions))) == spans
+    assert read_assigned(STATE, b"") == read_assigned(STATE, b"\0\1\1") == ()
+
+
+numbers = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5)
+
+
+@given(
+    st.integers(0, 3), st.dictionaries(st.text(max_size=5), numbers), st.none() | st.binary()
+)  # fmt: skip
+def test_an_assignment_is_byte_for_byte_what_kio_writes(version, partitions, user_data):
+    module = ASSIGNMENTS[version]
+    topics = (module.TopicPartition(topic=t, partitions=tuple(p)) for t, p in partitions.items())
+    message = module.ConsumerProtocolAssignment(
+        assigned_partitions=tuple(topics), user_data=user_data
+    )
+
+    class Out(bytearray):
+        write = bytearray.extend
+
+    out = Out(version.to_bytes(2))
+    entity_writer(module.ConsumerProtocolAssignment)(out, message)
+    raw = write_assignment(Assignment(version, partitions, user_data))
+    assert raw == out
+    assert read_assignment(raw).partitions == partitions
