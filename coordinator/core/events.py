@@ -346,8 +346,7 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(msgspec.Struct, frozen=True):
     """What a member is told. `assignment` None is unchanged; else {topic: spans of partitions}."""
 
     member_id: str | None
@@ -409,8 +408,7 @@ class ComputeTarget:
 Task: TypeAlias = ResolveRegexes | ComputeTarget
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a step decides.
 
     Attributes
@@ -430,10 +428,10 @@ class Result:
         Requests that waited and are not answered any more: the member repeated them, or is gone.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[Record] = []
     response: object = None
-    timers: list[SetTimer] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
+    timers: list[SetTimer] = []
+    tasks: list[Task] = []
     classic: Sequence[ClassicGroup] = ()
     completed: Sequence[tuple[int, Parked]] = ()
     superseded: Sequence[int] = ()

@@ -9,7 +9,8 @@ randomness, no disk, no thread and no Spark: time, new ids and settings are argu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from coordinator.config import Config
 from coordinator.core import group_admin, offsets, target_install, topic_metadata
@@ -68,7 +69,7 @@ def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
     """
     result = _decide(state, config, event, now_ms)
     records = with_audit(event, result.records)
-    return result if records is result.records else replace(result, records=records)
+    return result if records is result.records else msgspec.structs.replace(result, records=records)
 
 
 def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event

@@ -16,6 +16,8 @@ from itertools import count
 from threading import Lock
 from typing import TypeAlias
 
+import msgspec
+
 from coordinator.core.classic.events import (
     WAITING,
     JoinGroup,
@@ -147,7 +149,7 @@ class LaterAnswers:
         future.add_done_callback(
             lambda found: found.cancelled() and self._futures.pop(number, None)
         )
-        return replace(answer, response=LaterAnswer(future))
+        return msgspec.structs.replace(answer, response=LaterAnswer(future))
 
     def give(self, answered: Sequence[tuple[int, Parked | None]]) -> None:
         """Answer those that need not wait any more.
