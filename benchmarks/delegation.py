@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from benchmarks.measure import Bench, Figure, ranges_a_member
 from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
-from coordinator import Coordinator
+from coordinator import Coordinator, Fenced
 
 TITLE = "Delegated: a coordinator in a Spark driver"
 TEXT = """\
@@ -100,9 +101,9 @@ def _takeover(store: Path, shape: Shape) -> float:
     began = time.perf_counter()
     with Coordinator.open(store, topics=shape.topics(), takeover="force") as coordinator:
         member_id = shape.ids()[-1]
-        answer = coordinator.consumer_group_heartbeat(
-            group_id=GROUP, member_id=member_id, member_epoch=EPOCH
-        )
+        with suppress(Fenced):  # that is an answer too
+            coordinator.consumer_group_heartbeat(
+                group_id=GROUP, member_id=member_id, member_epoch=EPOCH
+            )
         took = (time.perf_counter() - began) * 1000
-        assert answer.error in {"NONE", "FENCED_MEMBER_EPOCH"}, answer
     return took

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coordinator.errors import Fenced, GroupError
+    from coordinator.errors import Fenced, GroupError, PartitionsRefusedError, UnavailableError
     from coordinator.member.async_member import AsyncMember
     from coordinator.member.exactly_once import ExactlyOnceTable
     from coordinator.member.member import Member
@@ -35,7 +35,9 @@ __all__ = [
     "GroupError",
     "HeartbeatAnswer",
     "Member",
+    "PartitionsRefusedError",
     "TopicPartition",
+    "UnavailableError",
 ]
 
 _ROOMS = {
@@ -49,7 +51,9 @@ _ROOMS = {
     "GroupError": "coordinator.errors",
     "HeartbeatAnswer": "coordinator.runtime.responses",
     "Member": "coordinator.member.member",
+    "PartitionsRefusedError": "coordinator.errors",
     "TopicPartition": "coordinator.member.transport",
+    "UnavailableError": "coordinator.errors",
 }
 
 

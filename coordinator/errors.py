@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
 
 
 class ErrorCode(IntEnum):
@@ -59,7 +60,7 @@ _RETRIABLE = {
 
 
 class GroupError(Exception):
-    """A request was refused, and nothing was written.
+    """A request was refused, and nothing was written (but see `PartitionsRefusedError`).
 
     What is made of a code is an error of the class for it, as with OSError: `Fenced`,
     `UnavailableError`, or this one.
@@ -82,7 +83,7 @@ class GroupError(Exception):
         kind = _CLASSES.get(code, cls) if cls is GroupError else cls
         return super().__new__(kind, code, message)  # type: ignore[return-value]
 
-    def __reduce__(self) -> tuple[type, tuple[ErrorCode, str]]:
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """Copy the code as well, to another process."""
         return type(self), (self.code, self.message)
 
@@ -94,6 +95,34 @@ class GroupError(Exception):
 
 class Fenced(GroupError):  # noqa: N818 - what Kafka calls it
     """The member, or its epoch, is not the group's any more: its partitions may be another's."""
+
+
+class PartitionsRefusedError(GroupError):
+    """Some partitions of a request were refused; for the others it was done.
+
+    Attributes
+    ----------
+    code
+        The error code of the first partition.
+    partitions
+        The error code of each partition that was refused, by (topic, partition).
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str, partitions: Mapping[tuple[str, int], ErrorCode]
+    ) -> None:
+        super().__init__(code, message)
+        self.partitions = dict(partitions)
+
+    def __new__(
+        cls, code: ErrorCode, message: str, _partitions: Mapping[tuple[str, int], ErrorCode]
+    ) -> Self:
+        """Return an error of this class, whichever its code is."""
+        return super().__new__(cls, code, message)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Copy the partitions as well."""
+        return type(self), (self.code, self.message, self.partitions)
 
 
 class UnavailableError(GroupError):

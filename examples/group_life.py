@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Fenced
 from coordinator.runtime.topic_catalog import DictCatalog
 from spark_jobs.session.session import spark_session
 from spark_jobs.sql import views
@@ -30,11 +30,12 @@ class Worker:
         fields = {"topic_partitions": self.owned}
         if self.epoch == 0:
             fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"]}
-        answer = coordinator.consumer_group_heartbeat(
-            group_id="billing", member_id=self.name, member_epoch=self.epoch, **fields
-        )
-        if answer.error != "NONE":
-            print(f"{self.name}: {answer.error}: gives everything up and joins again")
+        try:
+            answer = coordinator.consumer_group_heartbeat(
+                group_id="billing", member_id=self.name, member_epoch=self.epoch, **fields
+            )
+        except Fenced as error:
+            print(f"{self.name}: {error.code.name}: gives everything up and joins again")
             self.epoch, self.owned = 0, {}
             return
         self.epoch = answer.member_epoch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coordinator.core.events import Heartbeat
-from coordinator.runtime.responses import GroupAnswer, HeartbeatAnswer
+from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -78,7 +78,7 @@ class AsyncCoordinator:
 
     async def consumer_group_heartbeats(
         self, requests: Sequence[Heartbeat]
-    ) -> list[HeartbeatAnswer]:
+    ) -> Answers[HeartbeatAnswer]:
         """Answer many heartbeats, of any groups, as one batch with one commit.
 
         See `Coordinator.consumer_group_heartbeats`.
@@ -87,7 +87,7 @@ class AsyncCoordinator:
 
     async def steady_heartbeats(
         self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
-    ) -> list[HeartbeatAnswer]:
+    ) -> Answers[HeartbeatAnswer]:
         """Answer heartbeats of one group that change nothing, many at a time.
 
         See `Coordinator.steady_heartbeats`.
@@ -96,7 +96,7 @@ class AsyncCoordinator:
             self._coordinator.steady_heartbeats, group_id, member_ids, member_epochs
         )
 
-    async def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
+    async def consumer_group_describe(self, group_ids: Sequence[str] | str) -> Answers[GroupAnswer]:
         """Describe groups: their epochs, members and assignments (ConsumerGroupDescribe).
 
         See `Coordinator.consumer_group_describe`.
@@ -119,21 +119,19 @@ class AsyncCoordinator:
         """
         return await asyncio.to_thread(self._coordinator.list_groups, states_filter, types_filter)
 
-    async def delete_groups(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
+    async def delete_groups(self, group_ids: Sequence[str] | str) -> Answers[GroupAnswer]:
         """Delete groups that have no members (DeleteGroups).
 
         See `Coordinator.delete_groups`.
         """
         return await asyncio.to_thread(self._coordinator.delete_groups, group_ids)
 
-    async def alter_group_config(
-        self, group_id: str, settings: Mapping[str, object]
-    ) -> GroupAnswer:
+    async def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> None:
         """Set all settings of a group, before or after it exists.
 
         See `Coordinator.alter_group_config`.
         """
-        return await asyncio.to_thread(self._coordinator.alter_group_config, group_id, settings)
+        await asyncio.to_thread(self._coordinator.alter_group_config, group_id, settings)
 
     async def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group that are not the defaults.
@@ -149,12 +147,12 @@ class AsyncCoordinator:
         topics: Mapping[str, Mapping[int, int | tuple[int, str]]],
         member_id: str = "",
         member_epoch: int = -1,
-    ) -> GroupAnswer:
-        """Commit offsets (OffsetCommit).
+    ) -> None:
+        """Commit offsets (OffsetCommit); when it returns, they are durable.
 
         See `Coordinator.offset_commit`.
         """
-        return await asyncio.to_thread(
+        await asyncio.to_thread(
             self._coordinator.offset_commit,
             group_id=group_id,
             topics=topics,
@@ -182,16 +180,12 @@ class AsyncCoordinator:
             member_epoch=member_epoch,
         )
 
-    async def offset_delete(
-        self, *, group_id: str, topics: Mapping[str, Sequence[int]]
-    ) -> GroupAnswer:
+    async def offset_delete(self, *, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
         """Delete offsets of topics that the group does not subscribe to (OffsetDelete).
 
         See `Coordinator.offset_delete`.
         """
-        return await asyncio.to_thread(
-            self._coordinator.offset_delete, group_id=group_id, topics=topics
-        )
+        await asyncio.to_thread(self._coordinator.offset_delete, group_id=group_id, topics=topics)
 
     async def consumer_group_prepare_assignment(self, group_id: str) -> GroupAnswer:
         """Begin to compute a group's target outside the coordinator.

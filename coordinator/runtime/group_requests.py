@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from coordinator.core.events import (
-    Answer,
     Caller,
     ConfigureGroup,
     DeleteGroup,
@@ -29,7 +28,7 @@ from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime import responses
 from coordinator.runtime.heartbeat_requests import HeartbeatRequests
-from coordinator.runtime.responses import GroupAnswer
+from coordinator.runtime.responses import Answers, GroupAnswer
 from coordinator.status import Status, refusal
 
 T = TypeVar("T")
@@ -40,14 +39,14 @@ PROCESS = Caller("process")
 class GroupRequests(HeartbeatRequests):
     """The requests that a `Coordinator` answers; any thread may send them.
 
-    An answer carries `error_code`, `error` (its name) and `error_message`: 0, "NONE" and None when
-    the request was served. A request that is refused raises nothing, unless its method says so:
-    `answer.raise_for_error()` does, and returns the answer where there is no error.
+    A request that is refused raises a GroupError. A method that asks about several groups answers
+    for each instead, with `error_code` and `error_message` (0 and None when it was served);
+    `raise_for_error()` of one answer, or of all, raises what was refused.
     """
 
     # Groups --------------------------------------------------------------------------------------
 
-    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
+    def consumer_group_describe(self, group_ids: Sequence[str] | str) -> Answers[GroupAnswer]:
         """Describe groups: their epochs, members and assignments (ConsumerGroupDescribe).
 
         Parameters
@@ -57,15 +56,10 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        list of GroupAnswer
+        Answers of GroupAnswer
             One a group, in order, with Kafka's fields in snake case.
         """
-        events = [DescribeGroup(group_id) for group_id in responses.as_list(group_ids)]
-        answers = self._loop.submit(list(events)).result()
-        return [
-            GroupAnswer({"group_id": event.group_id, **_description_of(answer)})
-            for event, answer in zip(events, answers, strict=True)
-        ]
+        return self._ask_of_each(group_ids, DescribeGroup, dict)
 
     def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
         """Return the epochs of groups; cheap to ask again and again.
@@ -110,9 +104,9 @@ class GroupRequests(HeartbeatRequests):
             `groups` has a dict a group: `group_id`, `protocol_type`, `group_state`, `group_type`.
         """
         event = ListGroups(frozenset(states_filter), frozenset(types_filter))
-        return self._ask(event, lambda rows: {"groups": rows})
+        return GroupAnswer(groups=self._ask(event))
 
-    def delete_groups(self, group_ids: Sequence[str] | str) -> list[GroupAnswer]:
+    def delete_groups(self, group_ids: Sequence[str] | str) -> Answers[GroupAnswer]:
         """Delete groups that have no members (DeleteGroups).
 
         Parameters
@@ -122,17 +116,14 @@ class GroupRequests(HeartbeatRequests):
 
         Returns
         -------
-        list of GroupAnswer
+        Answers of GroupAnswer
             One a group, in order: `group_id` and the error.
         """
-        return [
-            GroupAnswer(
-                group_id=group_id, **self._ask(DeleteGroup(group_id, PROCESS), lambda _: {})
-            )
-            for group_id in responses.as_list(group_ids)
-        ]
+        return self._ask_of_each(
+            group_ids, lambda group_id: DeleteGroup(group_id, PROCESS), lambda _: {}
+        )
 
-    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> GroupAnswer:
+    def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> None:
         """Set all settings of a group, before or after it exists.
 
         Parameters
@@ -143,14 +134,14 @@ class GroupRequests(HeartbeatRequests):
             Values by name, as in "consumer.session.timeout.ms"; those left out go back to their
             defaults.
 
-        Returns
-        -------
-        GroupAnswer
-            The error.
+        Raises
+        ------
+        GroupError
+            A setting is unknown, or its value is out of bounds.
         """
         if isinstance(settings, Mapping):  # else it is refused by its type
             settings = {name: str(value) for name, value in settings.items()}
-        return self._ask(ConfigureGroup(group_id, settings, PROCESS), lambda _: {})  # type: ignore[arg-type]
+        self._ask(ConfigureGroup(group_id, settings, PROCESS))  # type: ignore[arg-type]
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group that are not the defaults.
@@ -181,8 +172,8 @@ class GroupRequests(HeartbeatRequests):
         topics: Mapping[str, Mapping[int, int | tuple[int, str]]],
         member_id: str = "",
         member_epoch: int = -1,
-    ) -> GroupAnswer:
-        """Commit offsets (OffsetCommit).
+    ) -> None:
+        """Commit offsets (OffsetCommit); when it returns, they are durable.
 
         Parameters
         ----------
@@ -193,13 +184,17 @@ class GroupRequests(HeartbeatRequests):
         member_id, member_epoch
             Of the member that commits; "" and −1 commit for a group without members.
 
-        Returns
-        -------
-        GroupAnswer
-            `topics` has the error code of each partition, by topic.
+        Raises
+        ------
+        Fenced
+            The member, or its epoch, is not the group's any more: nothing is committed.
+        PartitionsRefusedError
+            Offsets of some partitions are not committed; those of the others are.
+        GroupError
+            The request was refused; nothing is committed.
         """
         event = OffsetCommit(group_id, member_id, member_epoch, responses.read_offsets(topics))
-        return self._ask(event, responses.commit_response)
+        responses.refuse_partitions(self._ask(event))
 
     def offset_fetch(
         self,
@@ -225,12 +220,18 @@ class GroupRequests(HeartbeatRequests):
         GroupAnswer
             `topics` has, by topic and partition, `committed_offset` (−1 where there is none) and
             `metadata`.
-        """
-        return self._ask(
-            OffsetFetch(group_id, topics, member_id, member_epoch), responses.fetch_response
-        )
 
-    def offset_delete(self, *, group_id: str, topics: Mapping[str, Sequence[int]]) -> GroupAnswer:
+        Raises
+        ------
+        Fenced
+            The member, or its epoch, is not the group's any more.
+        GroupError
+            The request was refused otherwise.
+        """
+        found = self._ask(OffsetFetch(group_id, topics, member_id, member_epoch))
+        return GroupAnswer(responses.fetch_response(found))
+
+    def offset_delete(self, *, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
         """Delete offsets of topics that the group does not subscribe to (OffsetDelete).
 
         Parameters
@@ -240,12 +241,14 @@ class GroupRequests(HeartbeatRequests):
         topics
             Partitions by topic.
 
-        Returns
-        -------
-        GroupAnswer
-            `topics` has the error code of each partition, by topic.
+        Raises
+        ------
+        PartitionsRefusedError
+            Offsets of some partitions are not deleted: the group subscribes to their topic.
+        GroupError
+            The request was refused; nothing is deleted.
         """
-        return self._ask(OffsetDelete(group_id, topics, PROCESS), responses.commit_response)
+        responses.refuse_partitions(self._ask(OffsetDelete(group_id, topics, PROCESS)))
 
     # Targets that are computed elsewhere ---------------------------------------------------------
 
@@ -262,8 +265,13 @@ class GroupRequests(HeartbeatRequests):
         GroupAnswer
             `computation_id` and `group_epoch`, which go back with the target; the present
             `assignment_epoch`; and Arrow tables of the group: `members`, `topics`, `owned`.
+
+        Raises
+        ------
+        GroupError
+            There is no such group, or it has no members.
         """
-        return self._ask(PrepareAssignment(group_id, str(uuid.uuid4())), dict)
+        return GroupAnswer(self._ask(PrepareAssignment(group_id, str(uuid.uuid4()))))
 
     def consumer_group_install_assignment(
         self,
@@ -295,9 +303,15 @@ class GroupRequests(HeartbeatRequests):
         -------
         GroupAnswer
             `group_epoch`, `assignment_epoch`, `moved` (partitions), `members_changed`.
+
+        Raises
+        ------
+        GroupError
+            The ranges do not fit the group (INVALID_ASSIGNMENT), or the group has moved on: prepare
+            again.
         """
         event = InstallAssignment(group_id, computation_id, group_epoch, ranges, assignor, partial)
-        return self._ask(event, dict)
+        return GroupAnswer(self._ask(event))
 
     def _read(self, look: Callable[[State], T]) -> T:
         """Read the state in the loop's thread; it may leave only while the log is ours."""
@@ -312,13 +326,23 @@ class GroupRequests(HeartbeatRequests):
 
         return self._loop.call(read).result()
 
-    def _ask(self, event: Event, shape: Callable[[Any], dict[str, object]]) -> GroupAnswer:
-        answers = self._loop.submit([event]).result()
-        return responses.plain_answer(shape)(answers[0])
+    def _ask(self, event: Event) -> Any:  # noqa: ANN401 - each event has its own response
+        """Return the response to a request, or raise its error."""
+        (answer,) = self._loop.submit([event]).result()
+        if isinstance(answer, GroupError):
+            raise GroupError(answer.code, answer.message)  # of this caller: others may have it too
+        return answer.response
 
-
-def _description_of(answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, GroupError):
-        return {"error_code": int(answer.code), "error_message": answer.message}
-    assert isinstance(answer.response, dict)
-    return answer.response
+    def _ask_of_each(
+        self,
+        group_ids: Sequence[str] | str,
+        event: Callable[[str], Event],
+        shape: Callable[[Any], dict[str, object]],
+    ) -> Answers[GroupAnswer]:
+        """Return what is answered about each group: all of them are one batch."""
+        names = responses.as_list(group_ids)
+        found = self._loop.submit([event(name) for name in names]).result()
+        return Answers(
+            responses.group_answer(name, answer, shape)
+            for name, answer in zip(names, found, strict=True)
+        )

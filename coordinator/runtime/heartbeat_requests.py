@@ -17,7 +17,7 @@ from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
-from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator.runtime.responses import Answers, HeartbeatAnswer
 
 
 class HeartbeatRequests(ABC):
@@ -59,31 +59,31 @@ class HeartbeatRequests(ABC):
             One incarnation of a member, of its own choice: a UUID, say.
         member_epoch
             0 joins; the epoch of the last answer stays; −1 leaves; −2 leaves for a while (static).
-        instance_id
-            The name of a static member, which outlives restarts.
-        rack_id
-            Where the member runs.
+        instance_id, rack_id
+            The name of a static member, which outlives restarts; where the member runs.
         rebalance_timeout_ms
             How long the member may take to give up partitions; required to join. −1: unchanged.
-        subscribed_topic_names
-            Topics by name.
-        subscribed_topic_regex
-            Topics by a regular expression of RE2, beside those by name.
+        subscribed_topic_names, subscribed_topic_regex
+            Topics by name, and beside them by a regular expression of RE2.
         server_assignor
             The assignor that the member wishes; the group takes the one that most members wish.
         topic_partitions
             The partitions that the member owns now, by topic. A member that joins must give it
             ({}), and a member that gave up partitions reports so by leaving them out.
-        client_id, client_host
-            What consumer_group_describe says of the member.
-        version
-            Of the API. Version 0 lets a member join without a member_id; it gets one.
+        client_id, client_host, version
+            What consumer_group_describe says of the member; and the API's version: 0 lets a member
+            join without a member_id, and gives it one.
 
         Returns
         -------
         HeartbeatAnswer
             The member's epoch, when to beat again, and the partitions that it may use, if they
             changed.
+
+        Raises
+        ------
+        GroupError
+            It was refused; Fenced: the member is not the group's any more and has to join again.
         """
         return self.submit_heartbeat(
             group_id=group_id,
@@ -132,7 +132,8 @@ class HeartbeatRequests(ABC):
         Returns
         -------
         Future[HeartbeatAnswer]
-            Cancelled before its turn, the heartbeat is not done.
+            Cancelled before its turn, the heartbeat is not done. Its result raises what
+            consumer_group_heartbeat raises.
         """
         if needs_member_id(version, member_epoch, member_id):
             member_id = str(uuid.uuid4())
@@ -151,9 +152,9 @@ class HeartbeatRequests(ABC):
             client_host=client_host,
         )
         found = self._loop.submit([event])
-        return futures.then(found, lambda answers: responses.heartbeat_answer(answers[0]))
+        return futures.then(found, _heartbeat_answer)
 
-    def consumer_group_heartbeats(self, requests: Sequence[Heartbeat]) -> list[HeartbeatAnswer]:
+    def consumer_group_heartbeats(self, requests: Sequence[Heartbeat]) -> Answers[HeartbeatAnswer]:
         """Answer many heartbeats, of any groups, as one batch with one commit.
 
         Parameters
@@ -163,15 +164,15 @@ class HeartbeatRequests(ABC):
 
         Returns
         -------
-        list of HeartbeatAnswer
-            One a request, in order.
+        Answers of HeartbeatAnswer
+            One a request, in order, with its error; `raise_for_error()` raises the first.
         """
         answers = self._loop.submit(list(requests)).result()
-        return [responses.heartbeat_answer(answer) for answer in answers]
+        return responses.Answers(responses.heartbeat_answer(answer) for answer in answers)
 
     def steady_heartbeats(
         self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]
-    ) -> list[HeartbeatAnswer]:
+    ) -> Answers[HeartbeatAnswer]:
         """Answer heartbeats of one group that change nothing, many at a time.
 
         Parameters
@@ -183,8 +184,8 @@ class HeartbeatRequests(ABC):
 
         Returns
         -------
-        list of HeartbeatAnswer
-            One a heartbeat, in order; the same as consumer_group_heartbeat would give.
+        Answers of HeartbeatAnswer
+            One a heartbeat, in order, with its error; `raise_for_error()` raises the first.
 
         Raises
         ------
@@ -221,3 +222,11 @@ class HeartbeatRequests(ABC):
             `LaterAnswer`, whose future has the answer.
         """
         return self._loop.submit(list(events))
+
+
+def _heartbeat_answer(answers: Sequence[Answer]) -> HeartbeatAnswer:
+    """Return the only answer, or raise its error."""
+    (answer,) = answers
+    if isinstance(answer, GroupError):
+        raise GroupError(answer.code, answer.message)  # of this caller: others may have it too
+    return responses.heartbeat_answer(answer)

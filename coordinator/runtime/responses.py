@@ -1,19 +1,19 @@
 """Answers as plain values, with Kafka's names in snake case.
 
-An answer always carries `error_code` and `error_message`; nothing is raised for what a coordinator
-answers until `raise_for_error` is called.
+A method that asks one thing raises what is refused. One that asks many returns an answer for each,
+which carries its error; `raise_for_error` raises it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from coordinator.core.events import HeartbeatResponse, Result
 from coordinator.core.partition_spans import Spans, partitions_by
 from coordinator.core.records import OffsetCommitted
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors import ErrorCode, GroupError, PartitionsRefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +57,48 @@ class HeartbeatAnswer:
 
 
 class GroupAnswer(dict[str, Any]):
-    """The answer to a request about a group, as a dict with Kafka's fields in snake case."""
+    """The answer to a request about a group, as a dict with Kafka's fields in snake case.
+
+    One of several has its error in `error_code` and `error_message`; 0 and None when it was served.
+    """
 
     def raise_for_error(self) -> Self:
-        """Return the answer, if nothing of it was refused; else raise the first error.
+        """Return the answer, if it is one; else raise its error.
 
         Raises
         ------
         GroupError
-            The request was refused, or one of its partitions; the message names it.
+            The request was refused.
         """
         if self.get("error_code"):
             code = ErrorCode(self["error_code"])
             raise GroupError(code, self.get("error_message") or code.name)
-        for topic, partitions in self.get("topics", {}).items():
-            for partition, code in partitions.items():
-                if isinstance(code, int) and code:
-                    raise GroupError(
-                        ErrorCode(code), f"{topic}-{partition}: {ErrorCode(code).name}"
-                    )
+        return self
+
+
+class _Answer(Protocol):
+    """What may be refused."""
+
+    def raise_for_error(self) -> object:
+        """Raise the error, if it is one."""
+
+
+T = TypeVar("T", bound=_Answer)
+
+
+class Answers(list[T]):
+    """The answers to several requests, one each and in their order: some may be refused."""
+
+    def raise_for_error(self) -> Self:
+        """Return the answers, if nothing was refused; else raise the first error.
+
+        Raises
+        ------
+        GroupError
+            A request was refused. Those beside it stand.
+        """
+        for answer in self:
+            answer.raise_for_error()
         return self
 
 
@@ -105,30 +128,41 @@ class SteadyAnswer(NamedTuple):
 
 def heartbeat_answers(
     member_ids: Sequence[str], answers: Sequence[Result | GroupError | SteadyAnswer]
-) -> list[HeartbeatAnswer]:
+) -> Answers[HeartbeatAnswer]:
     """Return the answers to heartbeats of these members, in their order."""
-    return [
+    return Answers(
         HeartbeatAnswer(0, "NONE", None, member_id, answer[0], answer[1])
         if isinstance(answer, SteadyAnswer)
         else heartbeat_answer(answer)
         for member_id, answer in zip(member_ids, answers, strict=True)
-    ]
+    )
 
 
-def plain_answer(shape: Callable[[Any], dict[str, object]]) -> Callable[[object], GroupAnswer]:
-    """Return what makes an answer a dict with its error beside it."""
-
-    def answer(found: object) -> GroupAnswer:
-        if isinstance(found, GroupError):
-            return GroupAnswer(
-                error_code=int(found.code), error=found.code.name, error_message=found.message
-            )
-        assert isinstance(found, Result)
+def group_answer(
+    group_id: str, answer: Result | GroupError, shape: Callable[[Any], dict[str, object]]
+) -> GroupAnswer:
+    """Return what was answered about one of several groups, with its error beside it."""
+    if isinstance(answer, GroupError):
         return GroupAnswer(
-            {"error_code": 0, "error": "NONE", "error_message": None, **shape(found.response)}
+            group_id=group_id, error_code=int(answer.code), error_message=answer.message
         )
+    fields = {"group_id": group_id, "error_code": 0, "error_message": None}
+    return GroupAnswer({**fields, **shape(answer.response)})
 
-    return answer
+
+def refuse_partitions(found: Mapping[str, Mapping[int, ErrorCode]]) -> None:
+    """Raise what was refused of a request whose partitions are refused one by one."""
+    refused = {
+        (topic, partition): code
+        for topic, partitions in found.items()
+        for partition, code in partitions.items()
+        if code
+    }
+    if refused:
+        (topic, partition), code = next(iter(refused.items()))
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        words = f"{topic}-{partition}{more}: {code.name}; what was asked of others is done"
+        raise PartitionsRefusedError(code, words, refused)
 
 
 def read_offsets(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any]:
@@ -141,16 +175,6 @@ def read_offsets(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any
             for partition, found in partitions.items()
         }
         for topic, partitions in topics.items()
-    }
-
-
-def commit_response(found: Mapping[str, Mapping[int, ErrorCode]]) -> dict[str, object]:
-    """Return the outcome of each partition."""
-    return {
-        "topics": {
-            topic: {partition: int(code) for partition, code in partitions.items()}
-            for topic, partitions in found.items()
-        }
     }
 
 

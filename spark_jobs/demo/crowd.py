@@ -84,11 +84,9 @@ class Crowd:
         return next(str(g["group_state"]) for g in groups if g["group_id"] == self.group_id)
 
     def _beat(self, beats: list[Heartbeat]) -> None:
-        answers = self._coordinator.consumer_group_heartbeats(beats)
+        answers = self._coordinator.consumer_group_heartbeats(beats).raise_for_error()
         less = []
         for beat, answer in zip(beats, answers, strict=True):
-            if answer.error_code:
-                raise RuntimeError(f"{beat.member_id}: {answer.error}: {answer.error_message}")
             self.epochs[beat.member_id] = answer.member_epoch
             if answer.ranges is not None:
                 count = sum(end - first for _, first, end in answer.ranges)

@@ -14,7 +14,7 @@ from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMember, TargetMetadata
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.target_table import targets_path
-from tests.support.members import AT_ONCE, Members, beat, wait_for
+from tests.support.members import AT_ONCE, Members, beat, code_of, wait_for
 from tests.support.table_engine import TableEngine
 
 SPARK = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", backoff_ms=10))
@@ -245,7 +245,7 @@ def test_a_late_result_of_a_fenced_coordinator_is_refused(tmp_path, engine):
         tmp_path, topics={"a": 6}, config=SPARK, engine=second_engine, takeover="force"
     ) as second:
         engine.let.set()
-        wait_for(lambda: beat(first, "m1", 2).error == "NOT_COORDINATOR")
+        wait_for(lambda: code_of(beat, first, "m1", 2) == "NOT_COORDINATOR")
         members.coordinator = second
         owned = members.settle()
         assert sorted(map(len, owned.values())) == [3, 3]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from coordinator.errors import ErrorCode
 
-from .node import SMALL
+from .node import SMALL, code_of
 from .process import Node
 
 Key: TypeAlias = tuple[str, int]
@@ -135,7 +136,7 @@ class Crowd:
             member_epoch=member.epoch,
             topics={t: dict.fromkeys(ps, self._value) for t, ps in by_topic(some).items()},
         )
-        member.asked = (number, "commit", self._value)
+        member.asked = (number, "commit", (self._value, some))
 
     # Answers -------------------------------------------------------------------------------------
 
@@ -159,24 +160,22 @@ class Crowd:
                 member.asked, member.unsure = None, True
                 member.told = None
 
-    def _committed(self, member: Member, answer: Any, value: int) -> None:
-        code = ErrorCode(answer["error_code"])
+    def _committed(self, member: Member, answer: Any, what: tuple[int, Iterable[Key]]) -> None:
+        code = code_of(answer)
         if code in TRY_AGAIN:
             member.unsure, member.told = True, None
             self.refused += 1
             return
         if code is not ErrorCode.NONE:
             raise Broken(f"{member.member_id} may not commit what it owns: {answer}")
-        for topic, partitions in answer["topics"].items():
-            for partition, error in partitions.items():
-                offsets = self.offsets[member.group_id, (topic, partition)]
-                if error:
-                    raise Broken(f"{member.member_id} may not commit {topic} {partition}: {error}")
-                offsets.acknowledged, offsets.tried = value, set()
+        value, keys = what
+        for key in keys:
+            offsets = self.offsets[member.group_id, key]
+            offsets.acknowledged, offsets.tried = value, set()
         self.acknowledged += 1
 
     def _beaten(self, member: Member, answer: Any, kind: str, owned: frozenset[Key]) -> None:
-        code = ErrorCode(answer.error_code)
+        code = code_of(answer)
         if code in TRY_AGAIN:
             member.unsure, member.told = True, None
             self.refused += 1

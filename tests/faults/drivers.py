@@ -12,7 +12,6 @@ from typing import Any
 
 from coordinator.config import EngineConfig
 from coordinator.core.events import Heartbeat
-from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.storage.target_table import targets_path
 from tests.support.members import wait_for
@@ -74,7 +73,7 @@ class Group:
         ]
         answers = node.ask("consumer_group_heartbeats", requests=beats)
         for name, answer in zip(names, answers, strict=True):
-            if answer.error_code != ErrorCode.NONE:
+            if answer.error_code:
                 raise Broken(f"{name} is refused: {answer}")
             self.epochs[name] = answer.member_epoch
             self.owned[name] = keys_of(answer.assignment)

@@ -13,6 +13,7 @@ from typing import Any
 
 from coordinator import Coordinator
 from coordinator.config import Config
+from coordinator.errors import ErrorCode, GroupError
 
 from .said import Said
 
@@ -69,4 +70,11 @@ def answer_all(coordinator: Coordinator, pipe: Connection, tell: Teller) -> None
 
 
 def _told(tell: Teller, number: int) -> Callable[[Any], None]:
-    return lambda found: tell("answer", number, found.result())
+    return lambda found: tell("answer", number, found.exception() or found.result())
+
+
+def code_of(answer: object) -> ErrorCode:
+    """The error of what a node was asked; NONE when it served."""
+    if isinstance(answer, GroupError):
+        return answer.code
+    return ErrorCode(getattr(answer, "error_code", ErrorCode.NONE))

@@ -14,7 +14,7 @@ from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 
 from .crowd import Broken, Key, by_topic, keys_of
-from .node import SMALL
+from .node import SMALL, code_of
 from .process import QUICK, Node
 from .report import Outcome
 from .shadow import Shadow
@@ -50,13 +50,13 @@ class Two:
         if self.epochs[name] == 0:
             fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
         answer = node.ask("consumer_group_heartbeat", **self.steady(name), **fields)
-        if answer.error_code == ErrorCode.NONE:
+        if code_of(answer) is ErrorCode.NONE:
             self.epochs[name] = answer.member_epoch
             if answer.assignment is not None:
                 self.owned[name] = keys_of(answer.assignment)
-        elif answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:  # too slow for its session
+        elif code_of(answer) is ErrorCode.UNKNOWN_MEMBER_ID:  # too slow for its session
             self.epochs[name], self.owned[name] = 0, frozenset()
-        return int(answer.error_code)
+        return int(code_of(answer))
 
     def hand_over(self, node: Node, every_s: float) -> None:
         """Let m2 beat until it has everything: m1 is not heard of any more."""
@@ -84,7 +84,7 @@ def woken(store: Path, seed: int, times: int) -> Outcome:
         two.hand_over(successor, 0.05)
         zombie.wake()
         _refuses(zombie, two)
-        late += sum(zombie.answers[n].error_code == ErrorCode.NONE for n in waiting)
+        late += sum(code_of(zombie.answers[n]) is ErrorCode.NONE for n in waiting)
         zombie.close()
         if two.beat(successor, "m1") != ErrorCode.UNKNOWN_MEMBER_ID:
             raise Broken("m1 was given up, and is known")
@@ -113,7 +113,7 @@ def _stopped_under_load(zombie: Node, two: Two, chance: random.Random) -> list[i
 def _refuses(zombie: Node, two: Two) -> None:
     for _ in range(3):
         answer = zombie.ask("consumer_group_heartbeat", **two.steady("m1"))
-        if answer.error_code != ErrorCode.NOT_COORDINATOR:
+        if code_of(answer) is not ErrorCode.NOT_COORDINATOR:
             raise Broken(f"a woken zombie answers {answer}")
 
 
@@ -171,7 +171,7 @@ def _last_confirmed(old: Node, two: Two, look: Callable[[], None]) -> float:
         old.hear(0.002)
         if number in old.answers:
             answer, number = old.answers.pop(number), None
-            if answer.error_code == ErrorCode.NOT_COORDINATOR:
+            if code_of(answer) is ErrorCode.NOT_COORDINATOR:
                 return last
-            if answer.error_code == ErrorCode.NONE:
+            if code_of(answer) is ErrorCode.NONE:
                 last = sent

@@ -16,6 +16,7 @@ from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetada
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
 from tests.conftest import ROOT
+from tests.support.members import code_of
 from tests.support.stories import stored
 
 JOINING = {
@@ -49,12 +50,12 @@ def unharmed(coordinator):
     before = coordinator._processor.position
     yield
     assert coordinator._processor.position == before
-    answer = coordinator.consumer_group_heartbeat(group_id="g", member_id="m1", member_epoch=2)
-    assert (answer.error, coordinator.status) == ("NONE", "active")
+    coordinator.consumer_group_heartbeat(group_id="g", member_id="m1", member_epoch=2)
+    assert coordinator.status == "active"
 
 
 def heartbeat(coordinator, **fields):
-    return coordinator.consumer_group_heartbeat(**JOINING | fields).error
+    return code_of(coordinator.consumer_group_heartbeat, **JOINING | fields)
 
 
 @pytest.mark.parametrize(
@@ -95,16 +96,17 @@ def test_an_impossible_heartbeat_is_refused(coordinator, fields):
     assert heartbeat(coordinator, **fields) in refused
     steady = {"group_id": "g", "member_id": "m1", "member_epoch": 2}
     if "topic_partitions" in fields:  # the fast path looks at them too
-        assert coordinator.consumer_group_heartbeat(**steady | fields).error in refused
+        assert code_of(coordinator.consumer_group_heartbeat, **steady | fields) in refused
 
 
 @pytest.mark.usefixtures("unharmed")
 def test_a_subscription_to_too_many_names(coordinator):
     """A million held everybody else's heartbeats for ten seconds; the wire has its own bound."""
     many = [f"t{number}" for number in range(100_001)]
-    answer = coordinator.consumer_group_heartbeat(**JOINING | {"subscribed_topic_names": many})
-    assert answer.error == "INVALID_REQUEST"
-    assert "100001 names, at most 100000 are taken: subscribe by" in answer.error_message
+    words = "100001 names, at most 100000 are taken: subscribe by"
+    with pytest.raises(GroupError, match=words) as refused:
+        coordinator.consumer_group_heartbeat(**JOINING | {"subscribed_topic_names": many})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_well_typed_requests_with_bad_values_are_refused(coordinator, unharmed):
@@ -133,24 +135,25 @@ def test_well_typed_requests_with_bad_values_are_refused(coordinator, unharmed):
 )
 @pytest.mark.usefixtures("unharmed")
 def test_an_impossible_offset_commit_is_refused(coordinator, fields):
-    assert coordinator.offset_commit(**COMMIT | fields)["error"] == "INVALID_REQUEST"
+    assert code_of(coordinator.offset_commit, **COMMIT | fields) == "INVALID_REQUEST"
 
 
 @pytest.mark.usefixtures("unharmed")
 def test_other_impossible_requests_are_refused(coordinator):
     refused = "INVALID_REQUEST"
-    assert coordinator.offset_fetch(group_id="g", topics={"clicks": [-1]})["error"] == refused
-    assert coordinator.offset_delete(group_id="g", topics={"clicks": 0})["error"] == refused
-    assert coordinator.delete_groups([None])[0]["error"] == refused
-    assert coordinator.list_groups(states_filter=[5])["error"] == refused
-    assert coordinator.alter_group_config("g", None)["error"] == refused
-    assert coordinator.alter_group_config("g", {"no.such": 1})["error"] == "INVALID_CONFIG"
+    asked = coordinator
+    assert code_of(asked.offset_fetch, group_id="g", topics={"clicks": [-1]}) == refused
+    assert code_of(asked.offset_delete, group_id="g", topics={"clicks": 0}) == refused
+    assert code_of(asked.delete_groups([None]).raise_for_error) == refused
+    assert code_of(asked.list_groups, states_filter=[5]) == refused
+    assert code_of(asked.alter_group_config, "g", None) == refused
+    assert code_of(asked.alter_group_config, "g", {"no.such": 1}) == "INVALID_CONFIG"
     wrong = {"consumer.session.timeout.ms": 10**400}
-    assert coordinator.alter_group_config("g", wrong)["error"] == "INVALID_CONFIG"
+    assert code_of(asked.alter_group_config, "g", wrong) == "INVALID_CONFIG"
     install = {"group_id": "g", "computation_id": "none", "group_epoch": 3}
     for ranges in (None, pa.table({"member_id": ["m1"]}), pa.table(RANGES)):
-        found = coordinator.consumer_group_install_assignment(**install, ranges=ranges)
-        assert found["error"] in {refused, "UNKNOWN_MEMBER_ID"}
+        found = code_of(asked.consumer_group_install_assignment, **install, ranges=ranges)
+        assert found in {refused, "UNKNOWN_MEMBER_ID"}
 
 
 @pytest.mark.usefixtures("unharmed")

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client import generate_latest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Fenced, GroupError, PartitionsRefusedError
 from coordinator.config import Config, TopicsConfig
 from coordinator.core.events import Heartbeat
 from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
-from tests.support.members import AT_ONCE, beat, join, wait_for
+from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
 
 @pytest.fixture
@@ -98,34 +98,33 @@ def test_the_asyncio_coordinator(coordinator):
 
 def test_offsets_are_fenced_by_epoch(coordinator):
     epoch = join(coordinator, "m1").member_epoch
-    ok = coordinator.offset_commit(
+    coordinator.offset_commit(
         group_id="g", member_id="m1", member_epoch=epoch, topics={"a": {0: 7, 1: (8, "mark")}}
     )
-    assert ok["topics"] == {"a": {0: 0, 1: 0}}
-    stale = coordinator.offset_commit(
-        group_id="g", member_id="m1", member_epoch=epoch + 1, topics={"a": {0: 9}}
-    )
-    assert stale["error"] == "STALE_MEMBER_EPOCH"
+    with pytest.raises(Fenced) as stale:
+        coordinator.offset_commit(
+            group_id="g", member_id="m1", member_epoch=epoch + 1, topics={"a": {0: 9}}
+        )
+    assert stale.value.code.name == "STALE_MEMBER_EPOCH"
     found = coordinator.offset_fetch(group_id="g", member_id="m1", member_epoch=epoch)
     assert found["topics"]["a"] == {
         0: {"committed_offset": 7, "metadata": ""},
         1: {"committed_offset": 8, "metadata": "mark"},
     }
-    kept = coordinator.offset_delete(group_id="g", topics={"a": [0], "other": [0]})
-    assert kept["topics"] == {"a": {0: 86}, "other": {0: 0}}
+    with pytest.raises(PartitionsRefusedError) as kept:
+        coordinator.offset_delete(group_id="g", topics={"a": [0], "other": [0]})
+    assert kept.value.partitions == {("a", 0): 86}
 
 
 def test_the_settings_of_a_group_come_before_it_and_stay_after_it(coordinator):
-    assert (
-        coordinator.alter_group_config("g", {"consumer.heartbeat.interval.ms": 6000})["error"]
-        == "NONE"
-    )
+    coordinator.alter_group_config("g", {"consumer.heartbeat.interval.ms": 6000})
     assert join(coordinator, "m1").heartbeat_interval_ms == 6000
     beat(coordinator, "m1", -1)
-    assert coordinator.delete_groups("g")[0]["error"] == "NONE"
+    coordinator.delete_groups("g").raise_for_error()
     assert coordinator.describe_group_config("g") == {"consumer.heartbeat.interval.ms": "6000"}
-    wrong = coordinator.alter_group_config("g", {"consumer.heartbeat.interval.ms": 1})
-    assert (wrong["error"], "5000 to 15000" in wrong["error_message"]) == ("INVALID_CONFIG", True)
+    with pytest.raises(GroupError, match="5000 to 15000") as wrong:
+        coordinator.alter_group_config("g", {"consumer.heartbeat.interval.ms": 1})
+    assert wrong.value.code.name == "INVALID_CONFIG"
 
 
 @pytest.mark.parametrize(
@@ -153,9 +152,9 @@ def test_wrong_types_are_refused_and_nothing_is_written(coordinator, fields, wor
         "subscribed_topic_names": ["a"],
         "topic_partitions": {},
     }
-    answer = coordinator.consumer_group_heartbeat(**good | fields)
-    assert answer.error == "INVALID_REQUEST"
-    assert word in answer.error_message
+    with pytest.raises(GroupError, match=word) as refused:
+        coordinator.consumer_group_heartbeat(**good | fields)
+    assert refused.value.code.name == "INVALID_REQUEST"
     assert coordinator.list_groups()["groups"] == []
     assert coordinator.status == "active"
 
@@ -167,7 +166,7 @@ def test_an_unknown_field_is_a_type_error(coordinator):
 
 def test_a_closed_coordinator_says_so(coordinator):
     coordinator.close()
-    assert beat(coordinator, "m1", 2).error == "COORDINATOR_NOT_AVAILABLE"
+    assert code_of(beat, coordinator, "m1", 2) == "COORDINATOR_NOT_AVAILABLE"
 
 
 def test_regexes_are_resolved_beside_the_loop(coordinator):
@@ -201,14 +200,14 @@ def test_a_catalog_that_cannot_be_read_changes_nothing(tmp_path):
         wait_for(lambda: failed in generate_latest(coordinator.metrics.registry).decode())
         file.unlink()
         time.sleep(0.1)
-        assert beat(coordinator, "m1", 2).error == "NONE"
+        assert beat(coordinator, "m1", 2).member_epoch == 2
         file.write_text(json.dumps({"a": {"partitions": 3, "topic_id": "other"}}))
         wait_for(lambda: beat(coordinator, "m1", 2, topic_partitions={}).member_epoch == 3)
 
 
 def test_metrics_bear_kafkas_names(coordinator):
     join(coordinator, "m1")
-    beat(coordinator, "m1", 9)
+    assert code_of(beat, coordinator, "m1", 9) == "FENCED_MEMBER_EPOCH"
     text = generate_latest(coordinator.metrics.registry).decode()
     for line in (
         'group_count{protocol="consumer"} 1.0',

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from coordinator import Coordinator
 from coordinator.config import Config, MetricsConfig
 from coordinator.runtime.group_series import OTHERS
-from tests.support.members import AT_ONCE
+from tests.support.members import AT_ONCE, code_of
 
 CONFIG = Config(kafka=AT_ONCE, metrics=MetricsConfig(groups_max=2))
 
@@ -34,7 +34,7 @@ def beat(coordinator, group, epoch, member="m"):
 
 def end(coordinator, group):
     beat(coordinator, group, -1)
-    assert coordinator.delete_groups(group)[0]["error"] == "NONE"
+    coordinator.delete_groups(group).raise_for_error()
 
 
 def text(coordinator):
@@ -46,8 +46,8 @@ def value(coordinator, name, **labels):
 
 
 def test_a_groups_series_go_with_the_group(coordinator):
-    assert join(coordinator, "g").error == "NONE"
-    assert beat(coordinator, "g", 99).error == "FENCED_MEMBER_EPOCH"
+    join(coordinator, "g")
+    assert code_of(beat, coordinator, "g", 99) == "FENCED_MEMBER_EPOCH"
     assert text(coordinator).count('group="g"') > 10
     end(coordinator, "g")
     assert 'group="g"' not in text(coordinator)
@@ -82,7 +82,7 @@ def test_groups_beyond_the_limit_are_summed(coordinator):
     assert value(coordinator, "load_spread", group=OTHERS) is not None
     beat(coordinator, "g0", -1)
     beat(coordinator, "g0", -1, "n")
-    assert coordinator.delete_groups("g0")[0]["error"] == "NONE"
+    coordinator.delete_groups("g0").raise_for_error()
     join(coordinator, "g9")  # there is room again
     assert value(coordinator, name, group="g9", **reason) == 1
 
@@ -90,10 +90,9 @@ def test_groups_beyond_the_limit_are_summed(coordinator):
 def test_a_group_that_is_none_gets_no_series(coordinator):
     coordinator.offset_commit(group_id="simple", topics={"a": {0: 1}})
     for name in ("simple", "nobody"):
-        coordinator.offset_commit(
-            group_id=name, member_id="m", member_epoch=3, topics={"a": {0: 1}}
-        )
-        beat(coordinator, name, 3)
+        fields = {"group_id": name, "member_id": "m", "member_epoch": 3, "topics": {"a": {0: 1}}}
+        assert code_of(coordinator.offset_commit, **fields) != "NONE"
+        assert code_of(beat, coordinator, name, 3) != "NONE"
     assert "simple" not in text(coordinator)
     assert "nobody" not in text(coordinator)
 
@@ -111,6 +110,6 @@ def test_a_fenced_coordinator_has_no_group_series(tmp_path):
     with Coordinator.open(tmp_path, topics={"a": 4}, config=CONFIG) as first:
         join(first, "g")
         with Coordinator.open(tmp_path, topics={"a": 4}, config=CONFIG, takeover="force"):
-            join(first, "h")
+            assert code_of(join, first, "h") == "NOT_COORDINATOR"
             assert first.status == "fenced"
             assert 'group="g"' not in text(first)
