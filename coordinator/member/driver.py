@@ -190,60 +190,57 @@ class Driver:
 
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commit offsets, as often as it takes; raise GroupError when that does not help."""
-        deadline = self._loop.time() + timeout_s
-        failures = 0
-        while True:
+        epoch = self.membership.epoch
+
+        def ask() -> Awaitable[None]:
+            nonlocal epoch
             self._refuse_foreign(offsets)
             epoch = self.membership.epoch
-            try:
-                return await self._within(
-                    self._transport.commit(self._settings, epoch, offsets), deadline
-                )
-            except GroupError as error:
-                moved = epoch != self.membership.epoch
-                if not error.retriable and not (moved and isinstance(error, Fenced)):
-                    raise
-                why: Exception = error
-            except OSError as error:
-                why = error
-            failures += 1
-            await self._pause(failures, deadline, why)
+            return self._transport.commit(self._settings, epoch, offsets)
+
+        def was_late(error: GroupError) -> bool:
+            return isinstance(error, Fenced) and epoch != self.membership.epoch
+
+        await self._retry(ask, timeout_s, was_late)
 
     async def committed(self, partition: TopicPartition, timeout_s: float) -> int | None:
-        """Return a committed offset; None where there is none."""
+        """Return a committed offset."""
+        return await self._retry(
+            lambda: self._transport.committed(self._settings.group_id, partition), timeout_s
+        )
+
+    async def _retry(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        timeout_s: float,
+        helps: Callable[[GroupError], bool] = lambda _: False,
+    ) -> T:
+        """Ask until it is answered; raise what is refused for good, or refused until the end.
+
+        Besides errors that are retriable, those are asked again of which `helps` says that another
+        attempt may be answered otherwise.
+        """
         deadline = self._loop.time() + timeout_s
         failures = 0
         while True:
+            left_s = max(0.0, min(REQUEST_TIMEOUT_S, deadline - self._loop.time()))
             try:
-                return await self._within(
-                    self._transport.committed(self._settings.group_id, partition), deadline
-                )
+                return await asyncio.wait_for(ask(), left_s)
             except GroupError as error:
-                if not error.retriable:
+                if not error.retriable and not helps(error):
                     raise
                 why: Exception = error
             except OSError as error:
                 why = error
+            pause_s = self._settings.pause_ms(failures, random.random()) / 1_000  # noqa: S311
             failures += 1
-            await self._pause(failures, deadline, why)
-
-    async def _within(self, request: Awaitable[T], deadline: float) -> T:
-        return await asyncio.wait_for(
-            request, max(0.0, min(REQUEST_TIMEOUT_S, deadline - self._loop.time()))
-        )
-
-    async def _pause(self, failures: int, deadline: float, why: Exception) -> None:
-        """Wait a little longer each time; raise when the time is over."""
-        longest = self._settings.backoff_max_ms
-        pause_s = min(longest, self._settings.backoff_ms * 2 ** min(failures - 1, 30)) / 1_000
-        pause_s *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries
-        if self._loop.time() + pause_s > deadline:
-            if isinstance(why, GroupError):
-                raise why
-            raise GroupError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no answer in time: {why or 'silence'}"
-            ) from why
-        await asyncio.sleep(pause_s)
+            if self._loop.time() + pause_s > deadline:
+                if isinstance(why, GroupError):
+                    raise why
+                raise GroupError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no answer in time: {why or 'silence'}"
+                ) from why
+            await asyncio.sleep(pause_s)
 
     def _refuse_foreign(self, offsets: Iterable[TopicPartition]) -> None:
         """Refuse to commit for partitions that are somebody else's by now."""

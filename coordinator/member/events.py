@@ -37,6 +37,19 @@ class MemberSettings:
     backoff_ms: int = 100
     backoff_max_ms: int = 5_000
 
+    def pause_ms(self, failures: int, jitter: float) -> int:
+        """Return how long to wait after a failure: longer each time, and not as long as others do.
+
+        Parameters
+        ----------
+        failures
+            How many there were before it.
+        jitter
+            A random number from 0 to 1.
+        """
+        wait_ms = min(self.backoff_max_ms, self.backoff_ms * 2 ** min(failures, 30))
+        return int(wait_ms * (0.8 + 0.4 * jitter))
+
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:

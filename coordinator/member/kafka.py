@@ -12,10 +12,11 @@ from coordinator.core.events import JOIN, Heartbeat
 from coordinator.core.partition_spans import TopicKey, spans_of
 from coordinator.errors import ErrorCode, GroupError, UnavailableError
 from coordinator.member.events import MemberSettings
-from coordinator.member.kafka_connection import HASHES, NO_ERROR, KafkaConnection
+from coordinator.member.kafka_connection import NO_ERROR, KafkaConnection
 from coordinator.member.transport import Offsets, Served, TopicPartition
 from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import Api
+from coordinator.wire.sasl import MECHANISMS
 
 GROUP_RESOURCE = 32
 MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -64,8 +65,8 @@ class Kafka:
         login: tuple[str, str, str] | None = None,
     ) -> None:
         self._servers = parse_addresses(servers)
-        if login is not None and login[0] not in {"PLAIN", *HASHES}:
-            known = ", ".join(["PLAIN", *HASHES])
+        if login is not None and login[0] not in MECHANISMS:
+            known = ", ".join(MECHANISMS)
             raise ValueError(f"the mechanism {login[0]!r} is not known: give one of {known}")
         self._settings, self._tls, self._login = settings, tls, login
         self._connection: KafkaConnection | None = None

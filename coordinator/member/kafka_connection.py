@@ -19,6 +19,7 @@ from kio.serial import entity_reader as kio_reader
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.codec import Api
 from coordinator.wire.encoder import entity_writer
+from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 
 VERSIONS: dict[Api, tuple[int, int]] = {
     Api.METADATA: (12, 12),
@@ -36,7 +37,6 @@ HEAD = struct.Struct(">hhih")
 LENGTH = struct.Struct(">i")
 FRAME_MAX = 1 << 27
 FLEXIBLE_HEADER = 2
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 NO_ERROR = 0
 
 
@@ -170,17 +170,17 @@ class KafkaConnection:
         fields = {part[0]: part[2:] for part in said.split(",")}
         if not fields.get("r", "").startswith(nonce):
             raise _login_error("the server's nonce does not begin with ours")
-        salt = base64.b64decode(fields["s"])
-        salted = await asyncio.to_thread(
-            hashlib.pbkdf2_hmac, name, password.encode(), salt, int(fields["i"])
-        )
+        try:
+            salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
+            check_iterations(iterations, "the number of the server's iterations")
+        except (KeyError, ValueError) as error:
+            raise _login_error(f"the server's salt or iterations are none: {error}") from error
+        key, server_key = await asyncio.to_thread(scram_keys, mechanism, password, salt, iterations)
         bare = f"c=biws,r={fields['r']}"
         signed = f"{first},{said},{bare}".encode()
-        key = hmac.digest(salted, b"Client Key", name)
         signature = hmac.digest(hashlib.new(name, key).digest(), signed, name)
         proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
         answer = await self._authenticate(f"{bare},p={proof.decode()}".encode())
-        server_key = hmac.digest(salted, b"Server Key", name)
         proved = b"v=" + base64.b64encode(hmac.digest(server_key, signed, name))
         if not hmac.compare_digest(answer, proved):
             raise _login_error("the server does not know the password itself")

@@ -269,7 +269,6 @@ class Membership:
             self._beat_at_ms = self._now_ms  # others wait for these
         if self.state is ClientState.PREPARE_LEAVING:
             self.owned = ()
-            self._move(Cause.RELEASED)
             self._say_goodbye()
         elif self.state is ClientState.RECONCILING:
             self._reconcile()
@@ -343,11 +342,9 @@ class Membership:
         self._back_off(event.jitter)
 
     def _back_off(self, jitter: float) -> None:
-        """Wait longer after each failure, and not as long as others do."""
-        longest = self.settings.backoff_max_ms
-        wait_ms = min(longest, self.settings.backoff_ms * 2 ** min(self._failures, 30))
+        """Send the next heartbeat after a pause."""
+        self._beat_at_ms = self._now_ms + self.settings.pause_ms(self._failures, jitter)
         self._failures += 1
-        self._beat_at_ms = self._now_ms + int(wait_ms * (0.8 + 0.4 * jitter))
 
     # Reconciliation ------------------------------------------------------------------------------
 
@@ -426,8 +423,7 @@ class Membership:
 
     def _say_goodbye(self) -> None:
         """Leave with the next heartbeat."""
-        if self.state is ClientState.PREPARE_LEAVING:
-            self._move(Cause.RELEASED)
+        self._move(Cause.RELEASED)
         self._beat_at_ms = self._now_ms
 
     def _is_leaving(self, sent: _Sent) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coordinator.member.application import Application, Callback
@@ -172,8 +172,3 @@ def place_of(place: Place) -> TopicPartition:
     if not isinstance(topic, str) or not isinstance(number, int):
         raise ValueError(f"{place!r} is no partition: give (topic, number)")  # noqa: TRY004
     return TopicPartition(topic, number)
-
-
-def places_of(places: Iterable[Place]) -> list[TopicPartition]:
-    """Return partitions; ValueError for what is none."""
-    return [place_of(place) for place in places]

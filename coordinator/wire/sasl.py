@@ -46,6 +46,13 @@ def check_iterations(iterations: int, name: str) -> int:
     return iterations
 
 
+def scram_keys(mechanism: str, password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
+    """Return the client key and the server key of a password (RFC 5802)."""
+    name = HASHES[mechanism]
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+    return hmac.digest(salted, b"Client Key", name), hmac.digest(salted, b"Server Key", name)
+
+
 class LoginError(Exception):
     """The client is not who it says, or does not speak the mechanism."""
 
@@ -73,9 +80,9 @@ class Verifier:
         """Make the verifier of a password."""
         name = HASHES[mechanism]
         salt = salt or os.urandom(SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
-        stored = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
-        return cls(mechanism, iterations, salt, stored, hmac.digest(salted, b"Server Key", name))
+        client_key, server_key = scram_keys(mechanism, password, salt, iterations)
+        stored_key = hashlib.new(name, client_key).digest()
+        return cls(mechanism, iterations, salt, stored_key, server_key)
 
     @classmethod
     def parse(cls, text: str) -> Verifier:
