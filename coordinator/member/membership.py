@@ -191,6 +191,11 @@ class Membership:
         return min(beat, self.uses_until_ms) if self._has_something() else beat
 
     @property
+    def awaited(self) -> int | None:
+        """The number of the heartbeat whose answer counts; None: no answer does."""
+        return None if self._in_flight is None else self._in_flight.number
+
+    @property
     def is_told_everything(self) -> bool:
         """Whether nothing is left to be done: it owns what it may, and the coordinator knows."""
         return (

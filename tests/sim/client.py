@@ -1,20 +1,36 @@
-"""A member as Kafka's client is one (M-1…M-31, G-170); what it owns, it uses.
+"""A member: the state machine that users run, with chance for its network and its application.
 
-It sends one heartbeat at a time, keeps what it owns until it has revoked it, acknowledges by what
-it reports, and gives everything up when it is fenced. It also stops using its partitions when it
-had no successful answer for its session timeout, or could not revoke within its rebalance timeout:
-both counted from when it sent, so never later than the coordinator, who counts from what it got.
+What it owns, it uses. How its heartbeats travel, how long its callbacks take and when its process
+stops is the simulation's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE, Answer, Heartbeat, OffsetCommit
-from coordinator.core.partition_spans import TopicKey
-from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.responses import HeartbeatAnswer, heartbeat_answer
+from coordinator.core.events import Answer, Heartbeat, OffsetCommit
+from coordinator.core.partition_spans import Spans, TopicKey
+from coordinator.errors import GroupError
+from coordinator.member.events import (
+    Action,
+    AssignPartitions,
+    Event,
+    HeartbeatAnswered,
+    HeartbeatRefused,
+    HeartbeatUnanswered,
+    Leave,
+    MemberSettings,
+    RevokePartitions,
+    SendHeartbeat,
+    StepDone,
+    Subscribe,
+    Wake,
+)
+from coordinator.member.membership import NEVER_MS, Membership
+from coordinator.member.states import ENDED, ClientState
+from coordinator.runtime.responses import heartbeat_answer
 
 from .network import Request
 
@@ -25,42 +41,9 @@ if TYPE_CHECKING:
 Partition: TypeAlias = tuple[TopicKey, int]
 
 REQUEST_TIMEOUT_MS = 1_500
-BACKOFF_MS = 200
-PATIENCE_MS = 1_000
-NEVER = 2**62
-START_OVER = {
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-}
-TRY_AGAIN = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNRELEASED_INSTANCE_ID,
-    ErrorCode.GROUP_MAX_SIZE_REACHED,
-}
-
-
-@dataclass
-class Sent:
-    """The heartbeat that is not answered yet.
-
-    Attributes
-    ----------
-    full
-        Whether it gave everything, so that everything is answered.
-    owned
-        What the coordinator knows, once this is answered, that we own.
-    session_ms
-        The shortest session timeout of the group since it was sent.
-    """
-
-    number: int
-    at: int
-    full: bool
-    owned: set[Partition]
-    session_ms: int
+BACKOFF_MS, BACKOFF_MAX_MS = 200, 1_000
+PAUSED_MS = 100
+"""How often a process that is stopped sees whether it goes on."""
 
 
 class Member:
@@ -68,13 +51,15 @@ class Member:
 
     Attributes
     ----------
-    owned
-        The partitions that it uses.
     released
-        Of these, those that a request from the past told the coordinator that it has let go of.
+        Of what it owns, what a request from the past told the coordinator that it has let go of.
+    gone
+        Whether it has left, was refused for good, or died.
     untold
         Not 0 when a request that it no longer waited for moved its assignment: it cannot know (no
         client of this protocol could) until everything is answered to a newer one than this.
+    number
+        Of its newest heartbeat.
     """
 
     def __init__(
@@ -94,27 +79,27 @@ class Member:
         self.group_id, self.member_id, self.instance_id = group_id, member_id, instance_id
         self.names, self.regex, self.wish = names, regex, wish
         self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.epoch = JOIN
-        self.owned: set[Partition] = set()
         self.released: set[Partition] = set()
         self.gone = False
         self.paused = False
         self.untold = 0
-        self.number = first_number
-        """Of its newest heartbeat."""
-        self.session_ms = 0
-        """The shortest session timeout of the group since the last successful answer."""
-        self._assigned: set[Partition] = set()
-        self._revoking: set[Partition] = set()
-        self._revoke_by = NEVER
-        self._confirmed_at = 0
-        self._waits_since: int | None = None
-        """When the first request after the last successful answer was sent."""
-        self._in_flight: Sent | None = None
-        self._full = True
-        self._told_owned: set[Partition] | None = None
+        self.number = self._first = first_number
+        self._membership = Membership(
+            MemberSettings(
+                group_id,
+                member_id,
+                instance_id,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                session_timeout_ms=world.checker.session_ms(group_id),
+                backoff_ms=BACKOFF_MS,
+                backoff_max_ms=BACKOFF_MAX_MS,
+            )
+        )
+        self._expanded: tuple[Spans, set[Partition]] = ((), set())
+        self._in_flight: tuple[int, bool, int] = (0, False, 0)
+        """Of the newest heartbeat: its number, whether it said everything, the session since."""
         self._node = world.coordinator()
-        self._mailbox: list[tuple[int, Answer, Node]] = []
+        self._mailbox: list[Callable[[], None]] = []
         self._wakes = 0
         self._offset = 0
 
@@ -124,256 +109,66 @@ class Member:
         return self.group_id, self.member_id
 
     @property
-    def joined(self) -> bool:
-        """Whether it is in the group, for all it knows."""
-        return not self.gone and self.epoch > 0
+    def epoch(self) -> int:
+        """As the coordinator gave it."""
+        return self._membership.epoch
+
+    @property
+    def owned(self) -> set[Partition]:
+        """The partitions that it uses."""
+        if self.gone:
+            return set()
+        spans, expanded = self._expanded
+        if spans is not self._membership.owned:
+            spans = self._membership.owned
+            expanded = _expand(spans)
+            self._expanded = spans, expanded
+        return expanded
 
     @property
     def settled(self) -> bool:
         """Whether nothing is left to do for it."""
-        return self.joined and not self._revoking and self._assigned == self.owned
+        return not self.gone and self._membership.is_told_everything
 
     @property
     def uses_until(self) -> int:
-        """The time at which it stops using its partitions, unless an answer comes.
-
-        A request that is not answered may have told the coordinator to wait for a revocation.
-        """
-        asked = NEVER if self._waits_since is None else self._waits_since
-        revoke_by = min(self._revoke_by, asked + self.rebalance_timeout_ms)
-        return min(self._confirmed_at + self.session_ms, revoke_by)
-
-    def _tell(self, text: str) -> None:
-        self.world.tell(f"{self.group_id}/{self.member_id}: {text}")
-
-    # Waking --------------------------------------------------------------------------------------
-
-    def wake_after(self, ms: int) -> None:
-        """Wake up after a while, and not before."""
-        self._wakes += 1
-        self.world.schedule.after(ms, self._wake, self._wakes)
-
-    def _wake(self, number: int) -> None:
-        if number != self._wakes or self.gone or self.paused:
-            return
-        self._lapse()
-        if self._in_flight is None:
-            self._beat()
-
-    def _lapse(self) -> None:
-        """Stop using everything when the time is over; join again."""
-        if (self.owned or self._assigned) and self.world.schedule.now >= self.uses_until:
-            self._tell("has heard nothing for too long, or revoked for too long: gives all up")
-            self._start_over()
-            self.wake_after(1)
-
-    def _start_over(self) -> None:
-        """Give up everything, and join again under the same member id."""
-        self.owned, self._assigned, self._revoking = set(), set(), set()
-        self._revoke_by = NEVER
-        self.epoch = JOIN
-        self._in_flight = None
-        self._full = True
-
-    # Heartbeats ----------------------------------------------------------------------------------
-
-    def _beat(self) -> None:
-        chance, schedule = self.world.chance, self.world.schedule
-        self.number += 1
-        full = self._full or self.epoch == JOIN
-        self._full = False  # again when this one fails, or when something else is wanted meanwhile
-        session_ms = self.world.checker.session_ms(self.group_id)
-        self._in_flight = Sent(self.number, schedule.now, full, set(self.owned), session_ms)
-        if self._waits_since is None:
-            self._waits_since = schedule.now
-        name = (self.group_id, self.member_id, self.number)
-        self.world.network.send(
-            Request(name, self._request(full=full), self._answered(self.number), self, self.number),
-            self._node,
-        )
-        schedule.after(REQUEST_TIMEOUT_MS, self._timed_out, self.number)
-        if self.owned and chance.happens("commits offsets", *name):
-            self._commit_offsets(*name)
-
-    def _request(self, *, full: bool) -> Heartbeat:
-        changed = self._told_owned != self.owned
-        everything = {
-            "rack_id": "rack-1" if self.number % 2 else None,
-            "rebalance_timeout_ms": self.rebalance_timeout_ms,
-            "subscribed_topic_names": list(self.names),
-            "subscribed_topic_regex": self.regex,
-            "server_assignor": self.wish,
-        }
-        return Heartbeat(
-            self.group_id,
-            self.member_id,
-            self.epoch,
-            self.instance_id,
-            topic_partitions=by_topic(self.owned) if full or changed else None,
-            client_id="client",
-            client_host="localhost/127.0.0.1",
-            **(everything if full else {}),
-        )
-
-    def _answered(self, number: int):
-        def answered(answer: Answer, node: Node) -> None:
-            if self.paused:
-                self._mailbox.append((number, answer, node))
-            else:
-                self._take(number, answer, node)
-
-        return answered
-
-    def _take(self, number: int, answer: Answer, node: Node) -> None:
-        """Take the answer to the heartbeat that is in flight; others came too late."""
-        if not self.waits_for(number):
-            return
-        sent, self._in_flight = self._in_flight, None
-        found = heartbeat_answer(answer)
-        if isinstance(answer, GroupError):
-            self._tell(f"#{number} is refused by {node.name}: {found.error}")
-            self._refused(answer.code)
-        else:
-            self._accepted(found, sent)
+        """When it must stop using its partitions, unless an answer comes."""
+        return self._membership.uses_until_ms
 
     def waits_for(self, number: int) -> bool:
         """Whether this is the heartbeat whose answer counts."""
-        return not self.gone and self._in_flight is not None and self._in_flight.number == number
+        return not self.gone and self._membership.awaited == number - self._first
 
     def session_is(self, ms: int) -> None:
         """The group's session timeout is another one."""
-        self.session_ms = min(self.session_ms, ms)
-        if self._in_flight is not None:
-            self._in_flight.session_ms = min(self._in_flight.session_ms, ms)
+        number, full, session_ms = self._in_flight
+        self._in_flight = (number, full, min(session_ms, ms))
+        self._membership.session_ms = min(self._membership.session_ms, ms)
 
-    def _accepted(self, answer: HeartbeatAnswer, sent: Sent) -> None:
-        self.world.checker.confirmed(self, answer)
-        self._confirmed_at, self.session_ms = sent.at, sent.session_ms
-        since, self._waits_since = self._waits_since, None
-        self.epoch = answer.member_epoch
-        self._told_owned = sent.owned
-        if not self._revoking and sent.owned == self.owned:
-            self._revoke_by = NEVER  # not before: the coordinator waits until it has heard of it
-        if sent.full and sent.number > self.untold:
-            self.untold = 0
-        if answer.ranges is not None:
-            self._assigned = {(k, p) for k, first, end in answer.ranges for p in range(first, end)}
-            self._tell(f"at epoch {self.epoch} may use {by_topic(self._assigned)}")
-        self._lapse()
-        if self.epoch != JOIN:
-            self._reconcile(sent.at if since is None else since)
-        hurry = self._told_owned != self.owned
-        self.wake_after(1 if hurry else answer.heartbeat_interval_ms)
+    # What happens to it --------------------------------------------------------------------------
 
-    def _reconcile(self, since: int) -> None:
-        """Revoke first; begin to use what is new when nothing is left to revoke (M-10)."""
-        lost = self.owned - self._assigned - self._revoking
-        if lost:
-            if not self._revoking:
-                self._revoke_by = since + self.rebalance_timeout_ms
-                self.world.schedule.after(self._callback_ms(), self._revoked, self._revoke_by)
-            self._revoking |= lost
-        if not self._revoking:
-            self._begin()
-
-    def _callback_ms(self) -> int:
-        """Return how long the application takes to let go of partitions."""
-        chance, name = self.world.chance, (self.group_id, self.member_id, self.number)
-        if chance.happens("never revokes", *name):
-            return NEVER
-        if chance.happens("revokes slowly", *name):
-            return chance.between(100, 2 * self.rebalance_timeout_ms, "revokes", *name)
-        return chance.between(0, 50, "revokes", *name)
-
-    def _revoked(self, revoke_by: int) -> None:
-        """Have let go: stop using, acknowledge at once (M-25)."""
-        if self.gone or not self._revoking or revoke_by != self._revoke_by:
-            return
-        if self.paused:
-            self.world.schedule.after(100, self._revoked, revoke_by)
-            return
-        self._lapse()
-        if not self._revoking:
-            return
-        self.owned -= self._revoking
-        self._revoking = set()
-        self._begin()
-        self.wake_after(1)
-
-    def _begin(self) -> None:
-        """Begin to use what is assigned."""
-        new = self._assigned - self.owned
-        if new:
-            self.owned |= new
-            self.world.checker.begins(self, new)
-
-    def _refused(self, code: ErrorCode) -> None:
-        self._full = True
-        if code in START_OVER:
-            self._start_over()
-            self.wake_after(1)
-        elif code in TRY_AGAIN:
-            if code in {ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}:
-                self.wake_after(PATIENCE_MS)
-                return
-            self._node = self.world.coordinator(self)
-            self.wake_after(BACKOFF_MS)
-        else:
-            self._tell(f"ends: {code.name} is fatal")
-            self.owned = set()
-            self.gone = True
-            self.world.checker.fatal(self, code)
-
-    def _timed_out(self, number: int) -> None:
-        """Give a heartbeat up; the next one says everything, perhaps to another coordinator."""
-        if not self.waits_for(number):
-            return
-        if self.paused:
-            self.world.schedule.after(REQUEST_TIMEOUT_MS, self._timed_out, number)
-            return
-        self._in_flight = None
-        self._full = True
-        self._node = self.world.coordinator(self)
-        self.wake_after(BACKOFF_MS)
-
-    def _commit_offsets(self, *name: object) -> None:
-        """Commit the offsets of what it uses."""
-        self._offset += 1
-        offsets = {
-            topic: dict.fromkeys(partitions, (self._offset, ""))
-            for topic, partitions in by_topic(self.owned).items()
-        }
-        event = OffsetCommit(self.group_id, self.member_id, self.epoch, offsets)
-        self.world.network.send(Request((*name, "offsets"), event, _ignore), self._node)
-
-    # What happens to a member --------------------------------------------------------------------
+    def begin(self) -> None:
+        """Join."""
+        self._happens(Subscribe(self.names, self.regex, self.wish))
 
     def resubscribe(self, names: tuple[str, ...], regex: str) -> None:
-        """Subscribe to something else; the next heartbeat says so."""
-        self.names, self.regex = names, regex
-        self._full = True
+        """Subscribe to something else."""
         self._tell(f"subscribes to {names} and {regex!r}")
+        self.names, self.regex = names, regex
+        self.begin()
 
     def connect_again(self) -> None:
-        """Forget the connection, and say everything once more."""
-        self._full = True
+        """Say everything once more, as on a new connection."""
+        self.begin()
 
     def leave(self, *, for_a_while: bool) -> None:
-        """Stop using everything, and say goodbye; nobody waits for the answer."""
-        epoch = LEAVE_FOR_A_WHILE if for_a_while else LEAVE
-        self._tell(f"leaves with {epoch}")
-        self.owned = set()
-        self.gone = True
-        self.number += 1
-        event = Heartbeat(self.group_id, self.member_id, epoch, self.instance_id)
-        name = (self.group_id, self.member_id, self.number)
-        request = Request(name, event, _ignore, self, self.number)
-        self.world.network.send(request, self._node)
+        """Leave; it is gone when its last heartbeat is answered, or given up."""
+        self._tell("leaves" + (" for a while" if for_a_while else ""))
+        self._happens(Leave(for_a_while=for_a_while))
 
     def die(self) -> None:
         """Be gone, without a word."""
         self._tell("dies")
-        self.owned = set()
         self.gone = True
 
     def pause(self) -> None:
@@ -387,12 +182,150 @@ class Member:
             return
         self._tell("goes on")
         self.paused = False
-        self._lapse()
+        self._happens(Wake())
         mailbox, self._mailbox = self._mailbox, []
         for letter in mailbox:
-            self._take(*letter)
-        if self._in_flight is None:
-            self.wake_after(0)
+            letter()
+
+    def _tell(self, text: str) -> None:
+        self.world.tell(f"{self.group_id}/{self.member_id}: {text}")
+
+    # Its driver ----------------------------------------------------------------------------------
+
+    def _happens(self, event: Event) -> None:
+        """Let the state machine decide, and do what it says."""
+        if self.gone:
+            return
+        membership = self._membership
+        began = membership.state is not ClientState.UNSUBSCRIBED or isinstance(event, Subscribe)
+        for action in membership.handle(event, self.world.schedule.now):
+            self._perform(action)
+        if membership.state is ClientState.FATAL:
+            assert membership.fatal is not None
+            self._tell(f"ends: {membership.fatal.code.name} is fatal")
+            self.world.checker.fatal(self, membership.fatal.code)
+        if began and membership.state in ENDED:
+            self.gone = True
+            return
+        self._wakes += 1
+        if membership.wake_at_ms < NEVER_MS:
+            self.world.schedule.at(membership.wake_at_ms, self._wake, self._wakes)
+
+    def _wake(self, number: int) -> None:
+        if number == self._wakes and not self.paused:
+            self._happens(Wake())
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, SendHeartbeat):
+            self._send(action)
+            return
+        if isinstance(action, AssignPartitions):
+            self.world.checker.begins(self, _expand(action.partitions))
+            self._tell(f"at epoch {self.epoch} uses {by_topic(self.owned)}")
+        takes_ms = self._takes_ms(action)
+        if takes_ms < NEVER_MS:
+            self.world.schedule.after(takes_ms, self._hear, StepDone(action.number))
+
+    def _takes_ms(self, action: Action) -> int:
+        """Return how long the application takes for a step; never, until it is lost."""
+        chance, name = self.world.chance, (self.group_id, self.member_id, self.number)
+        if isinstance(action, RevokePartitions):
+            if chance.happens("never revokes", *name):
+                return NEVER_MS
+            if chance.happens("revokes slowly", *name):
+                return chance.between(100, 2 * self.rebalance_timeout_ms, "revokes", *name)
+        return chance.between(0, 50, type(action).__name__, *name)
+
+    def _hear(self, event: Event) -> None:
+        """Let something come in, or wait until the process goes on."""
+        if self.paused:
+            self._mailbox.append(lambda: self._happens(event))
+        else:
+            self._happens(event)
+
+    # Heartbeats ----------------------------------------------------------------------------------
+
+    def _send(self, action: SendHeartbeat) -> None:
+        self.number = number = self._first + action.number
+        full = action.request.subscribed_topic_names is not None
+        self._in_flight = (number, full, self.world.checker.session_ms(self.group_id))
+        name = (self.group_id, self.member_id, number)
+        event = self._dressed(action.request, full=full)
+        request = Request(name, event, self._replied(number), self, number)
+        self.world.network.send(request, self._node)
+        self.world.schedule.after(REQUEST_TIMEOUT_MS, self._timed_out, number)
+        if self.owned and self.world.chance.happens("commits offsets", *name):
+            self._commit_offsets(*name)
+
+    def _dressed(self, request: Heartbeat, *, full: bool) -> Heartbeat:
+        """Return a heartbeat as stories can tell it: by topic names, with what a client adds."""
+        owned = None if request.topic_partitions is None else by_topic(self.owned)
+        found = replace(
+            request,
+            topic_partitions=owned,
+            by_topic_id=False,
+            client_id="client",
+            client_host="localhost/127.0.0.1",
+        )
+        return replace(found, rack_id="rack-1" if self.number % 2 else None) if full else found
+
+    def _replied(self, number: int) -> Callable[[Answer, Node], None]:
+        def replied(answer: Answer, node: Node) -> None:
+            if self.paused:
+                self._mailbox.append(lambda: self._take(number, answer, node))
+            else:
+                self._take(number, answer, node)
+
+        return replied
+
+    def _take(self, number: int, answer: Answer, node: Node) -> None:
+        """Take the answer to the heartbeat that is in flight; others came too late."""
+        if not self.waits_for(number):
+            return
+        own = number - self._first
+        if isinstance(answer, GroupError):
+            self._tell(f"#{number} is refused by {node.name}: {answer.code.name}")
+            if answer.retriable:
+                self._node = self.world.coordinator(self)
+            self._happens(HeartbeatRefused(own, answer, self._jitter()))
+            return
+        found = heartbeat_answer(answer)
+        self.world.checker.confirmed(self, found)
+        _, full, session_ms = self._in_flight
+        if full and number > self.untold:
+            self.untold = 0
+        self._happens(
+            HeartbeatAnswered(
+                own, found.member_epoch, found.heartbeat_interval_ms, found.ranges, session_ms
+            )
+        )
+
+    def _timed_out(self, number: int) -> None:
+        """Give a heartbeat up; the next one says everything, perhaps to another coordinator."""
+        if not self.waits_for(number):
+            return
+        if self.paused:
+            self.world.schedule.after(PAUSED_MS, self._timed_out, number)
+            return
+        self._node = self.world.coordinator(self)
+        self._happens(HeartbeatUnanswered(number - self._first, self._jitter()))
+
+    def _jitter(self) -> float:
+        return self.world.chance.draw("jitter", self.group_id, self.member_id, self.number)
+
+    def _commit_offsets(self, *name: object) -> None:
+        """Commit the offsets of what it uses."""
+        self._offset += 1
+        offsets = {
+            topic: dict.fromkeys(partitions, (self._offset, ""))
+            for topic, partitions in by_topic(self.owned).items()
+        }
+        event = OffsetCommit(self.group_id, self.member_id, self.epoch, offsets)
+        self.world.network.send(Request((*name, "offsets"), event, _ignore), self._node)
+
+
+def _expand(spans: Spans) -> set[Partition]:
+    return {(key, p) for key, first, end in spans for p in range(first, end)}
 
 
 def by_topic(partitions: set[Partition]) -> dict[str, list[int]]:

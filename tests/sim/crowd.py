@@ -145,4 +145,4 @@ class Crowd:
         self._world.tell(
             f"{group_id}/{member_id}: begins ({instance_id}, {names}, {regex!r}, {wish})"
         )
-        member.wake_after(0)
+        member.begin()
