@@ -51,9 +51,10 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
 
-sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds, and 5,000 with classic groups
+sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds, 5,000 with classic groups, 2,000 mixed
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
+	@$(BIN)/python -m tests.sim --mixed --seeds 2000
 
 faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/design/faults.md
 	@$(BIN)/python -m tests.faults

@@ -156,7 +156,7 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
         metadata_hash = hash_after(state, group, gone, update.meta, unused)
     if reason is None and stale and metadata_hash != group.metadata_hash:
         reason = "topics changed"
-    if reason is None and _has_moves_left(config, settings, group, now_ms):
+    if reason is None and has_moves_left(config, settings, group, now_ms):
         reason, finishing = "finishing moves", True
     if reason is None:
         return GroupEpoch(group.epoch, finishing, records, tasks)
@@ -310,10 +310,10 @@ def _is_assignor_changed(
     if wishes[group.assignor] > 0 and group.assignor != preferred:
         return False
     reached = group.epoch == group.assignment_epoch
-    return reached and _is_target_due(config, settings, group, now_ms)
+    return reached and is_target_due(config, settings, group, now_ms)
 
 
-def _has_moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+def has_moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     """Whether a target cut short by max_moves is reached and the next part may begin.
 
     With max_moves 0 there is no next part: nothing would ever move.
@@ -371,9 +371,7 @@ def _update_target(
     """Return the target to reconcile to; computes the group's anew when due (G-38)."""
     group = update.group
     target = _MemberTarget(group.assignment_epoch, update.target or ())
-    if epoch.number <= group.assignment_epoch or not _is_target_due(
-        config, settings, group, now_ms
-    ):
+    if epoch.number <= group.assignment_epoch or not is_target_due(config, settings, group, now_ms):
         return target
     assignor = _choose_assignor(config, update, finishing=epoch.finishing)
     if _is_delegated(config, settings, update):
@@ -400,10 +398,10 @@ def _update_target(
     return _MemberTarget(epoch.number, spans, [*members, metadata])
 
 
-def _is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
-    if settings.get("consumer.assignor.engine") == "external":
-        return False
-    if _is_awaited(config, group, now_ms):
+def is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
+    """Whether a target may be computed now, by time and engine."""
+    external = settings.get("consumer.assignor.engine") == "external"
+    if external or _is_awaited(config, group, now_ms):
         return False
     return _has_interval_passed(config, settings, group, now_ms)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
+from .classic.mixed import MixedWorld
 from .classic.world import ClassicWorld
 from .run import Outcome, simulate
 from .shrink import shrink
@@ -22,7 +23,7 @@ def main() -> int:
     """Run the seeds asked for; 1 when one of them fails."""
     options = _options()
     commit = _commit()
-    kind = ClassicWorld if options.classic else World
+    kind = MixedWorld if options.mixed else ClassicWorld if options.classic else World
     if options.seed is not None:
         return _again(options.seed, kind, commit)
     began = told = time.monotonic()
@@ -82,6 +83,7 @@ def _options() -> argparse.Namespace:
     words.add_argument("--from", type=_whole, default=0, dest="first", help="the first seed [0]")
     words.add_argument("--seed", type=_whole, help="only this one, and tell what happened")
     words.add_argument("--classic", action="store_true", help="classic groups")
+    words.add_argument("--mixed", action="store_true", help="groups that change their protocol")
     words.add_argument("--processes", type=_whole, default=2, help="how many at a time [2]")
     return words.parse_args()
 

@@ -35,7 +35,13 @@ from coordinator.core.events import (
     Result,
     SetTimer,
 )
-from coordinator.core.heartbeat import ReachedTarget, raise_epoch, reach_target
+from coordinator.core.heartbeat import (
+    ReachedTarget,
+    has_moves_left,
+    is_target_due,
+    raise_epoch,
+    reach_target,
+)
 from coordinator.core.member_removal import Removal, end_timers, static_member, unknown_member
 from coordinator.core.member_update import MemberUpdate, refuse_full_group, start_update
 from coordinator.core.partition_spans import drop_epochs, subtract_spans
@@ -50,6 +56,9 @@ from coordinator.core.replay import replay_alone
 from coordinator.core.state import Group, Member, State
 from coordinator.core.state_records import records_of_group
 from coordinator.errors import ErrorCode, GroupError
+
+FORGOTTEN_MS = 60_000
+"""How long a group of classic members only keeps a target that is due, as in Kafka."""
 
 
 def join_group(state: State, config: Config, group: Group, event: JoinGroup, now_ms: int) -> Result:
@@ -194,7 +203,9 @@ def sync_group(state: State, group: Group, event: SyncGroup) -> Result:
     )
 
 
-def heartbeat(group: Group, event: ClassicHeartbeat) -> Result:
+def heartbeat(
+    state: State, config: Config, group: Group, event: ClassicHeartbeat, now_ms: int
+) -> Result:
     """Answer a heartbeat with NONE, or with an error if the member must join again (M2-13).
 
     Raises
@@ -207,15 +218,35 @@ def heartbeat(group: Group, event: ClassicHeartbeat) -> Result:
     classic = member.meta.classic_member_metadata
     assert classic is not None
     session = SetTimer(SESSION, group.group_id, member.member_id, classic.session_timeout_ms)
-    state = member.current.state
+    at = member.current.state
     again = (
         member.epoch < group.assignment_epoch
-        or state is MemberState.UNREVOKED_PARTITIONS
-        or (state is MemberState.UNRELEASED_PARTITIONS and _is_released(group, member))
+        or at is MemberState.UNREVOKED_PARTITIONS
+        or (at is MemberState.UNRELEASED_PARTITIONS and _is_released(group, member))
+        or _needs_join(state, config, group, now_ms)
     )
     if not again:
         return Result(response=ErrorCode.NONE, timers=[session])
     return Result(response=ErrorCode.REBALANCE_IN_PROGRESS, timers=[session, _join_timer(member)])
+
+
+def _needs_join(state: State, config: Config, group: Group, now_ms: int) -> bool:
+    """Whether the next target is due, and no heartbeat of the consumer protocol will compute it.
+
+    If only classic members are left in a consumer group, a target is computed when one joins. In
+    Kafka such a group leaves partitions without an owner until somebody happens to join; here a
+    member is told to join, once the present target is `FORGOTTEN_MS` old.
+    """
+    old = now_ms >= group.assignment_timestamp + FORGOTTEN_MS
+    if group.classic_members < len(group.members) or not old:
+        return False
+    if group.topics_hash != group.noticed_hash:
+        return True
+    settings = state.settings.get(group.group_id, {})
+    behind = group.epoch > group.assignment_epoch
+    return (behind and is_target_due(config, settings, group, now_ms)) or has_moves_left(
+        config, settings, group, now_ms
+    )
 
 
 def leave_group(group: Group, event: LeaveGroup, remove: Removal) -> Result:

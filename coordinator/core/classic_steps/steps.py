@@ -59,7 +59,7 @@ def decide_classic(  # noqa: PLR0911 - one line a kind of event
             return (
                 membership.heartbeat(state, event)
                 if group is None
-                else mixed.heartbeat(group, event)
+                else mixed.heartbeat(state, config, group, event, now_ms)
             )
         case LeaveGroup():
             _check_group_id(event.group_id)

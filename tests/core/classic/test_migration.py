@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.classic.embedded import Assignment, read_assignment, write_assignment
+from coordinator.core.classic_steps.mixed import FORGOTTEN_MS
 from coordinator.core.events import (
     HEARTBEAT,
     JOIN_PHASE,
@@ -423,3 +424,25 @@ def test_up_down_and_up_again(core):
     round_of(core)
     owned = [core.current(one)[2].get("a", []) for one in ("c1", "c2", "newer")]
     assert sorted(one for part in owned for one in part) == list(range(6))
+
+
+@pytest.mark.behaviour("M2-13")
+def test_classic_members_that_are_left_alone_get_what_nobody_owns(core):
+    """In Kafka it has no owner until somebody joins; and here for a minute."""
+
+    def wait():
+        epoch = core.member("c1").epoch
+        for _ in range(FORGOTTEN_MS // SESSION_MS * 2):
+            assert {core.ping(member, epoch) for member in ("c1", "c2")} == {Code.NONE}
+            core.advance(SESSION_MS // 2)
+        assert core.ping("c1", epoch) is Code.REBALANCE_IN_PROGRESS
+        round_of(core)
+        return sorted(p for member in ("c1", "c2") for p in core.current(member)[2]["a"])
+
+    core.configure(**{POLICY: "upgrade", INTERVAL: 0})
+    upgraded(core, "c1", "c2")
+    round_of(core)
+    core.beat("new", -1)
+    assert wait() == [0, 1, 2, 3, 4, 5]
+    core.topics(a=8, b=core.catalog["b"].partitions)
+    assert wait() == [0, 1, 2, 3, 4, 5, 6, 7]

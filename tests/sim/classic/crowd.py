@@ -28,8 +28,8 @@ class ClassicCrowd:
 
     def joins(self, *key: object) -> None:
         """Let a new member join."""
-        chance, count = self._chance, len(self._world.members) + 1
-        if sum(not one.gone for one in self._world.members) >= MEMBERS_MAX:
+        chance, count = self._chance, self._world.count_members() + 1
+        if len(self._living()) >= MEMBERS_MAX:
             return
         static = chance.likely(self._static, "static", *key)
         group_id = chance.pick(self._world.groups, "group", *key)
@@ -43,7 +43,7 @@ class ClassicCrowd:
         member = ClassicMember(
             self._world,
             group_id,
-            f"m{len(self._world.members) + 1}",
+            f"m{self._world.count_members() + 1}",
             instance_id,
             # Before 9 a leader that restarts does not know that it leads, and watches no topics.
             version=9 if instance_id else chance.pick(VERSIONS, "version", *key),
@@ -82,8 +82,11 @@ class ClassicCrowd:
             # Of other topics nobody would hear before the next rebalance, as in Kafka.
             self._begin(member.group_id, member.instance_id, member.topics, *key)
 
+    def _living(self) -> list[ClassicMember]:
+        return [one for one in self._world.members if not one.gone]
+
     def _one(self, *key: object) -> list[ClassicMember]:
-        living = [one for one in self._world.members if not one.gone]
+        living = self._living()
         return [self._chance.pick(living, "member", *key)] if living else []
 
 
@@ -91,9 +94,10 @@ class ClassicActions(Actions):
     """What happens to the world while faults last."""
 
     _world: ClassicWorld
+    _crowd_of = ClassicCrowd
 
     def _list_kinds(self) -> list[Kind]:
-        self._members = crowd = ClassicCrowd(self._world)
+        self._members = crowd = self._crowd_of(self._world)
         around, troubles = self._around, self._troubles
         return [
             ("a member joins", 3.0, crowd.joins),

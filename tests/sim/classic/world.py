@@ -26,14 +26,27 @@ class ClassicWorld(World):
 
     checker: ClassicChecker
     members: list[ClassicMember]
+    _checker_of = ClassicChecker
+    _actions_of = ClassicActions
 
     def __init__(self, chance: Chance, store: Store) -> None:
         super().__init__(chance, store)
-        self.config = replace(self.config, kafka=kafka_config(classic_settings_of(chance)))
-        self.checker = ClassicChecker(self)
+        self.config = replace(self.config, kafka=kafka_config(self._settings_of(chance)))
+        self.checker = self._checker_of(self)
         self.nodes = [ClassicNode(self, node.name) for node in self.nodes]
-        self.actions = ClassicActions(self)
+        self.actions = self._actions_of(self)
         self.story.cannot_tell("classic groups")
+
+    def processes(self) -> list[ClassicMember]:
+        """Return all members, those that are gone too."""
+        return self.members
+
+    def count_members(self) -> int:
+        """Return how many members there have been."""
+        return len(self.processes())
+
+    def _settings_of(self, chance: Chance) -> dict[str, object]:
+        return classic_settings_of(chance)
 
     def dies_in(self, phase: str, *name: object) -> bool:
         """Whether a coordinator dies at this point."""
@@ -49,13 +62,13 @@ class ClassicWorld(World):
         """Whether another living process has this one's instance id."""
         return any(
             other.instance_id == member.instance_id and not other.gone and other is not member
-            for other in self.members
+            for other in self.processes()
         )
 
     def come_to_rest(self) -> None:
         """See that every group is Stable, with all that lives and nobody else."""
         self.tell("faults stop")
-        for process in (*self.nodes, *self.members):
+        for process in (*self.nodes, *self.processes()):
             process.resume()
         end, rests = self.schedule.now + REST_MS, 0
         while rests < RESTS:
