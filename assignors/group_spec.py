@@ -8,7 +8,7 @@ and current subscriptions. The readers of dicts, JSON and Arrow tables are in `p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -275,20 +275,64 @@ class GroupSpec:
         _refuse_twice(member_id)
         order = order_members(member_id, instance_id)
         ids, instances = (names.take(pa.array(order)) for names in (member_id, instance_id))
-        labels, class_offsets, class_topics = _find_classes(
-            subscription[order], sort_lists(list_offsets, list_topics, len(topics))
-        )
-        _refuse_too_large(topics, partitions, class_topics)
         claims = _collect_claims(ids, owner, owned_topic, owned_first, owned_count)
-        pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
-        resolved = resolve_claims(claims, ids, topics, partitions, labels, pairs)
-        found = None
-        if loads is not None:
-            found = resolve_loads(loads, order, ids, instances, topics, partitions)
-        return cls(
+        spec = cls.from_places(
             member_ids=ids,
             instance_ids=instances,
             racks=rack.take(pa.array(order)),
+            subscription=subscription[order],
+            lists=sort_lists(list_offsets, list_topics, len(topics)),
+            topics=topics,
+            partitions=partitions,
+            claims=claims,
+        )
+        if loads is None:
+            return spec
+        found = resolve_loads(
+            loads, order, ids, instances, topics, partitions, spec.subscribed_topics()
+        )
+        return replace(spec, loads=found)
+
+    @classmethod
+    def from_places(
+        cls,
+        *,
+        member_ids: pa.StringArray,
+        instance_ids: pa.StringArray,
+        racks: pa.StringArray,
+        subscription: Longs,
+        lists: tuple[Longs, Ints],
+        topics: pa.StringArray,
+        partitions: Longs,
+        claims: PriorOwnership,
+        group_of: Longs | None = None,
+    ) -> Self:
+        """Build a group whose members are in order and whose names are looked up.
+
+        Parameters
+        ----------
+        member_ids, instance_ids, racks, subscription
+            A row a member, in member order.
+        lists
+            Offsets and topics of the numbered subscriptions, each sorted.
+        claims
+            Their owners are places in member order.
+        group_of
+            Members of different groups, (members,), are never of one class; None: one group.
+
+        Raises
+        ------
+        SpecError
+            As `from_columns`.
+        """
+        labels, class_offsets, class_topics = _find_classes(subscription, lists, group_of)
+        _refuse_too_large(topics, partitions, class_topics)
+        pairs = SubscribedPairs.of(class_offsets, class_topics, len(topics))
+        resolved = resolve_claims(claims, member_ids, topics, partitions, labels, pairs)
+        return cls(
+            member_ids=member_ids,
+            instance_ids=instance_ids,
+            racks=racks,
             topics=topics,
             partitions=partitions,
             member_class=labels.astype(np.int32),
@@ -300,10 +344,9 @@ class GroupSpec:
             topic=resolved.topic,
             first=resolved.first,
             count=resolved.count,
-            member_ranges=np.searchsorted(resolved.member, np.arange(len(ids) + 1)),
+            member_ranges=np.searchsorted(resolved.member, np.arange(len(member_ids) + 1)),
             line_order=resolved.line_order,
             released=resolved.released,
-            loads=found,
         )
 
 
@@ -320,10 +363,13 @@ def order_members(member_id: pa.StringArray, instance_id: pa.StringArray) -> Lon
     return np.asarray(pc.sort_indices(table, keys), dtype=np.int64)
 
 
-def _find_classes(subscription: Longs, lists: tuple[Longs, Ints]) -> tuple[Longs, Longs, Ints]:
+def _find_classes(
+    subscription: Longs, lists: tuple[Longs, Ints], group_of: Longs | None
+) -> tuple[Longs, Longs, Ints]:
     """Return each member's subscription class and the lists, numbered by their first member."""
-    used, inverse = np.unique(subscription, return_inverse=True)
-    labels, heads = label_lists(*take_lists(*lists, used))
+    used, first, inverse = np.unique(subscription, return_index=True, return_inverse=True)
+    key = None if group_of is None else group_of[first]
+    labels, heads = label_lists(*take_lists(*lists, used), key)
     labels = labels[inverse]
     _, first = np.unique(labels, return_index=True)
     by_first = np.argsort(first)

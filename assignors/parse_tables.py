@@ -79,18 +79,24 @@ def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: st
 
 def parse_topics_table(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArray, Longs]:
     """Read and check a topics table: names in order, and partition counts."""
-    names = get_strings(topics, "topics", "topic")
-    counts = get_integers(topics, "topics", "partitions")
-    refuse_unknown_columns(topics.schema.names, TOPICS_COLUMNS, "topics")
-    bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
-    if len(bad):
-        refuse_partition_count(names[int(bad[0])].as_py(), int(counts[bad[0]]))
+    names, counts = get_strings(topics, "topics", "topic"), parse_topic_counts(topics)
     if len(pc.unique(names)) != len(names):
         seen = pc.value_counts(names)
         twice = pc.filter(seen.field("values"), pc.greater(seen.field("counts"), 1))
         raise SpecError(f"topic {pc.min(twice).as_py()!r} is there twice: give each topic one row")
     order = pc.sort_indices(names)
     return names.take(order), counts[np.asarray(order)]
+
+
+def parse_topic_counts(topics: pa.Table | pa.RecordBatch) -> Longs:
+    """Read and check the partition counts of a topics table, (rows,)."""
+    names = get_strings(topics, "topics", "topic")
+    counts = get_integers(topics, "topics", "partitions")
+    refuse_unknown_columns(topics.schema.names, TOPICS_COLUMNS, "topics")
+    bad = np.flatnonzero((counts < 0) | (counts > PARTITIONS_MAX))
+    if len(bad):
+        refuse_partition_count(names[int(bad[0])].as_py(), int(counts[bad[0]]))
+    return counts
 
 
 def _parse_optional_owned(

@@ -248,7 +248,9 @@ def cut_at(start: Longs, length: Longs, points: Longs) -> tuple[Longs, Longs]:
     inside = (at >= 0) & (points < end[at]) & (points > start[at])
     if not inside.any():
         return start, length
-    cut = np.unique(np.concatenate([start, points[inside]]))
+    cut = np.concatenate([start, points[inside]])
+    cut.sort(kind="stable")  # np.unique hashes, which is slow where all differ
+    cut = cut[np.append(True, cut[1:] != cut[:-1])]
     last = end[np.searchsorted(start, cut, side="right") - 1]
     return cut, np.minimum(last, np.append(cut[1:], last[-1])) - cut
 

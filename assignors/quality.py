@@ -255,6 +255,13 @@ class _Changes:
         )
 
 
+def count_moved(group: GroupSpec, ranges: PartitionRanges) -> Longs:
+    """Count for each member the owned partitions that another has now, (members,)."""
+    changed = _Changes.of(group, ranges)
+    taken = changed.owner >= 0
+    return sum_by(changed.owner[taken], changed.count[taken], group.member_count)
+
+
 def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line a kind."""
     out = []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from assignors.arrays import Longs, label_lists, offsets_of, sort_lists
+from assignors.arrays import Bools, Longs, label_lists, offsets_of, sort_lists
 from assignors.errors import SpecError
 from assignors.loads.constraints import (
     COLOCATE,
@@ -74,6 +74,12 @@ class RawLoads:
     constraints: tuple[ConstraintRow, ...] = ()
     as_of_ms: int | None = None
 
+    @property
+    def restricts(self) -> bool:
+        """Whether some member may own nothing, or a rule says what may be where."""
+        idle = self.state is not None and bool(pc.any(pc.not_equal(self.state, ACTIVE)).as_py())
+        return idle or bool(self.constraints) or bool(self.named)
+
 
 def _with(raw: RawLoads, name: str, values: Any) -> RawLoads:  # noqa: ANN401 - a column
     """Return what was given with one more column."""
@@ -87,8 +93,15 @@ def parse_load_tables(
     partitions: pa.Table | pa.RecordBatch | None,
     constraints: object,
     as_of_ms: int | None,
+    *,
+    topic_of: Longs | None = None,
 ) -> RawLoads | None:
     """Read the columns of docs/reference/formats.md#tables; None where there are none.
+
+    Parameters
+    ----------
+    topic_of
+        The topic of each row of partitions, as an index; None: looked up by name.
 
     Raises
     ------
@@ -105,7 +118,7 @@ def parse_load_tables(
             raw = _with(raw, name, text)
     _refuse_states(raw.state, members["member_id"])
     if partitions is not None:
-        raw = _parse_partitions(raw, partitions, topics, counts)
+        raw = _parse_partitions(raw, partitions, topics, counts, topic_of)
     if constraints is not None:
         raw = replace(raw, constraints=tuple(parse_constraints(constraints)))
     given = (raw.capacity, raw.state, raw.process, partitions, constraints)
@@ -151,12 +164,16 @@ def _refuse_number(where: str, name: str, value: object, least: float | None) ->
 
 
 def _parse_partitions(
-    raw: RawLoads, table: pa.Table | pa.RecordBatch, topics: pa.StringArray, counts: Longs
+    raw: RawLoads,
+    table: pa.Table | pa.RecordBatch,
+    topics: pa.StringArray,
+    counts: Longs,
+    topic_of: Longs | None,
 ) -> RawLoads:
     names = get_strings(table, "partitions", "topic")
     number = get_integers(table, "partitions", "partition")
     refuse_unknown_columns(table.schema.names, PARTITIONS_COLUMNS, "partitions")
-    place = _find_places(names, number, topics, counts)
+    place = _find_places(names, number, topics, counts, topic_of)
     total = int(counts.sum())
     for name in ("weight", "move_cost"):
         if name in table.schema.names:
@@ -180,17 +197,23 @@ def _parse_partitions(
 
 
 def _find_places(
-    names: pa.StringArray, number: Longs, topics: pa.StringArray, counts: Longs
+    names: pa.StringArray,
+    number: Longs,
+    topics: pa.StringArray,
+    counts: Longs,
+    topic_of: Longs | None,
 ) -> Longs:
     """Return the places of partitions on the line; refuse what is not there, or there twice."""
-    at = pc.index_in(names, value_set=topics)
-    if at.null_count:
-        row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
-        raise SpecError(
-            f"partitions: topic {names[row].as_py()!r} is not in topics: "
-            "add it, or leave its partitions out"
-        )
-    topic = np.asarray(at, dtype=np.int64)
+    if topic_of is None:
+        at = pc.index_in(names, value_set=topics)
+        if at.null_count:
+            row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
+            raise SpecError(
+                f"partitions: topic {names[row].as_py()!r} is not in topics: "
+                "add it, or leave its partitions out"
+            )
+        topic_of = np.asarray(at, dtype=np.int64)
+    topic = topic_of
     outside = np.flatnonzero((number < 0) | (number >= counts[topic]))
     if len(outside):
         row = int(outside[0])
@@ -345,6 +368,7 @@ def resolve_loads(
     instance_ids: pa.StringArray,
     topics: pa.StringArray,
     counts: Longs,
+    subscribed: Bools,
 ) -> LoadSpec:
     """Return what was given as integer columns, members in member order.
 
@@ -354,6 +378,8 @@ def resolve_loads(
         Permutation of the rows given to member order.
     member_ids, instance_ids
         In member order.
+    subscribed
+        bool (topics,): what nobody subscribes to weighs nothing.
 
     Raises
     ------
@@ -367,9 +393,7 @@ def resolve_loads(
     active = np.ones(len(order), dtype=np.bool_)
     if state is not None:
         active = np.asarray(pc.fill_null(pc.equal(state, ACTIVE), fill_value=True))
-    weight, known = np.ones(total), total
-    if raw.weight is not None:
-        weight, known = fill_medians(raw.weight, start)
+    weight, known = _find_weights(raw, start, subscribed)
     cost = weight if raw.move_cost is None else np.where(
         np.isnan(raw.move_cost), weight, raw.move_cost
     )  # fmt: skip
@@ -397,6 +421,20 @@ def resolve_loads(
         constraints=constraints,
         idle=idle,
     )
+
+
+def _find_weights(raw: RawLoads, start: Longs, subscribed: Bools) -> tuple[Floats, int]:
+    """Return all weights, (partitions,), and how many were given."""
+    total = int(start[-1])
+    weight, known = np.ones(total), total
+    if raw.weight is not None:
+        known = total - int(np.count_nonzero(np.isnan(raw.weight)))
+    if subscribed.all():
+        return (weight if raw.weight is None else fill_medians(raw.weight, start)[0]), known
+    wanted = np.repeat(subscribed, np.diff(start))
+    if raw.weight is not None:
+        weight, _ = fill_medians(np.where(wanted, raw.weight, np.nan), start)
+    return np.where(wanted, weight, 0.0), known
 
 
 def _resolve_named(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from assignors import GroupSpec, PartitionRanges
+from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
 from coordinator.assign.inputs import Input, SparkName, schema_of_name
 from coordinator.assign.options import AssignorOptions
@@ -134,6 +135,8 @@ class AssignmentResult:
         The assignment and its report; None if it is too large for the driver.
     totals
         The totals of the report, always.
+    groups
+        Instead of group, ranges and report, where tables have many groups.
     """
 
     engine: str
@@ -145,6 +148,7 @@ class AssignmentResult:
     ranges: PartitionRanges | None = None
     report: Report | None = None
     totals: dict[str, Any] | None = None
+    groups: GroupsAssignment | None = None
 
     @classmethod
     def of(cls, run: Run) -> Self:

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors import Assignor, GroupSpec, SpecError, quality
-from assignors.parse_tables import parse_owned_table, parse_topics_table
+from assignors.groups.assign_groups import assign_groups
+from assignors.groups.group_set import GroupSet
+from assignors.groups.group_tables import GROUP_ID
+from assignors.parse_tables import (
+    OWNED_COLUMNS,
+    parse_owned_table,
+    parse_topic_counts,
+    parse_topics_table,
+)
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import Input, local_table
 from coordinator.assign.outputs import is_delta_output
@@ -30,6 +38,8 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
     if job.output is not None:
         _check_replaceable_here(job.output)
     members, topics = _read(job.members, "members"), _read(job.topics, "topics")
+    if GROUP_ID in members.schema.names:
+        return _assign_groups(job, assignor, run, members, topics)
     owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
         previous = _read(job.previous, "previous")
@@ -50,13 +60,45 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
     done = AssignmentResult(
         "local", run.run_id, None, False, forgotten, group, ranges, report, totals
     )
+    return _write(job, done, run, ranges.to_arrow())
+
+
+def _assign_groups(
+    job: AssignmentJob, assignor: Assignor, run: Run, members: pa.Table, topics: pa.Table
+) -> AssignmentResult:
+    """Assign the groups of the tables, each by itself, in one run."""
+    owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
+    if owned is None and job.previous is not None:
+        previous = _read(job.previous, "previous")
+        owned, forgotten = forget_in_groups(previous, topics)
+        job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    job.safeguards.check_members(len(members))
+    groups = GroupSet.from_arrow(
+        members,
+        topics,
+        owned,
+        partitions=_read(job.partitions, "partitions") if job.partitions else None,
+        constraints=_read(job.constraints, "constraints") if job.constraints else None,
+        as_of_ms=wall_ms(),
+    )
+    job.safeguards.check_groups(groups.find_empty())
+    found = assign_groups(groups, assignor)
+    done = AssignmentResult(
+        "local", run.run_id, None, False, forgotten, totals=found.totals(), groups=found
+    )
+    return _write(job, done, run, found.rows)
+
+
+def _write(
+    job: AssignmentJob, done: AssignmentResult, run: Run, rows: pa.Table
+) -> AssignmentResult:
+    """Replace the output, if there is one, in one commit."""
     if job.output is None:
         return done
     kept = done.record_in(run).to_json()
     if is_delta_output(job.output):
-        version = replace_delta(job.output, ranges.to_arrow(), run.run_id, kept)
-        return replace(done, version=version)
-    replace_file(job.output, ranges.to_arrow().replace_schema_metadata({KEY: kept}))
+        return replace(done, version=replace_delta(job.output, rows, run.run_id, kept))
+    replace_file(job.output, rows.replace_schema_metadata({KEY: kept}))
     return done
 
 
@@ -75,6 +117,41 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     left = np.clip(size - first, 0, count)
     columns = {"member_id": owner, "topic": names, "first_partition": first}
     kept = pa.table(columns | {"partition_count": left}).filter(pa.array(left > 0))
+    return kept, int((count - left).sum())
+
+
+def forget_in_groups(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
+    """Do the same as `forget` for tables of many groups.
+
+    Raises
+    ------
+    SpecError
+        The previous assignment is of one group.
+    """
+    if GROUP_ID not in previous.schema.names:
+        raise SpecError(
+            "previous: column 'group_id' is missing, but members has it: name another output, or "
+            "another previous assignment"
+        )
+    parse_owned_table(previous.drop_columns([GROUP_ID]), "previous")
+    keys = [GROUP_ID, "topic"] if GROUP_ID in topics.schema.names else ["topic"]
+    parse_topic_counts(topics.drop_columns(keys[:-1]))
+    sizes = topics.select([*keys, "partitions"])
+    text = [pa.field(name, pa.string()) for name in (*keys, "partitions")]
+    sizes = sizes.cast(pa.schema([*text[:-1], pa.field("partitions", pa.int64())]))
+    rows = previous.select([GROUP_ID, *OWNED_COLUMNS]).cast(
+        pa.schema([pa.field(name, pa.string()) for name in (GROUP_ID, *OWNED_COLUMNS[:2])]
+                  + [pa.field(name, pa.int64()) for name in OWNED_COLUMNS[2:]])
+    ).join(sizes, keys)  # fmt: skip
+    count = rows["partition_count"].to_numpy()
+    left = np.clip(
+        pc.fill_null(rows["partitions"], 0).to_numpy() - rows["first_partition"].to_numpy(),
+        0, count,
+    )  # fmt: skip
+    kept = rows.set_column(
+        rows.schema.get_field_index("partition_count"), "partition_count", pa.array(left)
+    )
+    kept = kept.drop_columns(["partitions"]).filter(pa.array(left > 0))
     return kept, int((count - left).sum())
 
 

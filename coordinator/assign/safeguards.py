@@ -5,6 +5,7 @@ Both usually mean that an input is broken, but both are sometimes intended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -51,6 +52,22 @@ class Safeguards:
             raise SpecError(
                 "members is empty, so the assignment would be empty too: check the table, or give "
                 "--allow-empty"
+            )
+
+    def check_groups(self, without_members: Sequence[str]) -> None:
+        """Refuse groups without members.
+
+        Raises
+        ------
+        SpecError
+            There are some, and `allow_empty` is false.
+        """
+        if without_members and not self.allow_empty:
+            others = len(without_members) - 1
+            more = f" (and {others:,} more)" if others else ""
+            raise SpecError(
+                f"group {without_members[0]!r}{more} has no members, so nobody would own its "
+                "partitions: check the tables, or give --allow-empty"
             )
 
     def check_forgotten(self, forgotten: int, partitions: int) -> None:

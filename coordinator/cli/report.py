@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assignors import SpecError
+from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import UNOWNED, Report
 from coordinator.printable import visible
 
@@ -28,6 +29,10 @@ _NAMES_MAX = 90
 """How many characters of member ids fit side by side on an axis; longer labels are rotated."""
 _NAME_MAX = 40
 _REASON_WIDTH = 18
+_GROUP_COLUMNS = (
+    "group_id", "members", "partitions", "load_min", "load_max", "moved", "orphans", "ranges",
+    "makespan", "lower_bound", "moved_weight",
+)  # fmt: skip
 _BEFORE, _AFTER, _MOVED = "#9aa5b1", "#1f77b4", "#d95f02"
 
 
@@ -37,6 +42,8 @@ def print_totals(console: Console, title: str, totals: dict[str, Any]) -> None:
     table.add_column(style="bold")
     table.add_column()
     loads = totals["loads"]
+    if "groups" in totals:
+        table.add_row("groups", f"{totals['groups']:,}")
     table.add_row("members, partitions", f"{totals['members']:,}, {totals['partitions']:,}")
     table.add_row(
         "loads", f"{loads['min']:,} … {loads['max']:,}, mean {loads['mean']:,.2f}, "
@@ -75,6 +82,8 @@ def _format_weights(weights: dict[str, Any] | None) -> list[tuple[str, str]]:
     if weights is None:
         return []
     bound, gap = weights["lower_bound"], weights["gap"]
+    if "furthest" in weights:
+        return _format_weights_of_groups(weights)
     proved = "" if not bound else f", lower bound {bound:,.4g} ({weights['term']}), gap {gap:.2%}"
     moved, least = weights["moved_weight"], weights["moved_weight_bound"]
     distant = weights["distant_weight"]
@@ -92,11 +101,50 @@ def _format_weights(weights: dict[str, Any] | None) -> list[tuple[str, str]]:
     return rows
 
 
+def _format_weights_of_groups(weights: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return rows on the weights of many groups."""
+    rows = []
+    if weights["gap"] is not None:
+        proved = f"lower bound {weights['lower_bound']:,.4g} ({weights['term']})"
+        where = f"group {weights['furthest']!r}: makespan {weights['makespan']:,.4g}, {proved}"
+        rows.append(("greatest gap", f"{weights['gap']:.2%} in {where}"))
+    moved, least = weights["moved_weight"], weights["moved_weight_bound"]
+    distant = weights["distant_weight"]
+    return [
+        *rows,
+        ("moved weight", f"{moved:,.4g}, lower bound for these makespans {least:,.4g}"),
+        ("weight in other racks", f"{distant['before']:,.4g} before, {distant['after']:,.4g} now"),
+        ("weights known", f"{weights['weights_known']:,}"),
+    ]
+
+
 def print_report(console: Console, title: str, report: Report, members_shown: int) -> None:
     """Print totals, the members with the largest and smallest loads, and why partitions moved."""
     print_totals(console, title, report.totals())
     _print_members(console, report.members, members_shown)
     _print_changes(console, report)
+
+
+def print_groups(console: Console, title: str, groups: GroupsAssignment, shown: int) -> None:
+    """Print the totals of many groups, and the groups in which most moved."""
+    print_totals(console, title, groups.totals())
+    summary = groups.summary
+    names = [name for name in _GROUP_COLUMNS if summary[name].null_count < len(summary)]
+    order = np.argsort(-summary["moved"].to_numpy(), kind="stable")[:shown]
+    table = Table(title="groups", title_justify="left")
+    if len(summary) > shown:
+        table.title = f"groups: those in which most moved, {len(summary) - shown:,} not shown"
+    for name in names:
+        table.add_column(name, justify="left" if name == "group_id" else "right")
+    for row in summary.select(names).take(pa.array(order)).to_pylist():
+        table.add_row(*[visible(_format_cell(value)) for value in row.values()])
+    console.print(table)
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return "" if value is None else str(value)
 
 
 def _print_members(console: Console, members: pa.Table, shown: int) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
+from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
@@ -21,7 +22,7 @@ from coordinator.assign.outputs import check_spec_output
 from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
 from coordinator.cli.main import load_config
-from coordinator.cli.report import plot, plot_path, print_report, print_totals
+from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
@@ -361,6 +362,9 @@ def _print_done(
         if output.plot:
             typer.echo("muster: --plot: the run was already done, so nothing is drawn", err=True)
         return
+    if done.groups is not None:
+        _print_groups(done, done.groups, work, output, facts, config)
+        return
     if work.output is None and not output.report and done.ranges is not None and done.report:
         print(_answer({}, work.options, done.ranges, done.report, output.format))  # noqa: T201
     if output.plot:
@@ -377,6 +381,37 @@ def _print_done(
     elif output.report or work.output is not None:
         whole = done.report.to_dict() if done.report and output.report else (done.totals or {})
         print(as_json(facts | whole))  # noqa: T201 - the command's answer
+
+
+def _print_groups(
+    done: AssignmentResult,
+    groups: GroupsAssignment,
+    work: AssignmentJob,
+    output: Output,
+    facts: dict[str, Any],
+    config: Config,
+) -> None:
+    """Print the result of a job on tables of many groups."""
+    if output.plot:
+        typer.echo("muster: --plot: members has many groups, so nothing is drawn", err=True)
+    if output.report and not output.json and sys.stdout.isatty():
+        print_groups(Terminal(), work.options.assignor, groups, config.report.members_shown)
+    elif output.report or work.output is not None:
+        whole = {"per_group": groups.per_group()} if output.report else {}
+        print(as_json(facts | (done.totals or {}) | whole))  # noqa: T201 - the command's answer
+    else:
+        lists = output.format == PartitionFormat.lists
+        for group_id, owned in groups.answers():
+            shown = {
+                member: {topic: _list(ranges) if lists else ranges for topic, ranges in own.items()}
+                for member, own in owned.items()
+            }
+            answer = {"id": group_id, "assignor": work.options.assignor, "assignment": shown}
+            print(as_json(answer))  # noqa: T201 - the same
+
+
+def _list(ranges: list[list[int]]) -> list[int]:
+    return [first + at for first, count in ranges for at in range(count)]
 
 
 def _read(path: str) -> bytes:

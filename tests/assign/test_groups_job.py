@@ -1,0 +1,99 @@
+"""Jobs on tables of many groups: what is refused, written, and forgotten."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from assignors import SpecError
+from coordinator.assign.assignment_job import AssignmentJob
+from coordinator.assign.inputs import find_input
+from coordinator.assign.local_engine import forget, forget_in_groups
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.run_job import run_job
+from coordinator.assign.safeguards import Safeguards
+from coordinator.config import Config
+from coordinator.storage.tables.table_io import read_delta
+from tests.support import twins
+from tests.support.group_tables import alone, tables_of_groups
+
+SPECS = {f"g{seed}": twins.random_spec(seed, members=4) for seed in range(12)}
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(tables, *, run_id=None, allow_empty=False, **options):
+        inputs = {"owned": None, "previous": None}
+        for name, table in zip(("members", "topics", "owned"), tables, strict=False):
+            if table is not None:
+                write_deltalake(
+                    str(tmp_path / name), table, mode="overwrite", schema_mode="overwrite"
+                )
+                inputs[name] = find_input(str(tmp_path / name), f"--{name}", "auto")
+        job = AssignmentJob(
+            **inputs, output=str(tmp_path / "out"), options=AssignorOptions("sticky", **options),
+            engine="local", run_id=run_id, safeguards=Safeguards(allow_empty=allow_empty),
+        )  # fmt: skip
+        return run_job(job, Config())
+
+    return run
+
+
+def written(tmp_path):
+    return read_delta(DeltaTable(str(tmp_path / "out")))
+
+
+def test_the_next_night_keeps_what_every_group_has(run, tmp_path):
+    members, topics, owned, *_ = tables_of_groups(SPECS)
+    first = run((members, topics, owned), run_id="monday")
+    assert first.totals["groups"] == len(SPECS)
+    rows = written(tmp_path)
+    again = run((members, topics), run_id="tuesday")
+    assert (again.totals["moved"], again.totals["orphans"]) == (0, 0)
+    assert written(tmp_path).to_pylist() == rows.to_pylist()
+    assert json.dumps(again.totals)  # it is kept with the rows
+
+
+def test_what_no_longer_exists_is_forgotten_group_by_group():
+    _, topics, owned, *_ = tables = tables_of_groups(SPECS)
+    smaller = [dict(row, partitions=row["partitions"] // 2) for row in topics.to_pylist()[::2]]
+    smaller = pa.Table.from_pylist(smaller, topics.schema)
+    kept, forgotten = forget_in_groups(owned, smaller)
+    expected, dropped = [], 0
+    for group_id, (_, own_topics, own, *_) in alone((tables[0], smaller, owned)).items():
+        rows, count = forget(own, own_topics)
+        expected += [{"group_id": group_id} | row for row in rows.to_pylist()]
+        dropped += count
+    names = ["group_id", "member_id", "topic", "first_partition", "partition_count"]
+    key = [(name, "ascending") for name in names]
+    assert kept.select(names).sort_by(key).to_pylist() == sorted(
+        expected, key=lambda row: [row[name] for name in names]
+    )
+    assert forgotten == dropped > 0
+
+
+def test_a_bad_group_leaves_the_output_alone(run, tmp_path):
+    members, topics, owned, *_ = tables_of_groups(SPECS)
+    run((members, topics, owned))
+    before = DeltaTable(str(tmp_path / "out")).version()
+    twice = pa.concat_tables([members, members.slice(5, 1)])
+    name = members["group_id"][5].as_py()
+    with pytest.raises(SpecError, match=f"group '{name}': member .* is there twice"):
+        run((twice, topics))
+    one_less = members.filter(pa.array([row != "g3" for row in members["group_id"].to_pylist()]))
+    with pytest.raises(SpecError, match="group 'g3' has no members, so nobody would own"):
+        run((one_less, topics))
+    assert DeltaTable(str(tmp_path / "out")).version() == before
+    run((one_less, topics), allow_empty=True)
+    assert "g3" not in written(tmp_path)["group_id"].to_pylist()
+
+
+def test_an_output_of_one_group_is_not_of_many(run):
+    members, topics, *_ = tables_of_groups({"g": SPECS["g1"]})
+    plain = (members.drop_columns(["group_id"]), topics.drop_columns(["group_id"]))
+    run(plain)
+    with pytest.raises(SpecError, match="previous: column 'group_id' is missing"):
+        run((members, topics))
