@@ -73,12 +73,13 @@ class GroupsAssignment:
     Attributes
     ----------
     rows
-        A table of `GROUPS_SCHEMA`, by group, then in canonical order.
+        A table of `GROUPS_SCHEMA`, by group, then in canonical order; None if it is too large
+        for this process.
     summary
         A table of `SUMMARY_SCHEMA`, a row a group.
     """
 
-    rows: pa.Table
+    rows: pa.Table | None
     summary: pa.Table
 
     def totals(self) -> dict[str, Any]:
@@ -95,6 +96,7 @@ class GroupsAssignment:
 
         Members without partitions are left out.
         """
+        assert self.rows is not None, "rows that are too large are not printed"
         ids = self.rows["group_id"].to_pylist()
         found: dict[str, dict[str, dict[str, list[list[int]]]]] = {
             name: {} for name in self.summary["group_id"].to_pylist()

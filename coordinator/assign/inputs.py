@@ -48,6 +48,9 @@ class FoundTable(Protocol):
     def path(self) -> str | None:
         """Its path; None for a view."""
 
+    def columns(self) -> list[str]:
+        """Return the names of its columns."""
+
     @property
     def identity(self) -> dict[str, Any]:
         """What `runs.identify` returns for it."""

@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from assignors import Assignor, SpecError
+from assignors.groups.group_tables import GROUP_ID
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import local_table
+from coordinator.assign.inputs import SparkName, local_table
 from coordinator.assign.local_engine import assign_locally
 from coordinator.assign.runs import Run, find_run
 from coordinator.compute.cost_model import GroupSize, choose_engine
@@ -97,13 +98,16 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     SpecError
         The job asks for Spark, which does not have the assignor.
     """
+    many = not isinstance(job.members, SparkName) and GROUP_ID in job.members.columns()
+    if many and job.engine != "auto":
+        return job.engine
     if job.partitions is not None or job.constraints is not None:
         if job.engine == "spark":
             raise SpecError(
                 "--partitions and --constraints are read in process: use --engine local"
             )
         return "local"
-    has_twin = job.options.assignor in spark.assignors
+    has_twin = many or job.options.assignor in spark.assignors
     if job.engine == "spark" and not has_twin:
         raise SpecError(
             f"assignor {job.options.assignor!r} does not run on Spark: use --engine local"

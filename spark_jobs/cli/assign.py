@@ -396,7 +396,7 @@ def _print_groups(
         typer.echo("muster: --plot: members has many groups, so nothing is drawn", err=True)
     if output.report and not output.json and sys.stdout.isatty():
         print_groups(Terminal(), work.options.assignor, groups, config.report.members_shown)
-    elif output.report or work.output is not None:
+    elif output.report or work.output is not None or groups.rows is None:
         whole = {"per_group": groups.per_group()} if output.report else {}
         print(as_json(facts | (done.totals or {}) | whole))  # noqa: T201 - the command's answer
     else:

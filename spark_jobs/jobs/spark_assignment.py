@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
+from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
+from assignors.groups.group_tables import GROUP_ID
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import Input, local_table, schema_of_name
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
+from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.storage.tables.object_store import is_url
 from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.assignors.materialize import FrameAssignment
+
+
+COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
 
 class SparkAssignment:
@@ -97,6 +105,8 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
 
     members, topics = _read_frame(spark, job.members), _read_frame(spark, job.topics)
+    if GROUP_ID in members.columns:
+        return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
     claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
@@ -110,9 +120,52 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         done = _add_report(done, assigned, members, topics, claims)
     if job.output is None:
         return done
-    version = _write(assigned, job.output, done.record_in(run))
+    version = _write(assigned.rows, COLUMNS, job.output, done.record_in(run))
     rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
-    _check_written(rows, assigned, job.output)
+    _check_written(rows, assigned.partitions, job.output)
+    return replace(done, version=version)
+
+
+def _assign_groups(
+    spark: Any,  # noqa: ANN401
+    job: AssignmentJob,
+    config: Config,
+    run: Run,
+    tables: dict[str, DataFrame],
+) -> AssignmentResult:
+    """Assign the groups of the tables, each by itself, in one job."""
+    from spark_jobs.assignors.groups import assign_groups, refuse_one_group  # noqa: PLC0415
+
+    forgotten = 0
+    for name in ("owned", "partitions", "constraints"):
+        if (table := getattr(job, name)) is not None:
+            tables[name] = _read_frame(spark, table)
+    if job.owned is None and job.previous is not None:
+        previous = _read_frame(spark, job.previous)
+        refuse_one_group(previous, "previous")
+        keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
+        tables["owned"], forgotten, total = _forget_frames(previous, tables["topics"], keys)
+        job.safeguards.check_forgotten(forgotten, total)
+    arguments = job.options.arguments(config)
+    found = assign_groups(
+        spark, job.options.assignor, tables, arguments, as_of_ms=wall_ms(),
+        check_empty=job.safeguards.check_groups,
+    )  # fmt: skip
+    summary = found.summary
+    job.safeguards.check_members(int(pc.sum(summary["members"]).as_py() or 0))
+    rows = None
+    if int(pc.sum(summary["ranges"]).as_py() or 0) <= config.report.rows_max:
+        order = [(name, "ascending") for name in (GROUP_ID, *COLUMNS)]
+        rows = found.rows.toArrow().cast(GROUPS_SCHEMA).sort_by(order)
+    done = AssignmentResult(
+        "spark", run.run_id, forgotten=forgotten, totals=found.totals(),
+        groups=GroupsAssignment(rows, summary),
+    )  # fmt: skip
+    if job.output is None:
+        return done
+    version = _write(found.rows, (GROUP_ID, *COLUMNS), job.output, done.record_in(run))
+    written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
+    _check_written(written, found.partitions, job.output)
     return replace(done, version=version)
 
 
@@ -176,30 +229,36 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
     return frame
 
 
-def _forget_frames(previous: DataFrame, topics: DataFrame) -> tuple[DataFrame, int, int]:
+def _forget_frames(
+    previous: DataFrame, topics: DataFrame, keys: Sequence[str] = ("topic",)
+) -> tuple[DataFrame, int, int]:
     """Do the same as `forget` with DataFrames, and count the partitions of the previous one."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from spark_jobs.session.schemas import select_topics  # noqa: PLC0415
 
-    counts = F.broadcast(select_topics(topics))
+    if len(keys) == 1:
+        counts = F.broadcast(select_topics(topics))
+    else:
+        counts = topics.select(*keys, F.col("partitions").cast("long"))
     left = F.greatest(
         F.least(
             F.coalesce("partitions", F.lit(0)) - F.col("first_partition"), F.col("partition_count")
         ),
         F.lit(0),
     )
-    rows = previous.join(counts, "topic", "left").withColumn("left", left)
+    rows = previous.join(counts, list(keys), "left").withColumn("left", left)
     total, found = rows.agg(F.sum("partition_count"), F.sum("left")).collect()[0]
     kept = rows.where("left > 0").select(
-        "member_id", "topic", "first_partition", F.col("left").alias("partition_count")
+        *[name for name in previous.columns if name != "partition_count"],
+        F.col("left").alias("partition_count"),
     )
     return kept, int((total or 0) - (found or 0)), int(total or 0)
 
 
-def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
-    """Write the rows in one commit, sorted by member within each file."""
-    rows = assigned.rows.sortWithinPartitions("member_id", "topic", "first_partition")
+def _write(frame: DataFrame, order: Sequence[str], output: str, run: Run) -> int | None:
+    """Write the rows in one commit, sorted within each file."""
+    rows = frame.sortWithinPartitions(*order)
     path = os.path.abspath(output)
     if not is_delta_output(output):
         unfinished = f"{path}.{uuid.uuid4()}"
@@ -216,11 +275,11 @@ def _write(assigned: FrameAssignment, output: str, run: Run) -> int | None:
     return TableRef(output, None, delta=True).pin().version
 
 
-def _check_written(rows: DataFrame, assigned: FrameAssignment, output: str) -> None:
+def _check_written(rows: DataFrame, partitions: int, output: str) -> None:
     """Count what was written, to detect another writer of the same table."""
     found = rows.selectExpr("sum(partition_count)").collect()[0][0] or 0
-    if found != assigned.partitions:
+    if found != partitions:
         raise RuntimeError(
-            f"{output} has {found} partitions, but {assigned.partitions} were written: "
+            f"{output} has {found} partitions, but {partitions} were written: "
             "check whether another program writes this table, and run again"
         )

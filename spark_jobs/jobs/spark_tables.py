@@ -62,6 +62,10 @@ class SparkTable:
     identity: dict[str, Any]
     frame: DataFrame
 
+    def columns(self) -> list[str]:
+        """Return the names of its columns."""
+        return list(self.frame.columns)
+
 
 @contextmanager
 def find_tables(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ refused; the error names the column, its type, and the expected type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,16 @@ from assignors.parse_tables import (
 )
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+_FITS: Mapping[str, Callable[[T.DataType], bool]] = {
+    "string": lambda kind: kind == T.StringType(),
+    "array<string>": lambda kind: kind.simpleString() in ("array<string>", "array<void>"),
+    "bigint": lambda kind: isinstance(kind, _INTEGERS),
+    "double": lambda kind: isinstance(kind, T.NumericType),
+    "boolean": lambda kind: kind == T.BooleanType(),
+    "timestamp": lambda kind: isinstance(kind, T.TimestampType | T.TimestampNTZType),
+}
+_NAMES = {"bigint": "an integer type", "double": "a number"}
 
 ASSIGNMENT = T.StructType(
     [
@@ -86,6 +96,43 @@ def select_owned(frame: DataFrame, name: str = "owned") -> DataFrame:
         F.col("first_partition").cast(T.LongType()),
         F.col("partition_count").cast(T.LongType()),
     )
+
+
+def select_known(frame: DataFrame, where: str, columns: Mapping[str, str]) -> DataFrame:
+    """Select the columns that are known, and group_id; what is missing its reader refuses.
+
+    Parameters
+    ----------
+    columns
+        Types by name, as Spark calls them. Times become milliseconds since 1970; one without a
+        zone is UTC.
+
+    Raises
+    ------
+    SpecError
+        A column is unknown or of another type.
+    """
+    ignored = TOPICS_COLUMNS if where == "topics" else ()
+    refuse_unknown_columns(frame.columns, ("group_id", *dict.fromkeys((*columns, *ignored))), where)
+    out = []
+    for field in frame.schema.fields:
+        expected = "string" if field.name == "group_id" else columns.get(field.name)
+        if expected is None:
+            continue
+        if not _FITS[expected](field.dataType) and field.dataType != T.NullType():
+            raise SpecError(
+                f"{where}: column {field.name!r} is {field.dataType.simpleString()}, "
+                f"expected {_NAMES.get(expected, expected)}"
+            )
+        column = F.col(field.name)
+        if expected != "timestamp":
+            out.append(column.cast(expected).alias(field.name))
+        elif field.dataType == T.TimestampNTZType():
+            epoch = f"timestampdiff(MILLISECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {field.name})"
+            out.append(F.expr(epoch).alias(field.name))
+        else:
+            out.append(F.unix_millis(column.cast("timestamp")).alias(field.name))
+    return frame.select(*out)
 
 
 def select_assignment(frame: DataFrame) -> DataFrame:

@@ -157,6 +157,12 @@ class TableRef:
             return self.open().count()
         return sum(pq.read_metadata(file).num_rows for file in parquet_files(Path(self.path)))
 
+    def columns(self) -> list[str]:
+        """Return the names of the columns, of a Parquet table those of its first file."""
+        if self.delta:
+            return [field.name for field in self.open().schema().fields]
+        return list(pq.read_schema(parquet_files(Path(self.path))[0]).names)
+
     def untyped_columns(self) -> list[str]:
         """Return a Parquet table's columns of Arrow's type null: all empty, so of any type."""
         if self.delta:

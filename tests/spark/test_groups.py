@@ -1,0 +1,110 @@
+"""Many groups in one Spark job: the rows and the figures of the local engine."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from assignors import SpecError, get_assignor
+from assignors.groups.assign_groups import assign_groups
+from assignors.groups.group_set import GroupSet
+from coordinator.assign.assignment_job import AssignmentJob
+from coordinator.assign.inputs import find_input
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.run_job import run_job
+from coordinator.config import Config
+from coordinator.storage.tables.table_io import read_delta
+from tests.support import twins
+from tests.support.group_tables import mixed_tables, tables_of_groups
+
+pytestmark = pytest.mark.spark
+
+NAMES = ("members", "topics", "owned", "partitions", "constraints")
+ORDER = [(name, "ascending") for name in
+         ("group_id", "member_id", "topic", "first_partition")]  # fmt: skip
+PLAIN = tables_of_groups(
+    {f"g{seed:02}": twins.random_spec(seed) for seed in range(30)}, shared=True
+)
+WEIGHTED = mixed_tables(12)
+RULES = pa.table(
+    {
+        "group_id": ["g03", "g03"],
+        "kind": ["drain", "drain"],
+        "selector": ["nobody", "gone"],
+        "value": pa.nulls(2, pa.string()),
+        "reason": ["repair", None],
+        "until": pa.array([None, 1], pa.timestamp("ms")),
+    }
+)
+
+
+def on_spark(spark, tables, assignor, options):
+    from spark_jobs.assignors.groups import assign_groups as assign_frames
+
+    frames = {
+        name: spark.createDataFrame(table).repartition(3)
+        for name, table in zip(NAMES, tables, strict=True)
+        if table is not None
+    }
+    return assign_frames(spark, assignor, frames, options, as_of_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("assignor", "options", "tables"),
+    [
+        ("sticky", {"imbalance": 1, "max_moves": 3}, PLAIN),
+        ("weighted", {"tolerance": "2%"}, (*WEIGHTED[:4], RULES)),
+    ],
+)
+def test_groups_on_spark_are_those_of_the_local_engine(spark, assignor, options, tables):
+    members, topics, owned, partitions, constraints = tables
+    groups = GroupSet.from_arrow(
+        members, topics, owned, partitions=partitions, constraints=constraints, as_of_ms=5
+    )
+    local = assign_groups(groups, get_assignor(assignor, **options))
+    found = on_spark(spark, tables, assignor, options)
+    assert found.summary.equals(local.summary)
+    rows = found.rows.toArrow().sort_by(ORDER)
+    assert rows.to_pylist() == local.rows.sort_by(ORDER).to_pylist()
+    assert found.partitions == local.totals()["partitions"]
+
+
+def test_a_bad_group_is_named_and_nothing_is_written(spark, tmp_path):
+    members, topics, *_ = PLAIN
+    unknown = members.filter(pa.array([row != "g20" for row in members["group_id"].to_pylist()]))
+    more = pa.table({"group_id": ["g20"], "member_id": ["m"], "subscribed": [["none"]]})
+    bad = pa.concat_tables([unknown, more], promote_options="permissive")
+    with pytest.raises(SpecError, match=r"^group 'g20': member 'm' subscribes to topic 'none'"):
+        on_spark(spark, (bad, topics, None, None, None), "uniform", {})
+    with pytest.raises(SpecError, match=r"partitions: unknown column 'wieght'"):
+        on_spark(spark, (members, topics, None, pa.table({"wieght": [1.0]}), None), "uniform", {})
+    text = pa.table({"topic": ["a"], "partitions": ["3"]})
+    with pytest.raises(SpecError, match=r"topics: column 'partitions' is string"):
+        on_spark(spark, (members, text, None, None, None), "uniform", {})
+
+
+def test_a_job_writes_all_groups_on_either_engine(spark, tmp_path):
+    from spark_jobs.jobs.spark_assignment import SparkAssignment
+
+    members, topics, *_ = PLAIN
+    for name, table in (("members", members), ("topics", topics)):
+        write_deltalake(str(tmp_path / name), table)
+    results = {}
+    for engine in ("spark", "local"):
+        inputs = {
+            name: find_input(str(tmp_path / name), f"--{name}", engine)
+            for name in ("members", "topics")
+        }
+        job = AssignmentJob(
+            **inputs, owned=None, previous=None, output=str(tmp_path / "out"),
+            options=AssignorOptions("uniform"), engine=engine, run_id=engine,
+        )  # fmt: skip
+        results[engine] = run_job(job, Config(), SparkAssignment())
+        rows = read_delta(DeltaTable(str(tmp_path / "out"))).sort_by(ORDER).to_pylist()
+        results[engine, "rows"] = rows
+    # the second run starts from what the first one wrote
+    assert results["spark"].engine == "spark"
+    assert results["spark", "rows"] == results["local", "rows"]
+    assert results["local"].totals["moved"] == 0
+    assert results["spark"].totals["partitions"] == results["local"].totals["partitions"]
