@@ -17,8 +17,8 @@ from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import Safeguards
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import read_delta
+from tests.assignors.group_tables import alone, tables_of_groups
 from tests.support import twins
-from tests.support.group_tables import alone, tables_of_groups
 
 SPECS = {f"g{seed}": twins.random_spec(seed, members=4) for seed in range(12)}
 

@@ -9,8 +9,8 @@ from assignors import GroupSpec, SpecError, get_assignor, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, assign_groups
 from assignors.groups.group_set import GroupSet
 from tests.assignors import weighted_twins
+from tests.assignors.group_tables import alone, mixed_tables, tables_of_groups
 from tests.support import twins
-from tests.support.group_tables import alone, mixed_tables, tables_of_groups
 
 OPTIONS = {
     "range": [{}],

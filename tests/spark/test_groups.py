@@ -15,8 +15,8 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import read_delta
+from tests.assignors.group_tables import mixed_tables, tables_of_groups
 from tests.support import twins
-from tests.support.group_tables import mixed_tables, tables_of_groups
 
 pytestmark = pytest.mark.spark
 
