@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from coordinator.core.plan_steps.planner import ShownPlan
     from coordinator.errors import Fenced, GroupError, PartitionsRefusedError, UnavailableError
     from coordinator.member.async_member import AsyncMember
     from coordinator.member.exactly_once import ExactlyOnceTable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from coordinator.member.transport import TopicPartition
     from coordinator.runtime.async_coordinator import AsyncCoordinator
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.runtime.plan_tasks.weight_source import WeightTables
     from coordinator.runtime.responses import HeartbeatAnswer
     from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
 
@@ -36,8 +38,10 @@ __all__ = [
     "HeartbeatAnswer",
     "Member",
     "PartitionsRefusedError",
+    "ShownPlan",
     "TopicPartition",
     "UnavailableError",
+    "WeightTables",
 ]
 
 _ROOMS = {
@@ -52,8 +56,10 @@ _ROOMS = {
     "HeartbeatAnswer": "coordinator.runtime.responses",
     "Member": "coordinator.member.member",
     "PartitionsRefusedError": "coordinator.errors",
+    "ShownPlan": "coordinator.core.plan_steps.planner",
     "TopicPartition": "coordinator.member.transport",
     "UnavailableError": "coordinator.errors",
+    "WeightTables": "coordinator.runtime.plan_tasks.weight_source",
 }
 
 

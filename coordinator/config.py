@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from assignors.errors import SpecError
 from assignors.plan import EXACT_EDGES
+from assignors.weighted.assignor import parse_share
 from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
 
 __all__ = ["Config", "ConfigError", "KafkaConfig", "folder_mode", "parse"]
@@ -114,6 +116,25 @@ class TopicsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsConfig:
+    """Where weights and constraints of groups come from, and when they move partitions."""
+
+    source: str = ""
+    poll_ms: int = 30_000
+    half_life_ms: int = 300_000
+    interval_ms: int = 300_000
+    improvement: str = "5%"
+
+
+@dataclass(frozen=True, slots=True)
+class PlansConfig:
+    """How plans are made and kept."""
+
+    valid_ms: int = 86_400_000
+    poll_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """How clients on the wire reach the coordinator, and what each may use up."""
 
@@ -171,6 +192,8 @@ class Config:
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
+    plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
@@ -203,6 +226,7 @@ def parse(text: str, where: str) -> Config:
                 raise ConfigError(f"{where}: {section}.{name} is {value}: give {least} or more")
     try:
         folder_mode(config.log)
+        _refuse_improvement(config.weights.improvement)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     try:
@@ -223,6 +247,13 @@ def folder_mode(config: LogConfig) -> int:
         known = ", ".join(f'"{mode}" ({who})' for mode, who in FOLDER_MODES.items())
         raise ConfigError(f"log.folder_mode is {config.folder_mode!r}: give {known}")
     return int(config.folder_mode, 8)
+
+
+def _refuse_improvement(text: str) -> None:
+    try:
+        parse_share(text, "weights.improvement")
+    except SpecError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _refuse_unknown(tree: dict[str, Any], where: str) -> None:

@@ -1,8 +1,8 @@
 """Kafka's group settings under Kafka's names, with its defaults and bounds.
 
 Of the coordinator (G-140, G-142), of classic groups (H-5…H-20), and of single groups (G-143,
-G-144). Ours beside them begin with `consumer.assignor.`: sticky's options, the engine, and who
-assigns for classic members.
+G-144). Ours beside them begin with `consumer.assignor.`: options of sticky and weighted, whether
+targets wait for approval, the engine, and who assigns for classic members.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KafkaConfig:
     classic_min_session_timeout_ms: int = 6_000
     classic_max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    assignors: tuple[str, ...] = ("uniform", "range", "sticky")
+    assignors: tuple[str, ...] = ("uniform", "range", "sticky", "weighted")
     assignment_interval_ms: int = 1_000
     min_assignment_interval_ms: int = 0
     max_assignment_interval_ms: int = 15_000
@@ -167,6 +167,11 @@ GROUP_NAMES = (
     "consumer.assignor.offload.enable",
     "consumer.assignor.imbalance",
     "consumer.assignor.max.moves",
+    "consumer.assignor.max.moved.weight",
+    "consumer.assignor.tolerance",
+    "consumer.assignor.improvement",
+    "consumer.assignor.rack",
+    "consumer.assignor.approval",
     "consumer.assignor.engine",
     CLASSIC_ASSIGNOR,
 )
@@ -204,9 +209,31 @@ def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
         "consumer.assignor.offload.enable": "true",
         "consumer.assignor.imbalance": "0",
         "consumer.assignor.max.moves": None,  # as many as it takes
+        "consumer.assignor.max.moved.weight": None,
+        "consumer.assignor.tolerance": "1%",
+        "consumer.assignor.improvement": "5%",
+        "consumer.assignor.rack": "prefer",
+        "consumer.assignor.approval": "auto",
         "consumer.assignor.engine": "auto",
         CLASSIC_ASSIGNOR: OFF,
     }
+
+
+_PERCENT = r"[0-9]{1,9}(\.[0-9]{1,9})?%"
+_PATTERNS = {
+    "consumer.assignor.imbalance": (
+        rf"[0-9]{{1,9}}|{_PERCENT}",
+        "a number of partitions or a share like 5%",
+    ),
+    "consumer.assignor.tolerance": (_PERCENT, "a share like 5%"),
+    "consumer.assignor.improvement": (_PERCENT, "a share like 5%"),
+    "consumer.assignor.max.moved.weight": (r"[0-9]{1,15}(\.[0-9]{1,9})?", "a weight from 0 on"),
+}
+_CHOICES = {
+    "consumer.assignor.rack": ("prefer", "require", "ignore"),
+    "consumer.assignor.approval": ("auto", "manual"),
+    "consumer.assignor.engine": ENGINES,
+}
 
 
 def _find_bound(config: KafkaConfig, name: str, text: str) -> str | None:
@@ -214,22 +241,23 @@ def _find_bound(config: KafkaConfig, name: str, text: str) -> str | None:
     if name in _GROUP_BOUNDED:
         low, high = _bounds(config, _GROUP_BOUNDED[name])
         return None if low <= _number(name, text) <= high else f"{low} to {high}"
-    if name == "consumer.assignor.imbalance":
-        fine = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,9}(\.[0-9]+)?%", text)
-        return None if fine else "a number of partitions or a share like 5%"
-    if name == "consumer.assignor.max.moves":
-        return None if _number(name, text) >= 0 else "0 or more"
-    if name == "consumer.assignor.engine":
-        return None if text in ENGINES else f"one of {', '.join(ENGINES)}"
-    if name == CLASSIC_ASSIGNOR:
-        return (
-            None
-            if text in {OFF, *config.assignors}
-            else f"{OFF} or one of {', '.join(config.assignors)}"
-        )
+    if name in _PATTERNS:
+        pattern, wanted = _PATTERNS[name]
+        return None if re.fullmatch(pattern, text) else wanted
     if name == "consumer.assignor.offload.enable":
         return None if text in {"true", "false"} else "true or false"
+    if name == "consumer.assignor.max.moves":
+        return None if _number(name, text) >= 0 else "0 or more"
+    if name in _CHOICES:
+        return None if text in _CHOICES[name] else _list_choices(_CHOICES[name])
+    if name == CLASSIC_ASSIGNOR:
+        fine = text in {OFF, *config.assignors}
+        return None if fine else f"{OFF} or {_list_choices(config.assignors)}"
     raise ConfigError(f"unknown setting {name!r}: a group has {', '.join(GROUP_NAMES)}")
+
+
+def _list_choices(choices: tuple[str, ...]) -> str:
+    return f"one of {', '.join(choices)}"
 
 
 def group_value(config: KafkaConfig, settings: Mapping[str, str], name: str) -> int:

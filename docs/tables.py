@@ -30,7 +30,13 @@ from coordinator.runtime.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = ROOT / "conf" / "muster.toml"
-SQL_TYPES = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
+SQL_TYPES = {
+    "string": "STRING",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "bool": "BOOLEAN",
+    "double": "DOUBLE",
+}
 
 
 def settings() -> str:

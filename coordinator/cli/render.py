@@ -63,6 +63,40 @@ def print_description(console: Console, found: Row) -> None:
         print_rows(console, found["offsets"])
 
 
+def print_plan_summary(console: Console, found: Row) -> None:
+    """Print what a plan does, and what it is worth."""
+    found = visible_values([found])[0]
+    bound = found["lower_bound"]
+    least = "-" if bound is None else f"{bound:.6g}"
+    console.print(
+        f"plan {found['plan_id']} of group {found['group_id']}, made for group epoch "
+        f"{found['group_epoch']}, by {found['assignor']}, "
+        f"until {_format_time(found['expires_at'])} UTC"
+    )
+    console.print(
+        f"{found['moved']:,} of {found['partitions']:,} partitions move "
+        f"(weight {found['moved_weight']:.6g}), {found['placed']:,} are placed; "
+        f"{found['members']:,} members"
+    )
+    console.print(
+        f"makespan {found['makespan_before']:.6g} → {found['makespan_after']:.6g}, "
+        f"at least {least}; weight in another rack "
+        f"{found['distant_before']:.6g} → {found['distant_after']:.6g}; "
+        f"weights known for {found['weights_known']:,} partitions"
+    )
+    if found["supposes"]:
+        console.print(f"supposes a group {found['supposes']}: it cannot be applied")
+
+
+def print_plans(console: Console, rows: Sequence[Row]) -> None:
+    """Print rows of `plans`."""
+    names = (
+        *("group_id", "plan_id", "status", "group_epoch", "moved", "placed", "principal", "reason"),
+        *("decided_by", "decision_reason", "applied_epoch"),
+    )
+    print_rows(console, visible_values(rows[: ROWS_SHOWN + 1]), names)
+
+
 def print_history(console: Console, rows: Sequence[Row]) -> None:
     """Print rows of `assignment_history`."""
     shown = [

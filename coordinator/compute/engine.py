@@ -15,6 +15,7 @@ from assignors import SpecError
 from assignors.quality import find_problems
 from coordinator.core import target_builder
 from coordinator.core.events import ComputedTarget
+from coordinator.core.plans.approval import is_manual, move_nothing
 from coordinator.core.target_assignment import Targets
 from coordinator.core.target_builder import AssignorInput
 
@@ -134,8 +135,11 @@ def compute_target(request: TargetRequest) -> ComputedTarget:
         The assignor refuses the group, or its result is not a valid assignment.
     """
     assert request.input is not None
-    spec = request.input.spec()
-    ranges = target_builder.run_assignor(spec, request.assignor, request.settings)
+    assignor, settings = request.assignor, request.settings
+    if is_manual(settings):
+        assignor, settings = move_nothing(assignor, settings)
+    spec = request.input.spec(assignor)
+    ranges = target_builder.run_assignor(spec, assignor, settings)
     wrong = find_problems(spec, ranges)
     if wrong:
         raise SpecError(
@@ -150,6 +154,6 @@ def compute_target(request: TargetRequest) -> ComputedTarget:
         request.position,
         request.assignor,
         moved,
-        ranges.partial,
+        ranges.partial and not is_manual(settings),
         changes,
     )

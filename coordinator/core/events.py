@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +12,14 @@ import pyarrow as pa
 from coordinator.core.classic.events import ClassicEvent, Parked
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.partition_spans import Spans
-from coordinator.core.records import Audited, MemberMetadata, Record, TargetMember
+from coordinator.core.records import (
+    Audited,
+    LoadsNoted,
+    MemberMetadata,
+    PlanMade,
+    Record,
+    TargetMember,
+)
 from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import ErrorCode, GroupError
 
@@ -275,6 +282,38 @@ class ProposeTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidePlan:
+    """A plan is applied, approved or rejected, or proposed: then it waits for approval.
+
+    Attributes
+    ----------
+    plan
+        The plan itself, where the log does not have it.
+    request_id
+        Of a request from another process, which finds the answer in the log; "" is none.
+    """
+
+    action: Literal["apply", "approve", "reject", "propose"]
+    group_id: str
+    plan_id: str
+    plan: PlanMade | None = None
+    by: str = ""
+    reason: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLoads:
+    """The weights, capacities and constraints of a group, as their source has them now.
+
+    `pays` says whether a target of these weights would be worth its moves.
+    """
+
+    loads: LoadsNoted
+    pays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TargetFailed:
     """A ComputeTarget task failed."""
 
@@ -334,6 +373,8 @@ Event: TypeAlias = (
     | PrepareAssignment
     | InstallAssignment
     | ProposeTarget
+    | DecidePlan
+    | ReportLoads
     | TopicsReported
     | RegexesResolved
     | ComputedTarget

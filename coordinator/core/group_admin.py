@@ -21,7 +21,7 @@ from coordinator.core.heartbeat import preferred_assignor
 from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group, end_of_offset
 from coordinator.core.partition_spans import Spans, drop_epochs, partitions_by
-from coordinator.core.records import GroupConfigured, Record, Tombstone
+from coordinator.core.records import GroupConfigured, LoadsNoted, Record, Tombstone
 from coordinator.core.state import GroupState, Member, State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_defaults, group_settings
@@ -160,6 +160,8 @@ def delete_group(state: State, event: DeleteGroup) -> Result:
     if (group is not None and group.members) or (classic is not None and classic.is_running()):
         raise GroupError(ErrorCode.NON_EMPTY_GROUP, f"Group {event.group_id} is not empty.")
     records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(offsets)]
+    if event.group_id in state.loads:
+        records.append(Tombstone(LoadsNoted.kind, event.group_id))
     return Result([*records, *end_of_group(event.group_id, group)])
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import re2
 
-from assignors import SpecError
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import (
@@ -46,6 +45,7 @@ from coordinator.core.member_update import (
     start_update,
 )
 from coordinator.core.partition_spans import Spans, drop_epochs
+from coordinator.core.plans.approval import keeps_target
 from coordinator.core.reconcile import ReconcileGoal, reconcile
 from coordinator.core.records import (
     ClassicGroupWritten,
@@ -381,14 +381,10 @@ def _update_target(
         update.target,
         frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    roster = target_builder.build_input(state, group, change)
-    try:
-        ranges = target_builder.run_assignor(roster.spec(), assignor, dict(settings))
-    except (SpecError, ValueError, MemoryError) as error:
-        raise GroupError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"Failed to compute a new target assignment for epoch {epoch.number}: {error}",
-        ) from error
+    roster = target_builder.build_input(state, group, change, now_ms)
+    ranges = target_builder.assign_in_step(roster, assignor, settings, epoch.number)
+    if ranges is None:
+        return target
     members, moved = target_builder.diff_targets(group.group_id, roster, ranges)
     spans = target.spans
     for record in members:
@@ -399,9 +395,9 @@ def _update_target(
 
 
 def is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
-    """Whether a target may be computed now, by time and engine."""
+    """Whether a target may be computed now, by time, engine and approval."""
     external = settings.get("consumer.assignor.engine") == "external"
-    if external or _is_awaited(config, group, now_ms):
+    if external or keeps_target(settings, group) or _is_awaited(config, group, now_ms):
         return False
     return _has_interval_passed(config, settings, group, now_ms)
 

@@ -24,6 +24,7 @@ from coordinator.core.records import (
     PARTITION_METADATA,
     ClassicGroupWritten,
     GroupMetadata,
+    LoadsNoted,
     OffsetCommitted,
     Record,
     TargetMetadata,
@@ -255,6 +256,8 @@ def expire_offsets(state: State, config: Config, _event: ExpireOffsets, now_ms: 
         live = (group and group.members) or (classic and classic.is_running())
         if len(old) == len(offsets) and not live:
             records += end_of_group(group_id, group)
+            if group_id in state.loads:
+                records.append(Tombstone(LoadsNoted.kind, group_id))
     return Result(records)
 
 

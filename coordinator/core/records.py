@@ -20,6 +20,13 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from coordinator.core.partition_spans import Holding, Spans
+from coordinator.core.plans.values import (
+    MemberLoad,
+    PlannedMove,
+    PlanSummary,
+    TopicWeights,
+    WrittenRule,
+)
 from coordinator.core.record_fields import (
     Column,
     Hash,
@@ -64,6 +71,9 @@ class GroupMetadata(Record, frozen=True, gc=False):
     ]
     reason: Annotated[Own[str], "why an epoch was raised, what was decided, what was done"] = ""
     member_id: Own[MemberId] | None = None
+    bereft: Annotated[
+        Own[bool], "whether a member that owned partitions is gone since the last target"
+    ] = False
 
 
 class ClassicProtocol(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +141,8 @@ class TargetMetadata(Record, frozen=True, gc=False):
     digest: Annotated[Own[Long] | None, "of these rows, see [Targets](#targets)"] = None
     members: Annotated[Own[Long] | None, "members that the target was computed for"] = None
     ranges: Annotated[Own[Long] | None, "rows of the target"] = None
+    plan_id: Own[str] | None = None
+    """Of the plan that was applied."""
     whole: InMemory[WholeTarget | None] = None
     """The rows themselves; None as the record comes from the log."""
 
@@ -306,6 +318,69 @@ class ComputationPrepared(Record, frozen=True, gc=False):
     deadline_ms: Annotated[Long, "when the coordinator stops waiting, by its own clock"]
 
 
+class LoadsNoted(Record, frozen=True, gc=False):
+    """All weights, capacities and constraints of a group, as they are used from here on."""
+
+    kind: ClassVar[str] = "loads"
+    group_id: Key[str]
+    weights: Annotated[tuple[TopicWeights, ...], "of partitions, smoothed; -1 is unknown"] = ()
+    capacities: Annotated[
+        tuple[MemberLoad, ...], "of members, by instance id, client id, or member id"
+    ] = ()
+    constraints: Annotated[tuple[WrittenRule, ...], "on where partitions may be"] = ()
+    drained: Annotated[
+        tuple[str, ...], "members that plans drain: instance ids, or else member ids"
+    ] = ()
+    timestamp: Long = 0
+    """When the weights were noted, milliseconds."""
+
+
+class PlanMade(Record, frozen=True, gc=False):
+    """A plan: a target that is shown before it is applied.
+
+    `inputs` names everything that it was computed from, each with a digest; it is applied only
+    while all of them are as they were.
+    """
+
+    kind: ClassVar[str] = "plan"
+    group_id: Key[str]
+    plan_id: Annotated[Key[str], "of a plan"]
+    group_epoch: Int
+    assignment_epoch: Int
+    assignor: str
+    settings: dict[str, str]
+    inputs: Annotated[dict[str, str], "of a plan, by name: a digest and a description"]
+    moves: Annotated[tuple[PlannedMove, ...], Column("planned_moves"), "that a plan makes"]
+    summary: Annotated[PlanSummary, "of a plan"]
+    plan_digest: Annotated[str, "of a plan: of its inputs, options and moves"]
+    drains: Annotated[tuple[str, ...], "members that a plan drains"] = ()
+    undrains: Annotated[tuple[str, ...], "members that a plan drains no more"] = ()
+    supposes: Annotated[str, "members that a plan adds or leaves out: it cannot be applied"] = ""
+    owner: str = ""
+    """Who asked for it."""
+    reason: str = ""
+    timestamp: Long = 0
+    expires_ms: Annotated[Long, "until when a plan may be applied, milliseconds"] = 0
+
+
+class PlanDecided(Record, frozen=True, gc=False):
+    """What became of a plan: `applied`, `rejected`, `expired` or `superseded`.
+
+    The group epoch is the one that it began, 0 where it began none.
+    """
+
+    kind: ClassVar[str] = "plan_decision"
+    group_id: Key[str]
+    plan_id: Key[str]
+    decision: Annotated[str, "what became of a plan"]
+    group_epoch: Int = 0
+    owner: str = ""
+    """Who decided."""
+    reason: str = ""
+    timestamp: Long = 0
+    expires_ms: Long = 0
+
+
 class ProposalJudged(Record, frozen=True, gc=False):
     """The decision about a proposed target: `accepted`, or the error; no state.
 
@@ -366,6 +441,9 @@ KINDS: dict[str, type[Record]] = {
         GroupConfigured,
         TopicChanged,
         ComputationPrepared,
+        LoadsNoted,
+        PlanMade,
+        PlanDecided,
         ProposalJudged,
         Audited,
         Tombstone,

@@ -26,10 +26,13 @@ from coordinator.core.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
+    LoadsNoted,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
     OffsetCommitted,
+    PlanDecided,
+    PlanMade,
     ProposalJudged,
     Record,
     RegexResolved,
@@ -113,6 +116,7 @@ def _apply_group(record: GroupMetadata, state: State) -> None:
         raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
     group.epoch = record.epoch
     group.metadata_hash = group.noticed_hash = record.metadata_hash
+    group.bereft = group.bereft or record.bereft
 
 
 @_apply.register
@@ -145,6 +149,7 @@ def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
     group.assignor = record.assignor
     group.partial = record.partial
     group.computation = None
+    group.bereft = group.bereft and record.assignment_epoch < group.epoch
     if record.targets_version is not None:
         group.targets, group.installed = Targets(record.whole or NOT_READ), record
 
@@ -255,13 +260,28 @@ def _apply_computation(record: ComputationPrepared, state: State) -> None:
 
 
 @_apply.register
-def _ignore_judged(record: ProposalJudged, state: State) -> None:
-    """Change nothing: it is for the job that waits."""
+def _apply_loads(record: LoadsNoted, state: State) -> None:
+    state.loads[record.group_id] = record
 
 
 @_apply.register
-def _ignore_audited(record: Audited, state: State) -> None:
-    """Change nothing: it is for those who ask later."""
+def _apply_plan(record: PlanMade, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.plans[record.plan_id] = record
+
+
+@_apply.register
+def _apply_decision(record: PlanDecided, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.plans.pop(record.plan_id, None)
+        group.decided[record.plan_id] = record
+
+
+@_apply.register
+def _ignore(record: ProposalJudged | Audited, state: State) -> None:
+    """Change nothing: it is for the job that waits, or for those who ask later."""
 
 
 @_apply.register
@@ -348,6 +368,16 @@ def _end_computation(state: State, record: Tombstone) -> None:
         group.computation = None
 
 
+def _end_loads(state: State, record: Tombstone) -> None:
+    state.loads.pop(record.group_id, None)
+
+
+def _end_plan(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        (group.plans if record.of == PlanMade.kind else group.decided).pop(record.name or "", None)
+
+
 _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
@@ -362,6 +392,9 @@ _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     GroupConfigured.kind: _end_settings,
     TopicChanged.kind: _end_topic,
     ComputationPrepared.kind: _end_computation,
+    LoadsNoted.kind: _end_loads,
+    PlanMade.kind: _end_plan,
+    PlanDecided.kind: _end_plan,
 }
 
 

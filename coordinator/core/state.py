@@ -21,9 +21,12 @@ from coordinator.core.partition_spans import TopicKey, kafka_id
 from coordinator.core.records import (
     ComputationPrepared,
     CurrentMember,
+    LoadsNoted,
     MemberMetadata,
     MemberState,
     OffsetCommitted,
+    PlanDecided,
+    PlanMade,
     RegexResolved,
     TargetMetadata,
 )
@@ -175,6 +178,12 @@ class Group:
     """The record of the whole target among them, if there is one."""
     regexes: dict[str, RegexResolved] = field(default_factory=dict)
     computation: Computation | None = None
+    bereft: bool = False
+    """Whether a member that owned partitions is gone since the last target."""
+    plans: dict[str, PlanMade] = field(default_factory=dict)
+    """Plans that wait for approval, by id."""
+    decided: dict[str, PlanDecided] = field(default_factory=dict)
+    """What became of plans that have not expired: each is used once."""
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
     metas: dict[str, MemberMetadata] = field(default_factory=dict)
     """The metadata of each member: a computation keeps a copy, which must take no time."""
@@ -271,6 +280,8 @@ class State:
     classic_bytes: int = 0
     """About how much memory their members take up."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    loads: dict[str, LoadsNoted] = field(default_factory=dict)
+    """Weights, capacities and constraints of groups, as noted last."""
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -301,6 +312,7 @@ def fingerprint(state: State) -> dict[str, object]:
         },
         "classic": {k: _fingerprint_classic(group) for k, group in sorted(state.classic.items())},
         "settings": {k: dict(sorted(v.items())) for k, v in sorted(state.settings.items())},
+        "loads": dict(sorted(state.loads.items())),
         "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
         "topics": dict(sorted(state.topics.items())),
     }
@@ -325,7 +337,8 @@ def _fingerprint_group(group: Group) -> dict[str, object]:
     return {
         "epochs": (group.epoch, group.assignment_epoch, group.assignment_timestamp),
         "metadata_hash": group.metadata_hash,
-        "assignor": (group.assignor, group.partial),
+        "assignor": (group.assignor, group.partial, group.bereft),
+        "plans": (dict(sorted(group.plans.items())), dict(sorted(group.decided.items()))),
         "members": {
             member_id: (member.meta, member.current, group.targets.get(member_id))
             for member_id, member in sorted(group.members.items())

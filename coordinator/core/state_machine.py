@@ -20,6 +20,7 @@ from coordinator.core.events import (
     AlterConfig,
     ComputedTarget,
     ConfigureGroup,
+    DecidePlan,
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
@@ -38,6 +39,7 @@ from coordinator.core.events import (
     ProposeTarget,
     RecordAudit,
     RegexesResolved,
+    ReportLoads,
     Result,
     TargetFailed,
     TargetLost,
@@ -45,6 +47,8 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.partition_spans import Holding, Spans, drop_epochs
+from coordinator.core.plan_steps import decide as plans
+from coordinator.core.plan_steps import note_loads
 from coordinator.core.records import MembersAdvanced, MemberState
 from coordinator.core.state import Group, Member, State
 from coordinator.kafka_config import group_value
@@ -106,6 +110,10 @@ def _decide(  # noqa: PLR0911, PLR0912 - one line a kind of event
             return target_install.install_assignment(state, event, now_ms)
         case ProposeTarget():
             return target_install.answer_proposal(state, event, now_ms)
+        case DecidePlan():
+            return plans.decide_plan(state, config, event, now_ms)
+        case ReportLoads():
+            return note_loads.note_loads(state, config, event, now_ms)
         case ComputedTarget():
             return target_install.install_computed(state, event, now_ms)
         case TargetFailed():

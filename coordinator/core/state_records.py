@@ -26,6 +26,7 @@ def records_of(state: State) -> Iterator[Record]:
         yield TopicChanged(name, topic_id, topic.partitions, topic.racks, topic.version)
     for group_id, settings in state.settings.items():
         yield GroupConfigured(group_id, settings)
+    yield from state.loads.values()
     for group in state.groups.values():
         yield from records_of_group(state, group)
     for classic in state.classic.values():
@@ -43,7 +44,7 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
     for member in group.members.values():
         yield member.meta
     yield from group.regexes.values()
-    yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash)
+    yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash, bereft=group.bereft)
     if group.installed is not None:
         yield group.installed
     for member_id, spans in group.targets.own():
@@ -61,6 +62,8 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
     for member_id, member in group.members.items():
         if member.current != CurrentMember(group.group_id, member_id):
             yield member.current
+    yield from group.plans.values()
+    yield from group.decided.values()
     found = group.computation
     if found is not None and found == Computation.of(found.record, group, state.topics):
         # One whose input has changed since would be checked against another input after the load:

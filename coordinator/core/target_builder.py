@@ -7,7 +7,7 @@ changed get a record, members gone since are dropped, members new since have an 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
+from assignors.partition_ranges import Verdict
 from assignors.quality import find_problems
 from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
-from coordinator.core.records import MemberMetadata, Record, TargetMember, Tombstone
+from coordinator.core.plans.approval import is_manual, move_nothing
+from coordinator.core.plans.load_columns import knows_loads, list_racks, load_columns
+from coordinator.core.records import LoadsNoted, MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.core.state import Computation, Group, State, Topic
 from coordinator.core.target_assignment import Ranges, Targets, WholeTarget
 from coordinator.errors import ErrorCode, GroupError
@@ -35,15 +38,24 @@ class MemberChange:
 
 @dataclass(frozen=True, slots=True)
 class AssignorInput:
-    """Members with their subscriptions and previous targets, and the topics they subscribe to."""
+    """Members with their subscriptions and previous targets, and the topics they subscribe to.
+
+    `loads` are the weights and constraints that were noted last; constraints are in force as of a
+    time, in ms since 1970.
+    """
 
     metas: dict[str, MemberMetadata]
     targets: Targets
     topics: list[Topic]
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loads: LoadsNoted | None = None
+    as_of_ms: int | None = None
 
-    def spec(self) -> GroupSpec:
-        """Return the group that an assignor gets; dead topics and their owners are dropped."""
+    def spec(self, assignor: str = "uniform") -> GroupSpec:
+        """Return the group that an assignor gets; dead topics and their owners are dropped.
+
+        Weights, capacities and constraints are in it for an assignor that knows them.
+        """
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
@@ -53,7 +65,7 @@ class AssignorInput:
         return GroupSpec.from_columns(
             member_id=pa.array(list(self.metas), pa.string()),
             instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
-            rack=pa.nulls(len(self.metas), pa.string()),
+            rack=pa.array(list_racks(self.loads, self.metas), pa.string()),
             subscription=subscription,
             list_offsets=offsets,
             list_topics=flat,
@@ -63,6 +75,11 @@ class AssignorInput:
             owned_topic=number[alive].astype(np.int32),
             owned_first=had.first[alive],
             owned_count=(stop - had.first)[alive],
+            loads=(
+                load_columns(self.loads, self.metas, self.topics, self.as_of_ms)
+                if knows_loads(assignor)
+                else None
+            ),
         )
 
     def _subscriptions(self) -> Longs:
@@ -100,8 +117,10 @@ class AssignorInput:
         return had, numbers[had.topic]
 
 
-def build_input(state: State, group: Group, change: MemberChange) -> AssignorInput:
-    """Return the group as it will be after this step's change."""
+def build_input(
+    state: State, group: Group, change: MemberChange, as_of_ms: int | None = None
+) -> AssignorInput:
+    """Return the group as it will be after this step's change, at a time in ms since 1970."""
     metas = dict(group.metas)
     targets = group.targets.copy()
     for member_id in change.removed:
@@ -115,7 +134,9 @@ def build_input(state: State, group: Group, change: MemberChange) -> AssignorInp
             targets[member_id] = change.target
         names.update(change.meta.subscribed_topic_names)
     topics = [state.topics[name] for name in sorted(names) if name in state.topics]
-    return AssignorInput(metas, targets, topics, {r: f.topics for r, f in group.regexes.items()})
+    regexes = {regex: found.topics for regex, found in group.regexes.items()}
+    loads = state.loads.get(group.group_id)
+    return AssignorInput(metas, targets, topics, regexes, loads, as_of_ms)
 
 
 def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
@@ -136,9 +157,42 @@ def run_assignor(spec: GroupSpec, assignor: str, settings: Mapping[str, str]) ->
     if assignor == "sticky":
         imbalance = settings.get("consumer.assignor.imbalance", "0")
         options["imbalance"] = imbalance if imbalance.endswith("%") else int(imbalance)
-        if "consumer.assignor.max.moves" in settings:
-            options["max_moves"] = int(settings["consumer.assignor.max.moves"])
+    if assignor in {"sticky", "weighted"} and "consumer.assignor.max.moves" in settings:
+        options["max_moves"] = int(settings["consumer.assignor.max.moves"])
+    if assignor == "weighted":
+        for name in ("tolerance", "rack", "improvement"):
+            if f"consumer.assignor.{name}" in settings:
+                options[name] = settings[f"consumer.assignor.{name}"]
+        if "consumer.assignor.max.moved.weight" in settings:
+            options["max_moved_weight"] = float(settings["consumer.assignor.max.moved.weight"])
     return get_assignor(assignor, **options).assign(spec)
+
+
+def assign_in_step(
+    roster: AssignorInput, assignor: str, settings: Mapping[str, str], epoch: int
+) -> PartitionRanges | None:
+    """Run a group's assignor within a step; None keeps the target, for constraints that clash.
+
+    In a group whose targets wait for approval only what nobody owns is given away.
+
+    Raises
+    ------
+    GroupError
+        UNKNOWN_SERVER_ERROR: the assignor fails.
+    """
+    waits = is_manual(settings)
+    if waits:
+        assignor, settings = move_nothing(assignor, settings)
+    try:
+        ranges = run_assignor(roster.spec(assignor), assignor, settings)
+    except (SpecError, ValueError, MemoryError) as error:
+        if isinstance(error, SpecError) and roster.loads is not None and knows_loads(assignor):
+            return None
+        raise GroupError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Failed to compute a new target assignment for epoch {epoch}: {error}",
+        ) from error
+    return replace(ranges, verdict=Verdict()) if waits else ranges
 
 
 def diff_targets(
@@ -269,7 +323,12 @@ def _read_ranges(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     return found
 
 
-def restore_input(group: Group, computation: Computation) -> AssignorInput:
+def restore_input(
+    group: Group,
+    computation: Computation,
+    loads: LoadsNoted | None = None,
+    as_of_ms: int | None = None,
+) -> AssignorInput:
     """Return the group as it was when the computation was prepared.
 
     A target is the same since, but for that of a static member, which its successor has now.
@@ -279,7 +338,9 @@ def restore_input(group: Group, computation: Computation) -> AssignorInput:
         successor = _find_successor(group, computation, member_id)
         if successor is not None and successor in targets:
             targets[member_id] = targets[successor]
-    return AssignorInput(computation.metas, targets, computation.topics, computation.regexes)
+    return AssignorInput(
+        computation.metas, targets, computation.topics, computation.regexes, loads, as_of_ms
+    )
 
 
 def diff_computed(

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from assignors import SpecError
 from coordinator.core.records import KINDS, PARTITION_METADATA, Audited
 from coordinator.error_text import one_line
-from coordinator.history import current_views, epoch_views, ownership_view
+from coordinator.history import current_views, epoch_views, ownership_view, plan_view
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
@@ -143,6 +143,7 @@ VIEWS = {
         current_views.read_offsets, ("group_id", "topic", "topic_id", "partition")
     ),
     "partition_owners": ViewDefinition(current_views.read_partition_owners, (*_SPAN, "member_id")),
+    "plans": ViewDefinition(plan_view.read_plans, ("group_id", "position")),
     "target_assignments": ViewDefinition(
         current_views.read_target_assignments, (*_SPAN, "member_id")
     ),

@@ -9,10 +9,13 @@ import pyarrow as pa
 
 from coordinator.storage.record_schema import SCHEMA
 
-TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
+TEXT, INT, LONG, REAL = pa.string(), pa.int32(), pa.int64(), pa.float64()
 TIME = pa.timestamp("us", tz="UTC")
 OWNED = SCHEMA.field("assigned").type
 """Ranges of partitions that a member owns, each with the epoch in which it was assigned."""
+
+MOVES = SCHEMA.field("planned_moves").type
+"""Ranges of partitions that a plan gives to another member."""
 
 # fmt: off
 _COLUMNS = {
@@ -62,6 +65,13 @@ _COLUMNS = {
         "last_partition": INT, "partition_count": INT, "member_id": TEXT, "instance_id": TEXT,
         "client_id": TEXT, "client_host": TEXT, "assignment_epoch": INT,
         "pending_revocation": pa.bool_(),
+    },
+    "plans": {
+        "group_id": TEXT, "plan_id": TEXT, "status": TEXT, "group_epoch": INT, "position": LONG,
+        "recorded_at": TIME, "assignor": TEXT, "principal": TEXT, "reason": TEXT,
+        "expires_at": TIME, "moved": LONG, "placed": LONG, "moved_weight": REAL,
+        "makespan_before": REAL, "makespan_after": REAL, "lower_bound": REAL, "decided_at": TIME,
+        "decided_by": TEXT, "decision_reason": TEXT, "applied_epoch": INT, "moves": MOVES,
     },
     "target_assignments": {
         "group_id": TEXT, "assignment_epoch": INT, "member_id": TEXT, "topic_id": TEXT,

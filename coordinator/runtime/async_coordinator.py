@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from coordinator.core.events import Heartbeat
+from coordinator.core.plan_steps.planner import ShownPlan
+from coordinator.core.records import PlanMade
+from coordinator.runtime.plan_tasks.plan_requests import PROCESS
 from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 
 if TYPE_CHECKING:
@@ -219,6 +222,94 @@ class AsyncCoordinator:
             assignor=assignor,
             partial=partial,
         )
+
+    async def plan(
+        self,
+        group_id: str,
+        *,
+        assignor: str = "",
+        settings: Mapping[str, object] | None = None,
+        without: Sequence[str] = (),
+        add: int = 0,
+        drain: Sequence[str] = (),
+        undrain: Sequence[str] = (),
+        owner: str = PROCESS,
+        reason: str = "",
+    ) -> ShownPlan:
+        """Compute the target that a group would get, and leave the group alone.
+
+        See `Coordinator.plan`.
+        """
+        return await asyncio.to_thread(
+            self._coordinator.plan,
+            group_id,
+            assignor=assignor,
+            settings=settings,
+            without=without,
+            add=add,
+            drain=drain,
+            undrain=undrain,
+            owner=owner,
+            reason=reason,
+        )
+
+    async def plan_rollback(
+        self, group_id: str, to_epoch: int, *, owner: str = PROCESS, reason: str = ""
+    ) -> ShownPlan:
+        """Plan to go back to the target of a former epoch, minus what is no longer there.
+
+        See `Coordinator.plan_rollback`.
+        """
+        return await asyncio.to_thread(
+            self._coordinator.plan_rollback, group_id, to_epoch, owner=owner, reason=reason
+        )
+
+    async def apply_plan(
+        self, plan: ShownPlan | PlanMade, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Make a plan's target the group's; exactly what was shown, or nothing.
+
+        See `Coordinator.apply_plan`.
+        """
+        return await asyncio.to_thread(self._coordinator.apply_plan, plan, by=by, reason=reason)
+
+    async def propose_plan(
+        self, plan: ShownPlan | PlanMade, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Let a plan wait for approval.
+
+        See `Coordinator.propose_plan`.
+        """
+        return await asyncio.to_thread(self._coordinator.propose_plan, plan, by=by, reason=reason)
+
+    async def approve_plan(
+        self, group_id: str, plan_id: str, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Apply a plan that waits for approval.
+
+        See `Coordinator.approve_plan`.
+        """
+        return await asyncio.to_thread(
+            self._coordinator.approve_plan, group_id, plan_id, by=by, reason=reason
+        )
+
+    async def reject_plan(
+        self, group_id: str, plan_id: str, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Reject a plan that waits for approval.
+
+        See `Coordinator.reject_plan`.
+        """
+        return await asyncio.to_thread(
+            self._coordinator.reject_plan, group_id, plan_id, by=by, reason=reason
+        )
+
+    async def waiting_plans(self, group_id: str) -> list[PlanMade]:
+        """Return the plans of a group that wait for approval, the oldest first.
+
+        See `Coordinator.waiting_plans`.
+        """
+        return await asyncio.to_thread(self._coordinator.waiting_plans, group_id)
 
     async def close(self) -> None:
         """Answer what is asked, hand the store over at once, and stop; twice is no fault.

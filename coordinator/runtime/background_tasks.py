@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.log_maintenance import LogMaintenance
+from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
+from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
+from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.proposal_submitter import ProposalSubmitter
 from coordinator.status import Status
 from coordinator.storage.lease import Lease
@@ -38,7 +41,7 @@ class PeriodicTask:
 
 
 class BackgroundTasks:
-    """The lease, topics, proposals and log maintenance of one coordinator.
+    """The lease, topics, weights, plans, proposals and log maintenance of one coordinator.
 
     Parameters
     ----------
@@ -46,9 +49,13 @@ class BackgroundTasks:
         What serves the coordinator's requests; no task ever holds it up.
     lease
         The lease to renew; None for a store that needs none.
+    weights
+        Where weights of groups come from.
     """
 
-    def __init__(self, loop: EventLoop, lease: Lease | None) -> None:
+    def __init__(
+        self, loop: EventLoop, lease: Lease | None, weights: WeightSource | None = None
+    ) -> None:
         self._loop = loop
         self._lease = lease
         self._stopped = False
@@ -65,7 +72,12 @@ class BackgroundTasks:
                 loop.maintenance_due,
             ),
             PeriodicTask("topics", config.topics.poll_ms / 1000, self._poll_topics),
+            PeriodicTask("plans", config.plans.poll_ms / 1000, PlanSubmitter(loop).run),
         ]
+        if weights is not None:
+            poller = WeightPoller(loop, weights)
+            every_s = config.weights.poll_ms / 1000
+            while_serving.append(PeriodicTask("weights", every_s, poller.run))
         if loop.processor.log.store is not None:
             every_s = config.engine.proposals_ms / 1000
             while_serving.append(PeriodicTask("proposals", every_s, ProposalSubmitter(loop).run))

@@ -25,6 +25,7 @@ from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.plan_tasks.weight_source import WeightSource, open_weight_source
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import Status
 from coordinator.storage.record_log import RecordLog
@@ -74,6 +75,7 @@ class Coordinator(GroupRequests):
         *,
         config: Config | None = None,
         topics: TopicCatalog | Mapping[str, int] | str | None = None,
+        weights: WeightSource | str | Path | None = None,
         engine: Engine | None = None,
         takeover: str = "wait",
         address: str = "",
@@ -91,6 +93,10 @@ class Coordinator(GroupRequests):
         topics
             Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
             as in the setting `topics.source`, which stands when this is left out.
+        weights
+            Where weights, capacities and constraints of groups come from: a folder of tables, a
+            table of weights, or a callable that returns `WeightTables`
+            (docs/guide/plans.md#weights). None takes the setting `weights.source`.
         engine
             What computes very large targets; None finds them by the entry points `muster.engines`.
         takeover
@@ -113,12 +119,13 @@ class Coordinator(GroupRequests):
         BusyError
             Another coordinator has the store, and takeover is "refuse".
         ConfigError
-            The store can be no folder of ours, or the source of topics cannot be read.
+            The store can be no folder of ours, or the source of topics or weights cannot be read.
         LogError
             The log is corrupt, or of a newer version; the message names the file.
         """
         config = config or Config()
         catalog = catalog_for(topics, config)
+        source = open_weight_source(config.weights.source if weights is None else weights)
         lease = None
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)
@@ -127,17 +134,7 @@ class Coordinator(GroupRequests):
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
-        background = BackgroundTasks(loop, lease)
-        background.hold()
-        try:
-            processor.load()
-        except BaseException:
-            background.close()
-            log.close()
-            raise
-        loop.start()
-        background.start()
-        return cls(processor, loop, background)
+        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
 
     @property
     def _loop(self) -> EventLoop:
@@ -305,3 +302,17 @@ class Coordinator(GroupRequests):
             Whether one was being computed.
         """
         return self._loop.target_jobs.cancel(group_id)
+
+
+def _start(loop: EventLoop, background: BackgroundTasks) -> BackgroundTasks:
+    """Load the log while the lease is renewed, then serve."""
+    background.hold()
+    try:
+        loop.processor.load()
+    except BaseException:
+        background.close()
+        loop.processor.log.close()
+        raise
+    loop.start()
+    background.start()
+    return background

@@ -27,7 +27,7 @@ from coordinator.core.events import (
 from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime import responses
-from coordinator.runtime.heartbeat_requests import HeartbeatRequests
+from coordinator.runtime.plan_tasks.plan_requests import PlanRequests
 from coordinator.runtime.responses import Answers, GroupAnswer
 from coordinator.status import Status, refusal
 
@@ -36,7 +36,7 @@ PROCESS = Caller("process")
 """Who deletes or alters something without the wire: the program that embeds the coordinator."""
 
 
-class GroupRequests(HeartbeatRequests):
+class GroupRequests(PlanRequests):
     """The requests that a `Coordinator` answers; any thread may send them.
 
     A request that is refused raises a GroupError. A method that asks about several groups answers

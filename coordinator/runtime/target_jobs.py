@@ -26,6 +26,7 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
 )
+from coordinator.core.plans.approval import WEIGHTED, is_manual
 from coordinator.core.target_builder import restore_input
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
@@ -212,6 +213,8 @@ class TargetJobs:
         size = GroupSize(len(request.input.metas), request.classes, request.input.targets.rows())
         wanted = request.settings.get("consumer.assignor.engine", config.engine.engine)
         wanted = choose_engine(config, wanted, size)
+        if request.assignor == WEIGHTED or is_manual(request.settings):
+            wanted = "local"  # assignors on Spark know no weights yet
         failures = self._failures.get(request.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             wanted = "local"
@@ -236,7 +239,7 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
         task.assignor,
         dict(processor.state.settings.get(task.group_id, {})),
         processor.log.store,
-        restore_input(group, found),
+        restore_input(group, found, processor.state.loads.get(task.group_id), processor.steady()),
         len(group.lists),
     )
 

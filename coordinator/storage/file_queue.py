@@ -29,12 +29,21 @@ class FileQueue:
     ----------
     ending
         Of the files' names. What has another one is being written, or not a message.
+    bytes_max
+        How long a message may be.
     """
 
-    def __init__(self, store: str | os.PathLike[str], folder: str, ending: str) -> None:
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        folder: str,
+        ending: str,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
         self._folder = os.path.join(os.path.abspath(store), folder)
         self._aside = os.path.join(os.path.abspath(store), "_set_aside")
         self._ending = ending
+        self._bytes_max = bytes_max
         self._disk = filesystem_of(os.path.abspath(store))
 
     def put(self, name: str, content: bytes) -> None:
@@ -55,8 +64,8 @@ class FileQueue:
             It is too large to be one.
         """
         path = self._path(name)
-        if (size := os.stat(path).st_size) > BYTES_MAX:
-            raise MessageError(f"it has {size:,} bytes, a message has at most {BYTES_MAX:,}")
+        if (size := os.stat(path).st_size) > self._bytes_max:
+            raise MessageError(f"it has {size:,} bytes, a message has at most {self._bytes_max:,}")
         return self._disk.read(path)
 
     def take_away(self, name: str) -> None:

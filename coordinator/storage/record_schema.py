@@ -6,6 +6,7 @@ A column bears the name of its field. Its type follows from the field's:
 type of the field        type of the column
 ======================== ================================================
 str, bool, bytes         string, bool, binary
+float                    double
 Int, Long                int32, int64
 Hash                     int64: the same 64 bits, read as a signed number
 MemberState              string: the name of the state
@@ -93,6 +94,7 @@ _INTEGERS = {Mark.INT32: pa.int32(), Mark.INT64: pa.int64(), Mark.UINT64: pa.int
 _TYPES: dict[Any, pa.DataType] = {
     str: pa.string(),
     bool: pa.bool_(),
+    float: pa.float64(),
     bytes: pa.binary(),
     datetime: pa.timestamp("us", tz="UTC"),
     MemberState: pa.string(),

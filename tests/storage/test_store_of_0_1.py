@@ -61,7 +61,8 @@ def test_its_views_have_the_same_rows(view, answers):
     found = frame(FOLDER / "store", view)
     rows = json.loads(json.dumps(found.to_pylist(), default=str))
     since = dict.fromkeys(found.column_names)  # columns that came later are null
-    assert rows == [since | row for row in answers["views"][view]]
+    before = answers["views"].get(view, [])  # a view that came later has nothing to show
+    assert rows == [since | row for row in before]
 
 
 def test_a_coordinator_answers_the_same(store, answers):

@@ -36,6 +36,7 @@ OF_TYPE = {
     str: texts,
     bool: st.booleans(),
     bytes: st.binary(max_size=6),
+    float: st.floats(allow_nan=False),
     MemberState: st.sampled_from(MemberState),
     Spans: spans(),
     Holding: spans(ints),

@@ -112,7 +112,7 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
         had = add_previous(owners, [line.positions(one) for one in last])
         target = Targets(as_target(line, had, member_ids))
         given = _build_input(state, group, dict(zip(member_ids, told, strict=True)), target)
-        ranges = target_builder.run_assignor(given.spec(), assignor, settings)
+        ranges = target_builder.run_assignor(given.spec(assignor), assignor, settings)
     except (MalformedError, SpecError, ValueError, MemoryError):
         return None
     found = _list_partitions(line, ranges, member_ids)
@@ -164,11 +164,14 @@ def _build_input(
             group.group_id,
             member_id,
             group.members[member_id].instance_id,
+            subscription.rack,
+            group.members[member_id].client_id,
             subscribed_topic_names=lists.setdefault(names, names),
         )
     names = tuple(sorted({name for names in lists for name in names}))
     topics = [state.topics[name] for name in names if name in state.topics]
-    return target_builder.AssignorInput(metas, had, topics)
+    loads = state.loads.get(group.group_id)
+    return target_builder.AssignorInput(metas, had, topics, loads=loads)
 
 
 def _list_partitions(

@@ -1,0 +1,317 @@
+"""`muster plan`, `apply`, `approve`, `reject`, `rollback`, `plans`: see a target before it is one.
+
+`plan` and `rollback` read a store and change nothing. The others ask its coordinator.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from assignors import SpecError
+from coordinator import progress
+from coordinator.cli import plan_files, render
+from coordinator.cli.main import load_config
+from coordinator.cli.terminal import Terminal
+from coordinator.clock import wall_ms
+from coordinator.config import Config, ConfigError
+from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
+from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
+from coordinator.core.records import PlanMade
+from coordinator.errors import GroupError
+from coordinator.history.former_targets import read_former_targets
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.view_rows import list_rows
+from coordinator.kafka_config import group_settings
+from coordinator.printable import as_json, visible_values
+
+Group = Annotated[str, typer.Argument(help="The group's id.")]
+Store = Annotated[Path, typer.Option(help="The folder of the store.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Settings = Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")]
+Reason = Annotated[str, typer.Option(help="Why, for whoever reads the log.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
+]
+PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` lists it.")]
+
+
+def plan(
+    group: Group,
+    store: Store,
+    assignor: Annotated[str, typer.Option(help="Instead of the group's assignor.")] = "",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value of the group, for this plan; repeat for more."),
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option(help="Most partitions to take from members.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Suppose that this member is gone; only shown.")
+    ] = None,
+    add: Annotated[int, typer.Option(help="Suppose so many more members; only shown.")] = 0,
+    drain: Annotated[
+        list[str] | None, typer.Option(help="Empty this member: instance id or member id.")
+    ] = None,
+    undrain: Annotated[
+        list[str] | None, typer.Option(help="Let a drained member take partitions again.")
+    ] = None,
+    reason: Reason = "",
+    as_of: Annotated[
+        str | None, typer.Option(help="Plan for the group as of a position or time.")
+    ] = None,
+    output: Output = None,
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Show the target that a group would get: its moves, and what they are worth.
+
+    The group is not touched. `muster apply` makes the plan's target the group's.
+    """
+    settings = load_config(config)
+    options = PlanOptions(
+        assignor,
+        _parse_settings(settings, setting or [], max_moves),
+        without or (),
+        add,
+        drain or (),
+        undrain or (),
+        plan_files.user_name(),
+        reason,
+        settings.plans.valid_ms,
+    )
+    with progress.show("reading the group"):
+        basis = _read_basis(LogReader(store, as_of), settings, group)
+    with progress.show("computing the plan"):
+        shown = make_plan(basis, options, wall_ms())
+    _show(shown, output, json_=json_)
+
+
+def rollback(
+    group: Group,
+    store: Store,
+    to: Annotated[int, typer.Option(help="The group epoch whose target to go back to.")],
+    reason: Reason = "",
+    output: Output = None,
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Plan to go back to the target of a former epoch, minus what is no longer there."""
+    settings = load_config(config)
+    options = PlanOptions(
+        owner=plan_files.user_name(), reason=reason, valid_ms=settings.plans.valid_ms
+    )
+    with progress.show("reading the group"):
+        reading = LogReader(store)
+        basis = _read_basis(reading, settings, group)
+        targets = read_former_targets(reading, basis, to)
+    _show(make_rollback(basis, targets, to, options, wall_ms()), output, json_=json_)
+
+
+def apply(
+    file: Annotated[Path, typer.Argument(help="The plan, as `muster plan -o` wrote it.")],
+    store: Store,
+    rebase: Annotated[
+        bool,
+        typer.Option(
+            "--rebase", help="Plan again for the group as it is now, and show the difference."
+        ),
+    ] = False,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Let the plan wait for `muster approve`.")
+    ] = False,
+    reason: Reason = "",
+    output: Output = None,
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Make a plan's target the group's; refused if the group is not as the plan found it."""
+    settings = load_config(config)
+    made = plan_files.read_plan(file)
+    if rebase:
+        _rebase(made, store, settings, output, json_=json_)
+        return
+    if output is not None:
+        raise SpecError(f"--output {output} goes with --rebase: add it, or leave --output out")
+    with progress.show("asking the coordinator"):
+        epoch = plan_files.ask_coordinator(
+            store,
+            settings,
+            "propose" if propose else "apply",
+            made.group_id,
+            made.plan_id,
+            made,
+            reason,
+        )
+    _say_done(made.group_id, made.plan_id, "waiting" if propose else "applied", epoch, json_=json_)
+
+
+def approve(
+    group: Group,
+    plan_id: PlanId,
+    store: Store,
+    reason: Reason = "",
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Apply a plan that waits for approval."""
+    settings = load_config(config)
+    with progress.show("asking the coordinator"):
+        epoch = plan_files.ask_coordinator(
+            store, settings, "approve", group, plan_id, reason=reason
+        )
+    _say_done(group, plan_id, "applied", epoch, json_=json_)
+
+
+def reject(
+    group: Group,
+    plan_id: PlanId,
+    store: Store,
+    reason: Reason = "",
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Reject a plan that waits for approval."""
+    settings = load_config(config)
+    with progress.show("asking the coordinator"):
+        plan_files.ask_coordinator(store, settings, "reject", group, plan_id, reason=reason)
+    _say_done(group, plan_id, "rejected", 0, json_=json_)
+
+
+def plans(
+    store: Store,
+    group: Annotated[str | None, typer.Argument(help="Only plans of this group.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only plans that are waiting, applied, rejected, …")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """List plans, and what became of them."""
+    with progress.show("reading the plans"):
+        rows = list_rows(LogReader(store), "plans", group)
+    if status is not None:
+        rows = [row for row in rows if row["status"] == status]
+    if json_ or not sys.stdout.isatty():
+        for row in rows:
+            sys.stdout.write(as_json(row) + "\n")
+    else:
+        render.print_plans(Terminal(), rows)
+
+
+def _parse_settings(config: Config, given: list[str], max_moves: int | None) -> dict[str, str]:
+    found: dict[str, object] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--setting is {text!r}: give name=value")
+        found[name] = value
+    if max_moves is not None:
+        found["consumer.assignor.max.moves"] = max_moves
+    return group_settings(config.kafka, found)
+
+
+def _read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
+    state = reading.state()
+    if group_id in state.groups:
+        reading.read_target(state.groups[group_id])
+    elif group_id not in state.classic:
+        raise reading.unknown(group_id)
+    try:
+        return take_basis(state, config, group_id, reading.at_ms)
+    except GroupError as error:
+        raise SpecError(error.message) from None
+
+
+def _rebase(
+    made: PlanMade, store: Path, config: Config, output: Path | None, *, json_: bool
+) -> None:
+    """Plan again as it was asked then, and show which moves are others."""
+    basis = _read_basis(LogReader(store), config, made.group_id)
+    options = PlanOptions(
+        made.assignor,
+        made.settings,
+        drain=made.drains,
+        undrain=made.undrains,
+        owner=plan_files.user_name(),
+        reason=made.reason,
+        valid_ms=config.plans.valid_ms,
+    )
+    shown = make_plan(basis, options, wall_ms())
+    old, new = set(made.moves), set(shown.plan.moves)
+    rows = [{"change": "no longer", **_move_row(one)} for one in made.moves if one not in new]
+    rows += [{"change": "now", **_move_row(one)} for one in shown.plan.moves if one not in old]
+    if output is not None:
+        plan_files.write_plan(output, shown.plan)
+    if json_ or not sys.stdout.isatty():
+        for row in rows:
+            sys.stdout.write(as_json(row) + "\n")
+        sys.stdout.write(as_json(_summary(shown.plan)) + "\n")
+        return
+    console = Terminal()
+    console.print("the plan is the same" if not rows else f"{len(rows)} moves differ")
+    if rows:
+        render.print_rows(console, visible_values(rows))
+    render.print_plan_summary(console, _summary(shown.plan))
+
+
+def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
+    if output is not None:
+        plan_files.write_plan(output, shown.plan)
+    moves = [_move_row(one) for one in shown.plan.moves]
+    if json_ or not sys.stdout.isatty():
+        for row in moves:
+            sys.stdout.write(as_json(row) + "\n")
+        sys.stdout.write(as_json(_summary(shown.plan)) + "\n")
+        return
+    members = [
+        {
+            "member": row["member_id"],
+            "owns": row["load"],
+            "owned": row["owned"],
+            "gains": row["gained"],
+            "loses": row["lost"],
+        }
+        for row in shown.report.members.to_pylist()
+        if row["gained"] or row["lost"]
+    ]
+    console = Terminal()
+    if moves:
+        render.print_rows(console, visible_values(moves))
+        render.print_rows(console, visible_values(members))
+    render.print_plan_summary(console, _summary(shown.plan))
+
+
+def _move_row(move: Any) -> dict[str, Any]:  # noqa: ANN401 - a PlannedMove
+    row: dict[str, Any] = msgspec.structs.asdict(move)
+    del row["topic_id"]
+    return row
+
+
+def _summary(made: PlanMade) -> dict[str, Any]:
+    return {
+        "plan_id": made.plan_id,
+        "plan_digest": made.plan_digest,
+        "group_id": made.group_id,
+        "group_epoch": made.group_epoch,
+        "assignor": made.assignor,
+        **msgspec.structs.asdict(made.summary),
+        "drains": list(made.drains),
+        "supposes": made.supposes or None,
+        "expires_at": format_time(made.expires_ms),
+        "inputs": made.inputs,
+    }
+
+
+def _say_done(group_id: str, plan_id: str, decision: str, epoch: int, *, json_: bool) -> None:
+    row = {"group_id": group_id, "plan_id": plan_id, "decision": decision}
+    found = row | ({"group_epoch": epoch} if epoch else {})
+    if json_ or not sys.stdout.isatty():
+        sys.stdout.write(as_json(found) + "\n")
+    else:
+        began = f" as group epoch {epoch}" if epoch else ""
+        typer.echo(f"plan {plan_id} of group {group_id}: {decision}{began}")

@@ -1,0 +1,129 @@
+"""Plans as files, and what is asked of a store's coordinator about them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from assignors import SpecError
+from coordinator.clock import wall_ms
+from coordinator.compute.proposal_inbox import find_verdict
+from coordinator.config import Config
+from coordinator.core.records import ACCEPTED, PlanMade, ProposalJudged
+from coordinator.storage import plan_queue
+from coordinator.storage.lease import Lease
+from coordinator.storage.plan_queue import PlanRequest
+from coordinator.storage.tables.table_io import BusyError
+
+LOOK_S = 0.1
+PATIENCE_S = 60.0
+
+
+def user_name() -> str:
+    """Return who runs this command, as the audit names principals."""
+    try:
+        return f"User:{getpass.getuser()}"
+    except (OSError, KeyError):
+        return f"User:{os.getuid()}"
+
+
+def write_plan(path: Path, plan: PlanMade) -> None:
+    """Write a plan to a file, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise SpecError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_plan(path: Path) -> PlanMade:
+    """Read a plan from a file.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or is no plan.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=PlanMade)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecError(f"{path} is no plan: {error}; `muster plan -o` writes one") from None
+
+
+def ask_coordinator(
+    store: Path,
+    config: Config,
+    action: Literal["apply", "approve", "reject", "propose"],
+    group_id: str,
+    plan_id: str,
+    plan: PlanMade | None = None,
+    reason: str = "",
+) -> int:
+    """Ask a store's coordinator about a plan, and return the group epoch that it began, or 0.
+
+    If there is no coordinator, this process is one until the request is answered.
+
+    Raises
+    ------
+    SpecError
+        It was refused; the message says why.
+    BusyError
+        No coordinator answered in time; the request is withdrawn.
+    """
+    from coordinator.history.log_reader import LogReader  # noqa: PLC0415 - takes its time
+
+    after = LogReader(store).position
+    request = PlanRequest(uuid.uuid4().hex, action, group_id, plan_id, plan, user_name(), reason)
+    plan_queue.put_plan_request(store, request)
+    try:
+        judged = _await_answer(store, config, request.request_id, after)
+    finally:
+        plan_queue.remove_plan_request(store, request.request_id)
+    if judged.reason != ACCEPTED:
+        raise SpecError(judged.reason.partition(": ")[2] or judged.reason)
+    return judged.group_epoch
+
+
+def _await_answer(store: Path, config: Config, request_id: str, after: int) -> ProposalJudged:
+    lease = Lease(str(store), "", "", config.lease, wall_ms)
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        found, after = find_verdict(store, request_id, after)
+        if found is not None:
+            return found
+        if lease.holder() is None:
+            _serve_request(store, config, request_id)
+        else:
+            time.sleep(LOOK_S)
+    raise BusyError(
+        f"the coordinator of {store} did not answer within {PATIENCE_S:g} s: check it, "
+        "and try again"
+    )
+
+
+def _serve_request(store: Path, config: Config, request_id: str) -> None:
+    """Be the coordinator until the request is answered, unless another one has the store."""
+    from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415 - takes its time
+
+    try:
+        coordinator = Coordinator.open(store, config=config, takeover="refuse")
+    except BusyError:
+        return
+    with coordinator:
+        until = time.monotonic() + PATIENCE_S
+        while (
+            coordinator.status == "active"
+            and request_id in plan_queue.list_plan_requests(store)
+            and time.monotonic() < until
+        ):
+            time.sleep(LOOK_S)

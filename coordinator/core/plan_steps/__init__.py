@@ -1,0 +1,1 @@
+"""How plans are made, compared, applied and explained."""

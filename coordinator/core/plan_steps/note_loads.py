@@ -1,0 +1,88 @@
+"""Note weights, capacities and constraints of a group, and begin an epoch where that pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from assignors import PartitionRanges, SpecError
+from assignors.certificate import certify
+from assignors.weighted.assignor import parse_share
+from coordinator.config import Config
+from coordinator.core.events import ReportLoads, Result
+from coordinator.core.plan_steps.inputs import PlanBasis
+from coordinator.core.plans.load_columns import knows_loads
+from coordinator.core.records import GroupMetadata, LoadsNoted, Record, Tombstone
+from coordinator.core.state import State
+from coordinator.core.target_builder import run_assignor
+
+WEIGHTS_CHANGED = "weights changed"
+CONSTRAINTS_CHANGED = "constraints changed"
+
+
+def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) -> Result:
+    """Record what a source reports; a group's assignment follows where it is due.
+
+    Weights alone are noted once an interval, and move nothing unless that pays. Capacities, states
+    of members and constraints are noted at once.
+    """
+    loads = event.loads
+    group_id = loads.group_id
+    group = state.groups.get(group_id)
+    before = state.loads.get(group_id)
+    if group is None and group_id not in state.classic:
+        return Result([Tombstone(LoadsNoted.kind, group_id)] if before else [])
+    drained = before.drained if before is not None else ()
+    loads = msgspec.structs.replace(loads, drained=drained, timestamp=now_ms)
+    ruled = before is None or rules_of(before) != rules_of(loads)
+    weighed = before is None or before.weights != loads.weights
+    due = before is None or not 0 <= now_ms - before.timestamp < config.weights.interval_ms
+    if not ruled and not (weighed and due):
+        return Result()
+    records: list[Record] = [loads]
+    first = before is None and not (loads.capacities or loads.constraints)
+    if group is not None and group.members and group.epoch == group.assignment_epoch:
+        reason = CONSTRAINTS_CHANGED if ruled and not first else WEIGHTS_CHANGED
+        if knows_loads(group.assignor) and (event.pays or reason == CONSTRAINTS_CHANGED):
+            records.append(GroupMetadata(group_id, group.epoch + 1, group.topics_hash, reason))
+    return Result(records)
+
+
+def rules_of(loads: LoadsNoted) -> object:
+    """Return what is to be heeded at once, whatever the interval."""
+    return loads.capacities, loads.constraints
+
+
+def would_pay(basis: PlanBasis, loads: LoadsNoted, improvement: str) -> bool:
+    """Tell whether a target of other weights is worth its moves.
+
+    It is if the makespan falls by more than a share, or if a hard constraint is broken.
+
+    Parameters
+    ----------
+    improvement
+        The share, such as "5%".
+    """
+    assignor = basis.assignor
+    if not knows_loads(assignor) or not basis.input.metas:
+        return False
+    spec = replace(basis.input, loads=loads).spec(assignor)
+    now = PartitionRanges(
+        spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
+    )
+    share = float(parse_share(improvement, "improvement"))
+    was = certify(spec, now)
+    if was is None:
+        return False
+    if all(rule["holds"] or not rule["hard"] for rule in was.rules):
+        bound = was.lower_bound
+        if bound is not None and was.makespan * (1 - share) <= bound:
+            return False  # no assignment is better by so much
+    try:
+        will = certify(spec, run_assignor(spec, assignor, basis.settings))
+    except SpecError:
+        return False
+    if will is None:
+        return False
+    return will.makespan < was.makespan * (1 - share)

@@ -1,0 +1,1 @@
+"""Weights, constraints and plans of a group, as records and assignors have them."""

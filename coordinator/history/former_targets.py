@@ -1,0 +1,63 @@
+"""Targets of former epochs, for members of today."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from assignors import SpecError
+from coordinator.core.plan_steps.inputs import PlanBasis
+from coordinator.core.records import TargetMetadata
+from coordinator.core.target_assignment import Targets
+from coordinator.history.log_reader import LogReader
+from coordinator.history.log_rows import LogRows
+
+
+def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:
+    """Return the position of the target of a group's epoch: of the last one, if there are several.
+
+    Raises
+    ------
+    SpecError
+        No target was computed for this epoch; the message names those that were.
+    """
+    rows = LogRows(reading, group_id).past(
+        [TargetMetadata.kind], ["position", "tombstone", "assignment_epoch", "assignor"]
+    )
+    rows = rows.filter(pc.and_(pc.invert(rows["tombstone"]), pc.not_equal(rows["assignor"], "")))
+    found = rows.filter(pc.equal(rows["assignment_epoch"], epoch))
+    if not len(found):
+        known = sorted(set(rows["assignment_epoch"].to_pylist()))
+        some = ", ".join(map(str, known[-10:])) or "none"
+        raise SpecError(
+            f"group {group_id!r} has no target of epoch {epoch}: the last ones are of {some}"
+        )
+    return int(found["position"][-1].as_py())
+
+
+def read_former_targets(reading: LogReader, basis: PlanBasis, epoch: int) -> Targets:
+    """Return what an epoch's target gave to members that are there today.
+
+    A static member's successor has what its predecessor had.
+
+    Raises
+    ------
+    SpecError
+        No target was computed for this epoch.
+    LostTarget
+        Its rows are no longer in the table `targets`.
+    """
+    position = find_target_position(reading, basis.group_id, epoch)
+    then = LogReader(reading.store, position)
+    group = then.state().groups[basis.group_id]
+    then.read_target(group)
+    today = {
+        meta.instance_id: member_id
+        for member_id, meta in basis.input.metas.items()
+        if meta.instance_id is not None
+    }
+    targets = Targets()
+    for member_id, meta in group.metas.items():
+        heir = member_id if member_id in basis.input.metas else today.get(meta.instance_id or "")
+        if heir is not None:
+            targets[heir] = group.targets.get(member_id, ())
+    return targets

@@ -1,0 +1,289 @@
+"""Requests about plans as methods, for callers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from assignors import SpecError
+from coordinator.core.events import DecidePlan
+from coordinator.core.plan_steps.inputs import PlanBasis, find_group, take_basis
+from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
+from coordinator.core.records import PlanMade
+from coordinator.core.state import State
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.history.former_targets import read_former_targets
+from coordinator.history.log_reader import LogReader
+from coordinator.kafka_config import ConfigError, group_settings
+from coordinator.runtime.heartbeat_requests import HeartbeatRequests
+from coordinator.status import Status, refusal
+
+T = TypeVar("T")
+PROCESS = "process"
+
+
+class PlanRequests(HeartbeatRequests):
+    """What a `Coordinator` does with plans; any thread may ask. What is refused is raised."""
+
+    def plan(
+        self,
+        group_id: str,
+        *,
+        assignor: str = "",
+        settings: Mapping[str, object] | None = None,
+        without: Sequence[str] = (),
+        add: int = 0,
+        drain: Sequence[str] = (),
+        undrain: Sequence[str] = (),
+        owner: str = PROCESS,
+        reason: str = "",
+    ) -> ShownPlan:
+        """Compute the target that a group would get, and leave the group alone.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        assignor
+            Instead of the group's.
+        settings
+            Instead of the group's, for this plan: {"consumer.assignor.max.moves": 100}.
+        without, add
+            Members to leave out, and how many to suppose: such a plan can only be shown.
+        drain, undrain
+            Members to empty, and to fill again, by instance id or member id.
+        owner, reason
+            Who asks, and why.
+
+        Returns
+        -------
+        ShownPlan
+            `plan` is what apply_plan takes; `report` has a row a member and a row a move.
+
+        Raises
+        ------
+        GroupError
+            There is no such group, or the assignor refuses it: its message says why.
+        """
+        options = PlanOptions(
+            assignor,
+            self._check_settings(settings),
+            *(without, add, drain, undrain, owner, reason),
+            valid_ms=self._processor.config.plans.valid_ms,
+        )
+        basis = self._take_basis(group_id)
+        return _raise_as_group_error(lambda: make_plan(basis, options, self._processor.steady()))
+
+    def plan_rollback(
+        self, group_id: str, to_epoch: int, *, owner: str = PROCESS, reason: str = ""
+    ) -> ShownPlan:
+        """Plan to go back to the target of a former epoch, minus what is no longer there.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+        to_epoch
+            The group epoch of that target; the view `epochs` lists them.
+        owner, reason
+            Who asks, and why.
+
+        Returns
+        -------
+        ShownPlan
+            As `plan` returns.
+
+        Raises
+        ------
+        GroupError
+            There is no such group or epoch, or the coordinator keeps nothing on a disk.
+        """
+        basis = self._take_basis(group_id)
+        store = self._processor.log.store
+        if store is None:
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                "Former epochs are not kept: open the coordinator with a store.",
+            )
+        valid_ms = self._processor.config.plans.valid_ms
+        options = PlanOptions(owner=owner, reason=reason, valid_ms=valid_ms)
+
+        def roll_back() -> ShownPlan:
+            targets = read_former_targets(LogReader(store), basis, to_epoch)
+            return make_rollback(basis, targets, to_epoch, options, self._processor.steady())
+
+        return _raise_as_group_error(roll_back)
+
+    def apply_plan(
+        self, plan: ShownPlan | PlanMade, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Make a plan's target the group's; exactly what was shown, or nothing.
+
+        Parameters
+        ----------
+        plan
+            As `plan` returned it.
+        by, reason
+            Who applies it, and why.
+
+        Returns
+        -------
+        dict
+            `plan_id`, `decision`, `group_epoch` and `moved` partitions.
+
+        Raises
+        ------
+        GroupError
+            The plan was used, has expired, supposes members that are not there, or what it was made
+            from has drifted; the message says what.
+        """
+        made = plan.plan if isinstance(plan, ShownPlan) else plan
+        return self._decide("apply", made.group_id, made.plan_id, by, reason, made)
+
+    def propose_plan(
+        self, plan: ShownPlan | PlanMade, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Let a plan wait for approval.
+
+        Parameters
+        ----------
+        plan
+            As `plan` returned it.
+        by, reason
+            Who proposes it, and why.
+
+        Returns
+        -------
+        dict
+            `plan_id` and `decision`.
+
+        Raises
+        ------
+        GroupError
+            The plan was used or has expired, or too many wait.
+        """
+        made = plan.plan if isinstance(plan, ShownPlan) else plan
+        return self._decide("propose", made.group_id, made.plan_id, by, reason, made)
+
+    def approve_plan(
+        self, group_id: str, plan_id: str, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Apply a plan that waits for approval.
+
+        Parameters
+        ----------
+        group_id, plan_id
+            As `waiting_plans` lists them.
+        by, reason
+            Who approves, and why.
+
+        Returns
+        -------
+        dict
+            As `apply_plan` returns.
+
+        Raises
+        ------
+        GroupError
+            As `apply_plan`; or no such plan waits.
+        """
+        return self._decide("approve", group_id, plan_id, by, reason)
+
+    def reject_plan(
+        self, group_id: str, plan_id: str, *, by: str = PROCESS, reason: str = ""
+    ) -> dict[str, Any]:
+        """Reject a plan that waits for approval.
+
+        Parameters
+        ----------
+        group_id, plan_id
+            As `waiting_plans` lists them.
+        by, reason
+            Who rejects it, and why.
+
+        Returns
+        -------
+        dict
+            `plan_id` and `decision`.
+
+        Raises
+        ------
+        GroupError
+            No such plan waits.
+        """
+        return self._decide("reject", group_id, plan_id, by, reason)
+
+    def waiting_plans(self, group_id: str) -> list[PlanMade]:
+        """Return the plans of a group that wait for approval, the oldest first.
+
+        Parameters
+        ----------
+        group_id
+            The group.
+
+        Returns
+        -------
+        list of PlanMade
+            Their moves and summaries are what approval applies.
+
+        Raises
+        ------
+        GroupError
+            There is no such group.
+        """
+
+        def look(state: State) -> list[PlanMade]:
+            waiting = find_group(state, group_id).plans.values()
+            return sorted(waiting, key=lambda plan: (plan.timestamp, plan.plan_id))
+
+        return self._look(look)
+
+    def _check_settings(self, settings: Mapping[str, object] | None) -> dict[str, str]:
+        try:
+            return group_settings(self._processor.config.kafka, settings or {})
+        except ConfigError as error:
+            raise GroupError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def _take_basis(self, group_id: str) -> PlanBasis:
+        processor = self._processor
+        return self._look(
+            lambda state: take_basis(state, processor.config, group_id, processor.steady())
+        )
+
+    def _look(self, look: Callable[[State], T]) -> T:
+        """Read the state in the loop's thread; it may leave only while the log is ours."""
+
+        def read() -> T:
+            if self._processor.status is not Status.ACTIVE:
+                raise refusal(self._processor.status)
+            found = look(self._processor.state)
+            if not self._processor.confirm():
+                raise refusal(self._processor.status)
+            return found
+
+        return self._loop.call(read).result()
+
+    def _decide(
+        self,
+        action: Any,  # noqa: ANN401 - a literal of DecidePlan's
+        group_id: str,
+        plan_id: str,
+        by: str,
+        reason: str,
+        plan: PlanMade | None = None,
+    ) -> dict[str, Any]:
+        event = DecidePlan(action, group_id, plan_id, plan, by, reason)
+        (answer,) = self._loop.submit([event]).result()
+        if isinstance(answer, GroupError):
+            raise answer
+        if action != "propose":
+            self._loop.target_jobs.supersede(group_id)
+        assert isinstance(answer.response, dict)
+        return answer.response
+
+
+def _raise_as_group_error(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except SpecError as error:
+        raise GroupError(ErrorCode.INVALID_REQUEST, str(error)) from None

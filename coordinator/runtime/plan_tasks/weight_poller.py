@@ -1,0 +1,130 @@
+"""Reads weights again and again, smooths them, and tells the event loop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from assignors import SpecError
+from coordinator.core.events import ReportLoads
+from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
+from coordinator.core.plan_steps.note_loads import rules_of, would_pay
+from coordinator.core.plans.load_columns import knows_loads
+from coordinator.core.plans.values import TopicWeights
+from coordinator.core.records import LoadsNoted
+from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.plan_tasks.weight_source import (
+    UNKNOWN,
+    WeightSource,
+    WeightTables,
+    named_groups,
+    read_group_loads,
+)
+from coordinator.status import Status
+
+DIGITS = 6
+"""Of a smoothed weight: further ones would make it another weight at each look."""
+logger = logging.getLogger("muster.coordinator")
+
+
+@dataclass(slots=True)
+class _Smoothed:
+    """The weights of a group as of a time."""
+
+    weights: dict[str, tuple[float, ...]]
+    at_ms: int
+
+
+class WeightPoller:
+    """Reports the weights of groups to the event loop; one thread runs it.
+
+    Parameters
+    ----------
+    loop
+        What decides.
+    source
+        What is read at each turn.
+    """
+
+    def __init__(self, loop: EventLoop, source: WeightSource) -> None:
+        self._loop = loop
+        self._source = source
+        self._smoothed: dict[str, _Smoothed] = {}
+
+    def run(self) -> None:
+        """Read the source, and report each group; one that cannot be read holds up no other."""
+        try:
+            tables = self._source()
+            named = named_groups(tables)
+        except (SpecError, OSError) as error:
+            logger.warning("weights are as before: %s", error)
+            return
+        for basis in self._loop.call(lambda: self._find_groups(named)).result():
+            try:
+                self._report(tables, basis)
+            except SpecError as error:
+                logger.warning("weights of group %s are as before: %s", basis.group_id, error)
+
+    def _find_groups(self, named: set[str]) -> list[PlanBasis]:
+        """Return the groups that are named, or whose assignor knows weights."""
+        processor = self._loop.processor
+        if processor.status is not Status.ACTIVE:
+            return []
+        found = []
+        for group_id, group in processor.state.groups.items():
+            if group_id in named or knows_loads(group.assignor):
+                found.append(
+                    take_basis(processor.state, processor.config, group_id, processor.steady())
+                )
+        gone = self._smoothed.keys() - {basis.group_id for basis in found}
+        for group_id in gone:
+            del self._smoothed[group_id]
+        return found
+
+    def _report(self, tables: WeightTables, basis: PlanBasis) -> None:
+        processor = self._loop.processor
+        topics = {topic.key.name: topic.partitions for topic in basis.input.topics}
+        loads = self._smooth(read_group_loads(tables, basis.group_id, topics), processor.steady())
+        before = basis.input.loads
+        if before is None and loads == LoadsNoted(basis.group_id):
+            return
+        drained = () if before is None else before.drained
+        now = msgspec.structs.replace(loads, drained=drained)
+        same = before is not None and rules_of(before) == rules_of(now)
+        if same and before is not None and before.weights == now.weights:
+            return
+        config = processor.config.weights
+        due = before is None or processor.steady() - before.timestamp >= config.interval_ms
+        if same and not due:
+            return
+        pays = would_pay(basis, now, config.improvement)
+        self._loop.submit([ReportLoads(now, pays)]).result()
+
+    def _smooth(self, loads: LoadsNoted, now_ms: int) -> LoadsNoted:
+        """Return an exponential average of the weights, by the half-life."""
+        half_life = self._loop.processor.config.weights.half_life_ms
+        before = self._smoothed.get(loads.group_id)
+        weights = {one.topic: one.weights for one in loads.weights}
+        if before is not None and half_life > 0:
+            share = 0.5 ** (max(now_ms - before.at_ms, 0) / half_life)
+            weights = {
+                topic: _average(before.weights.get(topic, ()), new, share)
+                for topic, new in weights.items()
+            }
+        self._smoothed[loads.group_id] = _Smoothed(weights, now_ms)
+        rounded = tuple(
+            TopicWeights(topic, tuple(float(f"{one:.{DIGITS}g}") for one in some))
+            for topic, some in sorted(weights.items())
+        )
+        return msgspec.structs.replace(loads, weights=rounded)
+
+
+def _average(old: tuple[float, ...], new: tuple[float, ...], share: float) -> tuple[float, ...]:
+    """Return new weights with a share of the old ones in them; what was not known takes none."""
+    padded = (*old, *[UNKNOWN] * max(len(new) - len(old), 0))
+    return tuple(
+        now if now < 0 or was < 0 else now + (was - now) * share
+        for was, now in zip(padded, new, strict=False)
+    )

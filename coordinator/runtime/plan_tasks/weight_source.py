@@ -1,0 +1,212 @@
+"""Where weights, capacities and constraints of groups come from: tables in a folder, or a callable.
+
+The tables are those of docs/reference/formats.md#tables: partitions (topic, partition, weight),
+members (name, capacity, state, rack) and constraints. Each may have a column group_id; a row
+without one is for every group whose assignor knows weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from assignors import SpecError
+from assignors.loads.constraints import parse_constraints
+from assignors.loads.load_spec import ACTIVE, STATES
+from coordinator.core.plans.values import MemberLoad, TopicWeights, WrittenRule
+from coordinator.core.records import LoadsNoted
+from coordinator.kafka_config import ConfigError
+
+PARTITION_FIELDS = ("group_id", "topic", "partition", "weight")
+MEMBER_FIELDS = ("group_id", "name", "capacity", "state", "rack")
+GROUP_ID = "group_id"
+UNKNOWN = -1.0
+PARTITIONS_MAX = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTables:
+    """What a source says now; None where it says nothing.
+
+    Attributes
+    ----------
+    partitions
+        topic, partition, weight.
+    members
+        name (an instance id, a member id, or a client id), and capacity, state, rack.
+    constraints
+        kind, selector, value, hard, reason, until.
+    """
+
+    partitions: pa.Table | None = None
+    members: pa.Table | None = None
+    constraints: pa.Table | None = None
+
+
+WeightSource: TypeAlias = Callable[[], WeightTables]
+
+
+def open_weight_source(source: WeightSource | str | os.PathLike[str] | None) -> WeightSource | None:
+    """Return what reads weights: a callable as it is, or the tables of a folder, or one of weights.
+
+    Raises
+    ------
+    ConfigError
+        There is no such folder or table.
+    """
+    if source is None or source == "":
+        return None
+    if callable(source):
+        return source
+    path = Path(source)
+    if not path.exists():
+        raise ConfigError(f"weights.source is {str(source)!r}: there is no such folder or table")
+    return lambda: _read_tables(path)
+
+
+def read_group_loads(tables: WeightTables, group_id: str, topics: Mapping[str, int]) -> LoadsNoted:
+    """Return what tables say of one group.
+
+    Parameters
+    ----------
+    topics
+        The partitions of each topic that the group may have.
+
+    Raises
+    ------
+    SpecError
+        Names the table, the value and the remedy.
+    """
+    rules = parse_constraints(_rows_of(tables.constraints, group_id))
+    return LoadsNoted(
+        group_id,
+        _read_weights(_rows_of(tables.partitions, group_id, PARTITION_FIELDS), topics),
+        _read_members(_rows_of(tables.members, group_id, MEMBER_FIELDS)),
+        tuple(
+            WrittenRule(one.kind, one.selector, one.value, one.hard, one.reason, one.until_ms)
+            for one in rules
+        ),
+    )
+
+
+def named_groups(tables: WeightTables) -> set[str]:
+    """Return the groups that have rows of their own.
+
+    Raises
+    ------
+    SpecError
+        The source gave something else than tables.
+    """
+    if not isinstance(tables, WeightTables):
+        raise SpecError(f"the source gave {type(tables).__name__}: give WeightTables")
+    found: set[str] = set()
+    for table in (tables.partitions, tables.members, tables.constraints):
+        if table is not None and GROUP_ID in table.column_names:
+            found.update(one for one in table[GROUP_ID].unique().to_pylist() if one is not None)
+    return found
+
+
+def _rows_of(
+    table: pa.Table | None, group_id: str, fields: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    if table is None:
+        return []
+    if not isinstance(table, pa.Table):
+        raise SpecError(f"the source gave {type(table).__name__}: give an Arrow table, or None")
+    unknown = [name for name in table.column_names if fields and name not in fields]
+    if unknown:
+        raise SpecError(f"unknown column {unknown[0]!r}: the columns are {', '.join(fields)}")
+    return [row for row in table.to_pylist() if (row.pop(GROUP_ID, None) or group_id) == group_id]
+
+
+def _read_weights(
+    rows: list[dict[str, Any]], topics: Mapping[str, int]
+) -> tuple[TopicWeights, ...]:
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        topic, partition, weight = row.get("topic"), row.get("partition"), row.get("weight")
+        if topic not in topics:
+            continue
+        if type(partition) is not int or not 0 <= partition < PARTITIONS_MAX:
+            raise SpecError(
+                f"partitions: topic {topic!r} has partition {partition!r}: give 0 or more"
+            )
+        if weight is None:
+            continue
+        weight = _read_number(weight, f"partition {partition} of topic {topic!r}", "weight", 0.0)
+        of_topic = found.setdefault(str(topic), {})
+        if partition in of_topic:
+            raise SpecError(
+                f"partitions: partition {partition} of topic {topic!r} is there twice: "
+                "give each partition one row"
+            )
+        of_topic[partition] = weight
+    return tuple(
+        TopicWeights(topic, tuple(some.get(at, UNKNOWN) for at in range(max(some) + 1)))
+        for topic, some in sorted(found.items())
+    )
+
+
+def _read_members(rows: list[dict[str, Any]]) -> tuple[MemberLoad, ...]:
+    found: dict[str, MemberLoad] = {}
+    for row in rows:
+        name, state, rack = row.get("name"), row.get("state") or ACTIVE, row.get("rack")
+        if not isinstance(name, str) or not name:
+            raise SpecError(
+                f"members: name is {name!r}: give an instance id, member id or client id"
+            )
+        if name in found:
+            raise SpecError(f"members: {name!r} is there twice: give each name one row")
+        if state not in STATES:
+            raise SpecError(f"member {name!r} has state {state!r}: give one of {', '.join(STATES)}")
+        if rack is not None and not isinstance(rack, str):
+            raise SpecError(f"member {name!r} has rack {rack!r}: give text")
+        capacity = row.get("capacity")
+        number = 1.0 if capacity is None else _read_number(capacity, f"member {name!r}", "capacity")
+        if number == 0:
+            raise SpecError(f"member {name!r} has capacity 0: give it the state standby")
+        found[name] = MemberLoad(name, number, state, rack)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _read_number(value: object, who: str, what: str, least: float = 0.0) -> float:
+    number = float(value) if isinstance(value, int | float) else math.nan
+    if isinstance(value, bool) or not least <= number < 2.0**62:
+        raise SpecError(f"{who} has {what} {value!r}: give a number from 0 on, below 2^62")
+    return number
+
+
+def _read_tables(path: Path) -> WeightTables:
+    if path.is_file() or (path / "_delta_log").is_dir():
+        return WeightTables(partitions=_read_table(path))
+    found = {}
+    for name in ("partitions", "members", "constraints"):
+        some = [one for one in sorted(path.glob(f"{name}*")) if one.stem == name]
+        if len(some) > 1:
+            raise SpecError(f"{some[0]} and {some[1]} are both there: leave one")
+        found[name] = _read_table(some[0]) if some else None
+    return WeightTables(**found)
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        if path.is_dir():
+            return DeltaTable(str(path)).to_pyarrow_table()
+        if path.suffix == ".json":
+            return pa.Table.from_pylist(json.loads(path.read_text(encoding="utf-8")))
+        if path.suffix == ".csv":
+            return pyarrow.csv.read_csv(path)
+        return pq.read_table(path)
+    except (DeltaError, OSError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise SpecError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,276 @@
+"""Plans and weights of a coordinator: shown, applied once, refused on drift, approved, noted."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from coordinator import Coordinator, GroupError
+from coordinator.config import Config, WeightsConfig
+from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
+from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
+from coordinator.runtime.plan_tasks.weight_source import WeightTables
+
+MANUAL = {"consumer.assignor.approval": "manual"}
+BY_WEIGHT = {"group.consumer.assignors": ["weighted"]}
+
+
+class Running:
+    """A coordinator on a clock by hand, its members, and its background tasks by hand."""
+
+    def __init__(self, store=None, topics=None, weights=None, **kafka):
+        self.now = 1_000_000
+        kafka = {"group.consumer.assignment.interval.ms": 0, **BY_WEIGHT, **kafka}
+        from coordinator.kafka_config import kafka_config
+
+        config = Config(
+            kafka=kafka_config(kafka), weights=WeightsConfig(half_life_ms=0, interval_ms=1_000)
+        )
+        self.coordinator = Coordinator.open(
+            store, config=config, topics=topics or {"clicks": 6}, clock=lambda: self.now
+        )
+        self.epochs = {}
+        self.owned = {}
+        self.submitter = PlanSubmitter(self.coordinator._loop)
+        self.tables = weights or WeightTables()
+        self.poller = WeightPoller(self.coordinator._loop, lambda: self.tables)
+
+    def beat(self, *members, **more):
+        """Let each member send heartbeats until nothing changes any more."""
+        for _ in range(6):
+            for member in members:
+                epoch = self.epochs.get(member, 0)
+                joining = {
+                    "rebalance_timeout_ms": 60_000,
+                    "subscribed_topic_names": ["clicks"],
+                    "topic_partitions": {},
+                }
+                told = joining if epoch == 0 else {"topic_partitions": self.owned[member]}
+                answer = self.coordinator.consumer_group_heartbeat(
+                    group_id="g", member_id=member, member_epoch=epoch, **told, **more
+                )
+                self.epochs[member] = answer.member_epoch
+                if answer.assignment is not None:
+                    self.owned[member] = answer.assignment
+
+    def leave(self, member):
+        self.coordinator.consumer_group_heartbeat(group_id="g", member_id=member, member_epoch=-1)
+        self.owned.pop(member, None)
+        self.epochs.pop(member, None)
+
+    def counts(self):
+        return {m: sum(map(len, owned.values())) for m, owned in sorted(self.owned.items())}
+
+    def configure(self, **settings):
+        self.coordinator.alter_group_config(
+            "g", {name.replace("_", "."): value for name, value in settings.items()}
+        )
+
+    def poll(self):
+        self.now += 1_000
+        self.poller.run()
+
+
+@pytest.fixture
+def running(tmp_path):
+    opened = []
+
+    def open_one(**options):
+        opened.append(Running(**options))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.coordinator.close()
+
+
+def weights(*values, topic="clicks"):
+    return pa.table(
+        {"topic": [topic] * len(values), "partition": range(len(values)), "weight": values}
+    )
+
+
+def test_what_is_applied_is_what_was_shown_and_only_once(running):
+    group = running()
+    group.beat("m1", "m2")
+    before = group.counts()
+    shown = group.coordinator.plan("g", drain=["m2"])
+    assert (group.counts(), shown.plan.summary.moved) == (before, 3)
+    answer = group.coordinator.apply_plan(shown)
+    assert answer["group_epoch"] == 4
+    group.beat("m2", "m1")
+    assert group.counts() == {"m1": 6, "m2": 0}
+    with pytest.raises(GroupError, match="is applied already as epoch 4"):
+        group.coordinator.apply_plan(shown)
+    group.beat("m3")
+    group.beat("m1", "m2", "m3")
+    assert group.counts() == {"m1": 3, "m2": 0, "m3": 3}  # who is drained is not filled again
+    group.coordinator.apply_plan(group.coordinator.plan("g", undrain=["m2"]))
+    group.beat("m1", "m2", "m3")
+    assert group.counts() == {"m1": 2, "m2": 2, "m3": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda g: g.beat("m3"), "members: now m3"),
+        (lambda g: g.leave("m2"), "members: no longer m2"),
+        (lambda g: g.configure(consumer_assignor_rack="ignore"), "settings: was none"),
+        (lambda g: g.coordinator.apply_plan(g.coordinator.plan("g")), "target: was epoch 3"),
+    ],
+)
+def test_drift_is_refused_and_named(running, change, said):
+    group = running()
+    group.beat("m1", "m2")
+    shown = group.coordinator.plan("g", drain=["m1"])
+    change(group)
+    with pytest.raises(GroupError, match=said):
+        group.coordinator.apply_plan(shown)
+
+
+def test_a_plan_that_was_altered_or_is_too_old_or_supposes_something_is_refused(running):
+    group = running()
+    group.beat("m1", "m2")
+    shown = group.coordinator.plan("g", drain=["m1"])
+    other = msgspec.structs.replace(shown.plan, moves=())
+    with pytest.raises(GroupError, match="is not what was shown"):
+        group.coordinator.apply_plan(other)
+    supposed = group.coordinator.plan("g", add=2)
+    assert supposed.plan.summary.members == 4
+    with pytest.raises(GroupError, match="supposes a group with 2 more members"):
+        group.coordinator.apply_plan(supposed)
+    assert group.coordinator.plan("g", without=["m2"]).plan.summary.placed == 3
+    with pytest.raises(GroupError, match="--drain nobody: no such member; the group has m1, m2"):
+        group.coordinator.plan("g", drain=["nobody"])
+    group.now += 86_400_000
+    with pytest.raises(GroupError, match="expired 0 s ago"):
+        group.coordinator.apply_plan(shown)
+
+
+def test_a_manual_group_waits_for_approval_but_not_for_the_dead(running):
+    group = running()
+    group.coordinator.alter_group_config("g", MANUAL)
+    group.beat("m1")  # there is nothing to keep yet
+    assert group.counts() == {"m1": 6}
+    group.beat("m2")
+    group.beat("m1", "m2")
+    assert group.counts() == {"m1": 6, "m2": 0}
+    group.submitter.run()
+    group.submitter.run()
+    (waiting,) = group.coordinator.waiting_plans("g")
+    assert (waiting.owner, waiting.summary.moved) == ("coordinator", 3)
+    group.coordinator.approve_plan("g", waiting.plan_id, by="ann")
+    group.beat("m1", "m2", "m1", "m2")
+    assert group.counts() == {"m1": 3, "m2": 3}
+    group.beat("m3")
+    group.submitter.run()
+    (waiting,) = group.coordinator.waiting_plans("g")
+    group.leave("m1")
+    group.beat("m2", "m3")
+    counts = group.counts()
+    assert sum(counts.values()) == 6
+    assert counts["m2"] >= 3  # nothing was taken from who lives
+    with pytest.raises(GroupError, match="members: no longer m1"):
+        group.coordinator.approve_plan("g", waiting.plan_id)
+    group.coordinator.reject_plan("g", waiting.plan_id, by="ann", reason="stale")
+    assert group.coordinator.waiting_plans("g") == []
+    with pytest.raises(GroupError, match="is rejected already"):
+        group.coordinator.approve_plan("g", waiting.plan_id)
+
+
+def test_weights_move_partitions_when_that_pays(running):
+    group = running(weights=WeightTables(weights(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)))
+    group.beat("m1", "m2")
+    group.poll()
+    epoch = group.coordinator.group_epochs("g")
+    group.tables = WeightTables(weights(1.01, 1.0, 1.0, 1.0, 1.0, 1.0))
+    group.poll()
+    assert group.coordinator.group_epochs("g") == epoch  # noted, but not worth a move
+    heavy = sorted(group.owned["m1"]["clicks"])
+    group.tables = WeightTables(weights(*(10.0 if at in heavy else 1.0 for at in range(6))))
+    group.poll()
+    group.beat("m1", "m2", "m1", "m2")
+    load = [sum(10 if at in heavy else 1 for at in group.owned[m]["clicks"]) for m in ("m1", "m2")]
+    assert max(load) <= 21
+    assert group.coordinator.plan("g").plan.moves == ()
+    group.tables = WeightTables(
+        constraints=pa.table({"kind": ["drain"], "selector": ["m1"], "reason": ["disk"]})
+    )
+    group.poll()
+    group.beat("m1", "m2", "m1", "m2")
+    assert group.counts() == {"m1": 0, "m2": 6}
+
+
+def test_capacities_are_those_of_an_instance_or_a_client(running):
+    members = pa.table({"name": ["big"], "capacity": [2.0]})
+    group = running(weights=WeightTables(members=members))
+    group.beat("m1", client_id="big")
+    group.poll()
+    group.beat("m1", client_id="big")
+    group.beat("m2")
+    group.beat("m1", client_id="big")
+    group.beat("m2")
+    assert group.counts() == {"m1": 4, "m2": 2}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        WeightTables(weights(-1.0)),
+        WeightTables(pa.table({"topic": ["clicks"] * 2, "partition": [0, 0], "weight": [1, 1]})),
+        WeightTables(members=pa.table({"name": ["m1"], "capacity": [0.0]})),
+        WeightTables(constraints=pa.table({"kind": ["pull"], "selector": ["m1"]})),
+        None,
+    ],
+)
+def test_tables_that_cannot_be_used_change_nothing(running, tables, caplog):
+    group = running()
+    group.beat("m1", "m2")
+    group.tables = tables
+    before = group.coordinator.group_epochs("g")
+    group.poll()
+    assert group.coordinator.group_epochs("g") == before
+    assert "as before" in caplog.text
+
+
+def test_constraints_that_clash_keep_the_last_target(running):
+    group = running()
+    group.beat("m1", "m2")
+    rules = {"kind": ["exclude", "exclude"], "selector": ["clicks/0"] * 2, "value": ["m1", "m2"]}
+    group.tables = WeightTables(constraints=pa.table(rules))
+    group.poll()
+    before = group.counts()
+    group.beat("m1", "m2")
+    assert group.counts() == before
+    with pytest.raises(GroupError, match="clicks"):
+        group.coordinator.plan("g")
+    group.beat("m3")
+    group.beat("m1", "m2", "m3")
+    assert group.counts()["m3"] == 2
+
+
+def test_roll_back_to_a_former_epoch_and_read_it_in_the_log(running, tmp_path):
+    group = running(store=tmp_path / "store")
+    group.beat("m1", "m2")
+    former = {member: owned["clicks"] for member, owned in group.owned.items()}
+    epoch = group.coordinator.group_epochs("g")[0][1]
+    group.coordinator.apply_plan(group.coordinator.plan("g", drain=["m1"]), by="ann")
+    group.beat("m1", "m2", "m1", "m2")
+    group.coordinator.apply_plan(group.coordinator.plan("g", undrain=["m1"]))
+    group.beat("m1", "m2", "m1", "m2")
+    shown = group.coordinator.plan_rollback("g", epoch)
+    group.coordinator.apply_plan(shown)
+    group.beat("m1", "m2", "m1", "m2")
+    assert {member: owned["clicks"] for member, owned in group.owned.items()} == former
+    with pytest.raises(GroupError, match="has no target of epoch 99"):
+        group.coordinator.plan_rollback("g", 99)
+    state = group.coordinator._processor.state
+    group.coordinator.close()
+    again = Running(store=tmp_path / "store")
+    from coordinator.core.state import fingerprint
+
+    assert fingerprint(again.coordinator._processor.state)["loads"] == fingerprint(state)["loads"]
+    with pytest.raises(GroupError, match="is applied already"):
+        again.coordinator.apply_plan(shown)
+    again.coordinator.close()
