@@ -64,7 +64,7 @@ def serve(
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Serve groups to Kafka clients (group.protocol=consumer) until SIGTERM or Ctrl-C."""
+    """Serve groups to Kafka clients, by either protocol, until SIGTERM or Ctrl-C."""
     from coordinator.wire.listener import load_access  # noqa: PLC0415
 
     if takeover not in TAKEOVERS:

@@ -51,7 +51,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._by_group = GroupSeries(groups_max)
         self._generations = self._counter(
-            "classic_group_rebalance",
+            "group_completed_rebalance",
             "Assignments of classic groups written, by why they were made.",
             ("group", "reason"),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator.core.classic.embedded import Subscription, write_subscription
 from coordinator.core.events import ConfigureGroup
 from coordinator.kafka_config import CLASSIC_ASSIGNOR
@@ -17,6 +19,7 @@ def read(side):
     }
 
 
+@pytest.mark.behaviour("K-120", "G-145")
 def test_classic_groups_are_counted():
     side = Classic(clicks=4)
     state = side.processor
@@ -33,8 +36,8 @@ def test_classic_groups_are_counted():
     assert (found["group_count", "classic"], found["group_count", "consumer"]) == (1, 0)
     assert found["classic_group_count", "stable"] == 1
     assert found["group_members", "g"] == 1
-    assert found["classic_group_rebalance_total", "g", "member joined"] == 1
+    assert found["group_completed_rebalance_total", "g", "member joined"] == 1
     side.say(Api.LEAVE_GROUP, 3, group_id="g", members=[{"member_id": member_id}])
     found = read(side)
-    assert found["classic_group_rebalance_total", "g", "member left"] == 1
+    assert found["group_completed_rebalance_total", "g", "member left"] == 1
     assert found["classic_group_count", "empty"] == 1
