@@ -121,16 +121,19 @@ def _cpu_ms(server: subprocess.Popen[str], module: str, *words: object) -> float
 
 
 def _sync(sizes: Sizes) -> Iterator[Figure]:
-    """What is in the path of a leader's sync."""
+    """What is in the path of a leader's sync, and what a commit costs without one."""
     with _served() as (_, store, address):
         words = ("rounds", address, "g", 10, sizes.rounds)
         with _clients("benchmarks.classic_clients", *words) as read:
             before = _count_commits(store)
             found = read()
-            commits = _count_commits(store) - before
+            commits = _count_commits(store) - before - sizes.rounds
     label = "rebalance of a classic group of 10"
     yield Figure.of(f"{label}: commits", [commits / sizes.rounds], "commits", 1.0)
-    yield Figure.of(f"{label}: sync of its leader, until answered", [found["led_ms"]], goal=5.0)
+    led, committed = found["led_ms"], found["committed_ms"]
+    yield Figure.of(f"{label}: sync of its leader, until answered", [led], goal=5.0)
+    yield Figure.of(f"{label}: an offset of its leader, until answered", [committed])
+    yield Figure.of(f"{label}: its sync by its offset", [led / committed], "x")
 
 
 def _count_commits(store: Path) -> int:
@@ -177,7 +180,7 @@ def _served(
         settings = own.parent / "classic.toml"
         settings.write_text(SETTINGS.format(delay_ms=delay_ms), encoding="ascii")
         command = [sys.executable, "-m", "coordinator", "serve", "--store", str(place)]
-        command += ["--listen", "127.0.0.1:0", "--config", str(settings)]
+        command += ["--topic", "clicks=1", "--listen", "127.0.0.1:0", "--config", str(settings)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603
             assert server.stdout is not None
             line = server.stdout.readline()

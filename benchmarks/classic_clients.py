@@ -9,8 +9,9 @@
 Each member has a connection, and speaks what librdkafka speaks: JoinGroup 5, SyncGroup 3 and
 Heartbeat 3, written and read here, so that the server is what is measured. `join` lets all join at
 once, until the last has its assignment; in `rounds` they do so again and again, and it is measured
-how long the leader's sync takes. In `steady` each beats again as soon as it is answered, in `paced`
-once an interval. `flood` asks what KIND says COUNT times, and leaves the answers waiting.
+how long the leader's sync takes, and then a commit of one offset by it. In `steady` each beats
+again as soon as it is answered, in `paced` once an interval. `flood` asks what KIND says COUNT
+times, and leaves the answers waiting.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import resource
 import select
 import socket
+import statistics
 import struct
 import sys
 import time
@@ -27,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 FIND_COORDINATOR, JOIN, HEARTBEAT, SYNC = (10, 1), (11, 5), (12, 3), (14, 3)
+OFFSET_COMMIT = (8, 3)
 SESSION_MS, REBALANCE_MS = 30_000, 60_000
 MEMBER_ID_REQUIRED = 79
 AGAIN = {14, 15, 16, 27}
@@ -71,6 +74,12 @@ def heartbeat_frame(group: str, generation: int, member: bytes) -> bytes:
     )
 
 
+def commit_frame(group: str, generation: int, member: bytes, offset: int) -> bytes:
+    head = text(group) + struct.pack(">i", generation) + text(member) + struct.pack(">q", -1)
+    topic = text("clicks") + struct.pack(">iiqh", 1, 0, offset, -1)
+    return framed(OFFSET_COMMIT, head + struct.pack(">i", 1) + topic)
+
+
 class Fields:
     """Reads an answer, behind its correlation id and throttle time."""
 
@@ -106,6 +115,7 @@ class Member:
     synced: bool = False
     led_at: float | None = None
     led_ms: float | None = None
+    committed_ms: float | None = None
     received: bytearray = field(default_factory=bytearray)
     heard: Callable[[bytes], None] = lambda _: None
 
@@ -149,6 +159,23 @@ class Member:
         self.synced = True
         if self.led_at is not None:
             self.led_ms = (time.perf_counter() - self.led_at) * 1000
+
+    def commit(self, offset: int) -> None:
+        """Commit an offset of the partition that everybody is assigned."""
+        self.heard = self._committed
+        self.committed_ms = None
+        self.led_at = time.perf_counter()
+        self.send(commit_frame(self.group, self.generation, self.member_id, offset))
+
+    def _committed(self, frame: bytes) -> None:
+        fields = Fields(frame)
+        fields.number("i")
+        fields.text()
+        fields.number("q")
+        error = fields.number("h")
+        assert not error, f"a commit is answered {error}"
+        assert self.led_at is not None
+        self.committed_ms = (time.perf_counter() - self.led_at) * 1000
 
     def beat(self) -> None:
         self.heard = self._beaten
@@ -230,13 +257,18 @@ def rounds(address: str, group: str, count: int, times: int) -> dict[str, float]
     clients = Clients(address, [group] * count)
     clients.join()
     print("ready", flush=True)
-    led = []
+    led, committed = [], []
     for number in range(times):
         for member in clients.members:
             member.told = SUBSCRIPTION + struct.pack(">i", number)
         clients.join()
-        led += [one.led_ms for one in clients.members if one.led_at is not None]
-    return {"led_ms": sorted(ms for ms in led if ms is not None)[len(led) // 2]}
+        (leader,) = (one for one in clients.members if one.led_at is not None)
+        led.append(leader.led_ms or 0.0)
+        leader.commit(number)
+        while leader.committed_ms is None:
+            clients.take(1.0)
+        committed.append(leader.committed_ms)
+    return {"led_ms": statistics.median(led), "committed_ms": statistics.median(committed)}
 
 
 def steady(address: str, group: str, count: int, seconds: float) -> dict[str, float]:

@@ -29,6 +29,9 @@ kafkajs cannot work on a Kafka whose topics are empty: it finds its offsets out 
 commits the end of each partition in their place.
 """
 
+RESTLESS = ("kafka-python",)
+"""Clients that on a busy machine join once more than they need to, now on Kafka, now on Muster."""
+
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
@@ -60,19 +63,35 @@ def called_back(group):
     }
 
 
-def compared(servers, tmp_path, life):
+def without_repeats(callbacks):
+    """Leave out generations, and rounds after which a member has what it had before."""
+    found = []
+    for what, partitions, _ in callbacks:
+        again = what == "assign" and found[-2:] == [("assign", partitions), ("revoke", partitions)]
+        if again:
+            found.pop()
+        else:
+            found.append((what, partitions))
+    return found
+
+
+def compared(servers, tmp_path, life, request):
     """Live a life on both; return what members were called back with on Kafka, and on Muster."""
     seen = {}
+    restless = any(f"[{name}" in request.node.name for name in RESTLESS)
     for server, address in servers.items():
         folder = tmp_path / server
         folder.mkdir()
         with Group(folder, tmp_path.name, [address]) as group:
             life(group)
             seen[server] = called_back(group)
+            if restless:
+                found = seen[server].items()
+                seen[server] = {name: without_repeats(calls) for name, calls in found}
     return seen
 
 
-def test_members_come_and_go(servers, client, tmp_path):
+def test_members_come_and_go(servers, client, tmp_path, request):
     def life(group):
         names = []
         for name in ("m0", "m1", "m2"):
@@ -88,7 +107,7 @@ def test_members_come_and_go(servers, client, tmp_path):
         group.works(["m2"])
         group.members["m2"].leave()
 
-    seen = compared(servers, tmp_path, life)
+    seen = compared(servers, tmp_path, life, request)
     assert seen["muster"] == seen["kafka"]
 
 
@@ -109,7 +128,7 @@ def test_a_static_member_comes_back(servers, client, tmp_path, request, away_s):
         group.settled(["m0-again", "m1"], CLICKS)
         group.works(["m0-again", "m1"])
 
-    seen = compared(servers, tmp_path, life)
+    seen = compared(servers, tmp_path, life, request)
     assert seen["muster"] == seen["kafka"]
 
 
