@@ -27,6 +27,15 @@ second. *Alone* is what these see without the others: on a machine that does oth
 only the ratio of the two says something. The default limits are in force
 (`quotas.parked_requests_max` is 10,000).
 
+A rebalance is one commit, in the path of its leader's sync. *An offset of its leader* is a commit
+of one offset by the same member in the same round: what a commit and the way to it take without a
+rebalance. The sync of ten members takes two to three ms more.
+
+In a profile of steady heartbeats (py-spy, the thread of the wire), uvloop and the kernel take two
+thirds: half of that to send, half to receive. Deciding takes a twentieth. Of the rest, which is to
+cut requests out of bytes, to find their events and to write answers, a repeated heartbeat is spared
+the event, and its answer is one struct.
+
 With `MUSTER_KAFKA=host:port` the same members join there, too (a Kafka 4.4.0 with
 `group.initial.rebalance.delay.ms=0`).
 """
