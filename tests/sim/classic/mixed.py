@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from coordinator.core.events import Answer, OffsetCommit, OffsetFetch
 from coordinator.core.state import Group
 from coordinator.errors import GroupError
+from coordinator.member.events import Action, AssignPartitions
 from tests.sim.chance import Chance
 from tests.sim.client import Member, Partition, by_topic
 from tests.sim.network import Request
@@ -56,11 +57,10 @@ class Consumer(Member):
         """Leave for good, or for a while."""
         super().leave(for_a_while=for_a_while)
 
-    def _begin(self) -> None:
-        new = self._assigned - self.owned
-        super()._begin()
-        if new:
-            self._fetch(new)
+    def _perform(self, action: Action) -> None:
+        super()._perform(action)
+        if isinstance(action, AssignPartitions):
+            self._fetch({(key, p) for key, low, end in action.partitions for p in range(low, end)})
 
     def _fetch(self, new: set[Partition]) -> None:
         for one in new:
@@ -139,7 +139,7 @@ class MixedCrowd(ClassicCrowd):
         )
         world.consumers.append(consumer)
         world.tell(f"{group_id}/m{count + 1}: begins as a consumer ({instance_id}, {topics})")
-        consumer.wake_after(0)
+        consumer.begin()
 
     def _living(self) -> list[ClassicMember | Consumer]:
         return [one for one in self._world.processes() if not one.gone]
