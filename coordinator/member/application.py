@@ -109,7 +109,12 @@ class Application(ABC):
         self._callbacks = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
         self._is_over = is_over
         self._on_failure = on_failure
+        self.paused: set[TopicPartition] = set()
         self._work: Callable[..., Any] | None = None
+        self._mine: set[TopicPartition] = set()
+        """What may be worked on: assigned, and not about to go."""
+        self._again: set[TopicPartition] = set()
+        """What is to be worked on anew once the call that was told to stop has ended."""
         self._runs: dict[TopicPartition, tuple[Stop, asyncio.Future[Any]]] = {}
 
     async def tell(self, what: str, partitions: Sequence[TopicPartition]) -> None:
@@ -123,25 +128,51 @@ class Application(ABC):
             logger.exception("on_%s of %s failed", what, ", ".join(map(str, partitions)))
             self._on_failure(error)
 
-    def work_on(self, work: Callable[..., Any], partitions: Iterable[TopicPartition]) -> None:
-        """Have work done from now on, at once on these partitions."""
+    def work_on(self, work: Callable[..., Any]) -> None:
+        """Have work done from now on, at once on all partitions that are there."""
         self._work = work
-        self.begin(partitions)
+        self._start(sorted(self._mine))
 
     async def work_no_more(self) -> None:
         """Stop all work, and begin none."""
         self._work = None
-        self.stop(self.working())
+        self._halt(self._runs)
         await self.stopped(self.working())
 
-    def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin to work on partitions."""
+    def begin(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin to work on partitions that were assigned."""
+        self._mine.update(partitions)
+        self._start(partitions)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell the work on partitions to stop, and begin none, until they are resumed."""
+        found = self._mine.intersection(partitions)
+        self.paused |= found
+        self._again -= found
+        self._halt(found)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Work on partitions anew, each as soon as the call that was told to stop has ended."""
+        found = sorted(self.paused.intersection(partitions))
+        self.paused.difference_update(found)
+        self._again.update(found)
+        self._start(found)
+
+    def _start(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            if self._work is not None and partition not in self._runs:
-                stop = self._make_stop()
-                run = asyncio.ensure_future(self._call(self._work, partition, stop))
-                self._runs[partition] = stop, run
-                run.add_done_callback(self._end_of(partition))
+            waits = partition in self._runs and not self._runs[partition][1].done()
+            if self._work is None or waits or partition in self.paused:
+                continue
+            self._again.discard(partition)
+            stop = self._make_stop()
+            run = asyncio.ensure_future(self._call(self._work, partition, stop))
+            self._runs[partition] = stop, run
+            run.add_done_callback(self._end_of(partition))
+
+    def _halt(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition in self._runs:
+                self._runs[partition][0].set()
 
     def _end_of(self, partition: TopicPartition) -> Callable[[asyncio.Future[Any]], None]:
         def ended(run: asyncio.Future[Any]) -> None:
@@ -151,14 +182,21 @@ class Application(ABC):
             elif error is not None:
                 logger.error("work on %s failed", partition, exc_info=error)
                 self._on_failure(error)
+            elif partition in self._again:
+                self._start([partition])
 
         return ended
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the work on partitions to stop; it may take a while. It ends by Fenced as well."""
-        for partition in partitions:
-            if partition in self._runs:
-                self._runs[partition][0].set()
+        """Tell the work on partitions, which are to go, to stop; it may take a while."""
+        found = set(partitions)
+        for kept in (self._mine, self.paused, self._again):
+            kept.difference_update(found)
+        self._halt(found)
+
+    def stop_all(self) -> None:
+        """Tell all work to stop, and forget what was assigned."""
+        self.stop({*self._mine, *self._runs})
 
     async def stopped(self, partitions: Iterable[TopicPartition]) -> None:
         """Wait until the work on partitions has ended, however long it takes."""

@@ -53,6 +53,11 @@ class AsyncMember(MemberOptions):
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
 
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of its own on which no work is done for now."""
+        return frozenset() if self._driver is None else self._driver.paused()
+
     async def run(
         self,
         work: Callable[[TopicPartition, AsyncStop], Awaitable[object]],
@@ -112,6 +117,20 @@ class AsyncMember(MemberOptions):
         """
         assignor = self._subscription.server_assignor
         self._opened().subscribe(subscription(topics, pattern, assignor))
+
+    async def pause(self, *partitions: Place) -> None:
+        """Have the work on partitions stop; they stay the member's own, and heartbeats go on.
+
+        See `Member.pause`.
+        """
+        self._opened().pause([place_of(place) for place in partitions])
+
+    async def resume(self, *partitions: Place) -> None:
+        """Have work done again: it is called anew for each partition that was paused.
+
+        See `Member.resume`.
+        """
+        self._opened().resume([place_of(place) for place in partitions])
 
     async def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; twice is no fault.

@@ -128,7 +128,7 @@ class Driver:
     async def run(self, work: Callable[..., object], timeout_s: float | None) -> None:
         """Have work done on every partition, until the member has left; raise why it had to."""
         self._raise_failure()
-        self._application.work_on(work, expand(self.membership.owned))
+        self._application.work_on(work)
         try:
             await asyncio.wait_for(self._ended.wait(), timeout_s)
         except TimeoutError:
@@ -166,6 +166,20 @@ class Driver:
         if self._wake is not None:
             self._wake.cancel()
         await self._transport.close()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop the work on partitions, which stay its own; on all, if none is named."""
+        found = list(partitions) or self.owned()
+        self._refuse_foreign(found)
+        self._application.pause(found)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Work on partitions again; on all that are paused, if none is named."""
+        self._application.resume(list(partitions) or list(self._application.paused))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused; from any thread."""
+        return self.owned().intersection(tuple(self._application.paused))
 
     # Offsets -------------------------------------------------------------------------------------
 
@@ -282,7 +296,7 @@ class Driver:
         if isinstance(action, CommitOffsets):
             self._application.stop(expand(action.partitions))
         elif isinstance(action, LosePartitions):
-            self._application.stop(self._application.working())
+            self._application.stop_all()
         self._steps.append(action)
         if self._stepping is None:
             self._stepping = self._loop.create_task(self._step())

@@ -63,6 +63,11 @@ class Member(MemberOptions):
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
 
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of its own on which no work is done for now."""
+        return frozenset() if self._driver is None else self._driver.paused()
+
     def run(
         self, work: Callable[[TopicPartition, Stop], object], timeout: float | None = None
     ) -> None:
@@ -180,6 +185,46 @@ class Member(MemberOptions):
             driver.subscribe(wanted)
 
         self._thread.ask(change())
+
+    def pause(self, *partitions: Place) -> None:
+        """Have the work on partitions stop; they stay the member's own, and heartbeats go on.
+
+        The calls are told to stop by their `stop`. It is forgotten when a partition moves.
+
+        Parameters
+        ----------
+        partitions
+            TopicPartition, or (topic, number); none: all that it owns.
+
+        Raises
+        ------
+        Fenced
+            A partition is not the member's (any more).
+        """
+        driver = self._opened()
+        found = [place_of(place) for place in partitions]
+
+        async def pause() -> None:
+            driver.pause(found)
+
+        self._thread.ask(pause())
+
+    def resume(self, *partitions: Place) -> None:
+        """Have work done again: it is called anew for each partition that was paused.
+
+        Parameters
+        ----------
+        partitions
+            TopicPartition, or (topic, number); none: all that are paused. One that moved meanwhile
+            is passed over.
+        """
+        driver = self._opened()
+        found = [place_of(place) for place in partitions]
+
+        async def resume() -> None:
+            driver.resume(found)
+
+        self._thread.ask(resume())
 
     def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; twice is no fault.
