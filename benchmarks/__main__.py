@@ -30,6 +30,7 @@ from benchmarks import (
     wire,
 )
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
+from benchmarks.member import section as member
 
 DOCS = Path(__file__).resolve().parent.parent / "docs/design"
 PAPER_WIDTH = 160
@@ -45,6 +46,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "coordinator": coordinator.run,
     "wire": wire.run,
     "describe": wire.run_describe,
+    "member": member.run,
     "classic": classic.run,
     "spark": spark.run,
     "costs": costs.run,

@@ -189,16 +189,9 @@ def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-_NOTHING = pa.table(
-    {
-        "member_id": pa.array([], pa.string()),
-        "topic": pa.array([], pa.string()),
-        "topic_id": pa.array([], pa.string()),
-        "first_partition": pa.array([], pa.int32()),
-        "partition_count": pa.array([], pa.int32()),
-    }
+NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert it, 40 MiB
+    pa.nulls(0, pa.string()), np.zeros(1, np.int64), [], *(np.zeros(0, np.int32) for _ in range(3))
 )
-NOT_READ = WholeTarget.of(_NOTHING)
 """Stands for a whole target that a record names, until it is read from the table of targets."""
 NOT_THERE = object()
 """No member's target, nor the None that says that one has none."""
