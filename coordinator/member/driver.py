@@ -252,7 +252,8 @@ class Driver:
                 if isinstance(why, GroupError):
                     raise why
                 raise GroupError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no answer in time: {why or 'silence'}"
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"no answer in time: {str(why) or 'silence'}",
                 ) from why
             await asyncio.sleep(pause_s)
 
@@ -313,7 +314,7 @@ class Driver:
             self._log(f"refused: {error.code.name}: {error}")
             event = HeartbeatRefused(number, error, jitter)
         except OSError as error:
-            self._log(f"not answered: {error or type(error).__name__}")
+            self._log(f"not answered: {str(error) or type(error).__name__}")
             event = HeartbeatUnanswered(number, jitter)
         self._tell(event)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,7 @@ from coordinator import Fenced, GroupError, Member
 from coordinator.errors import ErrorCode
 from tests.clients.kafka_broker import Kafka
 from tests.member.runs import Diary, Running, until
+from tests.member.test_processes import Worker
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
 PATIENCE_S = 30
@@ -54,3 +56,21 @@ def test_a_refusal_for_good_is_raised(address):
     with member, pytest.raises(GroupError) as refused:
         member.run(lambda *_: None)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_the_example_runs_unchanged(address, tmp_path):
+    """As it does on Muster, in test_processes.py: one leaves, one is killed, the third has all."""
+    crew = [Worker.example(name, tmp_path, address) for name in ("ann", "bob")]
+    try:
+        ann, bob = crew
+        assert until(lambda: all(w.works_on(1) and len(w.said()) > 4 for w in crew), 60)
+        ann.process.send_signal(signal.SIGTERM)
+        assert ann.process.wait(PATIENCE_S) == 0
+        assert until(lambda: bob.works_on(2), PATIENCE_S)
+        bob.process.send_signal(signal.SIGKILL)
+        crew.append(cid := Worker.example("cid", tmp_path, address))
+        assert until(lambda: cid.works_on(2), 60)
+        assert min(offset for _, _, offset in cid.said()) > 4, "it goes on from the last commit"
+    finally:
+        for worker in crew:
+            worker.end()

@@ -1,7 +1,8 @@
-"""examples/worker.py in processes of their own, stopped, killed and ended; Kafka's wire between."""
+"""Workers in processes of their own, stopped, killed and ended, over both transports."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,17 +17,31 @@ from tests.member.runs import PATIENCE_S, QUICK, until
 class Worker:
     """A process, and what it says that it worked on."""
 
-    def __init__(self, name, address, folder):
+    def __init__(self, name, folder, *words):
         self.file = folder / name
-        words = [sys.executable, str(ROOT / "examples/worker.py"), address, "g", "clicks"]
         with self.file.open("w") as out:
-            self.process = subprocess.Popen(words, cwd=ROOT, stdout=out)
+            self.process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=out)
+
+    @classmethod
+    def example(cls, name, folder, address):
+        """The example, over the wire."""
+        return cls(name, folder, "examples/worker.py", address, "g", "clicks")
+
+    @classmethod
+    def embedded(cls, name, folder):
+        """One with its coordinator in its process."""
+        return cls(name, folder, "-m", "tests.member.embedded", str(folder / "store"))
 
     def said(self):
         """(time, partition, offset) of each piece of work."""
         whole = self.file.read_text().rpartition("\n")[0]
         lines = [line.split() for line in whole.splitlines()]
         return [(float(at), partition, int(offset)) for at, partition, offset in lines]
+
+    def end(self):
+        """Kill it, whatever it does."""
+        self.process.kill()
+        self.process.wait()
 
     def works_on(self, count):
         """Whether its newest pieces of work are of so many partitions."""
@@ -38,12 +53,11 @@ def crew(tmp_path):
     """A coordinator, and two workers that have one partition each."""
     opened = Coordinator.open(None, config=QUICK, topics={"clicks": 2})
     with opened as coordinator, coordinator.serve("127.0.0.1:0") as serving:
-        workers = [Worker(name, serving.address, tmp_path) for name in ("ann", "bob")]
+        workers = [Worker.example(name, tmp_path, serving.address) for name in ("ann", "bob")]
         assert until(lambda: all(w.works_on(1) and len(w.said()) > 4 for w in workers), 60)
         yield coordinator, *workers
         for worker in workers:
-            worker.process.kill()
-            worker.process.wait()
+            worker.end()
 
 
 def test_workers_follow_each_other(crew):
@@ -68,3 +82,35 @@ def test_workers_follow_each_other(crew):
     assert bob.process.wait(PATIENCE_S) == 0
     (group,) = coordinator.consumer_group_describe("g")
     assert [m["member_id"] for m in group["members"]] == []  # it left; the killed one was missed
+
+
+@pytest.mark.skipif(
+    not os.environ.get("MUSTER_LONG"), reason="MUSTER_LONG=1: a quarter of a minute"
+)
+def test_workers_with_their_coordinators_follow_each_other(tmp_path):
+    """Stopped with its coordinator, one works no more on what another process has meanwhile."""
+    crew = [ann := Worker.embedded("ann", tmp_path)]
+    try:
+        assert until(lambda: ann.works_on(2) and len(ann.said()) > 4, 60)
+        ann.process.send_signal(signal.SIGSTOP)
+        before = len(ann.said())
+        crew.append(bob := Worker.embedded("bob", tmp_path))
+        assert until(lambda: bob.works_on(2), 60), "it waited for the lease, then for the session"
+        ann.process.send_signal(signal.SIGCONT)
+        count = len(bob.said())
+        assert until(lambda: len(bob.said()) > count + 40)
+        began = bob.said()[0][0]
+        assert [line for line in ann.said() if line[0] > began] == []
+        assert len(ann.said()) <= before + 2, "what it was about to say when it was stopped"
+
+        bob.process.send_signal(signal.SIGKILL)
+        crew.append(cid := Worker.embedded("cid", tmp_path))
+        assert until(lambda: cid.works_on(2), 60)
+        for one, next_one in ((ann, bob), (bob, cid)):
+            for name in ("clicks-0", "clicks-1"):
+                last = [offset for _, partition, offset in one.said() if partition == name][-1]
+                later = [offset for _, partition, offset in next_one.said() if partition == name]
+                assert later[0] in {last, last + 1}, "it goes on from the last commit"
+    finally:
+        for worker in crew:
+            worker.end()
