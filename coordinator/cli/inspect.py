@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from assignors import SpecError
@@ -20,6 +21,7 @@ from coordinator.cli import render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
 from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
@@ -111,10 +113,20 @@ def explain(
     group: Group,
     store: Store,
     epoch: Annotated[int | None, typer.Option(help="Show this group epoch only.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(help="topic/number: who could have it by the target, and what decided."),
+    ] = None,
     as_of: AsOf = None,
     json_: Json = False,
 ) -> None:
-    """Explain each group epoch: why it began, its target, and who gained and lost what."""
+    """Explain each group epoch: why it began, its target, and who gained and lost what.
+
+    With --partition, explain one partition of the newest target, or of the epoch's.
+    """
+    if partition is not None:
+        _explain_partition(LogReader(store, as_of), group, partition, epoch, as_json_=json_)
+        return
     with progress.show("reading the history"):
         epochs = explain_epochs(LogReader(store, as_of), group)
     if epoch is not None:
@@ -127,6 +139,22 @@ def explain(
         _print_json(epochs)
     else:
         render.print_epochs(Terminal(), epochs)
+
+
+def _explain_partition(
+    reading: LogReader, group: str, partition: str, epoch: int | None, *, as_json_: bool
+) -> None:
+    topic, slash, number = partition.rpartition("/")
+    if not slash or not topic or not (number.isascii() and number.isdigit()):
+        raise SpecError(f"--partition is {partition!r}: give topic/number, as in clicks/3")
+    with progress.show("reading the target"):
+        target, found = explain_past_partition(reading, group, topic, int(number), epoch)
+    row = {"group_id": group, "assignment_epoch": target.epoch, "assignor": target.assignor}
+    row |= {"plan_id": target.plan_id, **msgspec.to_builtins(found)}
+    if _wants_json(as_json_):
+        _print_json([row])
+    else:
+        render.print_partition(Terminal(), row)
 
 
 def _wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value

@@ -134,6 +134,29 @@ def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
                 console.print(f"  {owner} {verb} {ranges}", soft_wrap=True)
 
 
+def print_partition(console: Console, found: Row) -> None:
+    """Print who has a partition, who could have it, and what decided."""
+    found = visible_values([found])[0]
+    console.print(
+        f"{found['topic']}/{found['partition']} of {found['group_id']}, target of epoch "
+        f"{found['assignment_epoch']} by {found['assignor']}: {found['owner'] or 'nobody'}"
+    )
+    console.print(f"decided by {found['decided_by']}: {found['decision']}")
+    rows = [
+        {
+            "member": one["member_id"],
+            "had it": "yes" if one["had"] else "",
+            "level with it": f"{one['level']:.6g}",
+            "before": "" if one["before"] is None else f"{one['before']:.6g}",
+            "near a replica": {True: "yes", False: "no", None: ""}[one["local"]],
+            "could not": one["refused"] or "",
+        }
+        for one in found["candidates"]
+    ]
+    if rows:
+        print_rows(console, rows)
+
+
 def _format_target(epoch: Row) -> str:
     if epoch["assignment_epoch"] is None:
         return "no target yet"

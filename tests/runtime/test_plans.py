@@ -6,8 +6,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from assignors import SpecError
 from coordinator import Coordinator, GroupError
 from coordinator.config import Config, WeightsConfig
+from coordinator.history.log_reader import LogReader
+from coordinator.history.past_target import explain_past_partition
 from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
@@ -274,3 +277,38 @@ def test_roll_back_to_a_former_epoch_and_read_it_in_the_log(running, tmp_path):
     with pytest.raises(GroupError, match="is applied already"):
         again.coordinator.apply_plan(shown)
     again.coordinator.close()
+
+
+def explain(store, partition, epoch=None):
+    found, explained = explain_past_partition(LogReader(store), "g", "clicks", partition, epoch)
+    return found, explained
+
+
+def test_explain_who_could_have_a_partition_and_what_decided(running, tmp_path):
+    store = tmp_path / "store"
+    group = running(store=store)
+    group.beat("m1")
+    group.beat("m2")
+    group.beat("m1", "m2")
+    moved, kept = (min(group.owned[member]["clicks"]) for member in ("m2", "m1"))
+    found, explained = explain(store, moved)
+    assert (found.epoch, explained.owner, explained.previous_owner) == (3, "m2", "m1")
+    assert explained.decided_by == "makespan"
+    assert [(c.member_id, c.has, c.had, c.level) for c in explained.candidates] == [
+        ("m2", True, False, 3.0),
+        ("m1", False, True, 4.0),
+    ]
+    assert explain(store, kept)[1].decided_by == "least weight moved"
+    assert explain(store, moved, 2)[1].decision == "only m1 could have it"
+    group.tables = WeightTables(
+        constraints=pa.table({"kind": ["drain"], "selector": ["m2"], "reason": ["disk"]})
+    )
+    group.poll()
+    group.beat("m1", "m2", "m1", "m2")
+    _, explained = explain(store, moved)
+    assert (explained.owner, explained.decided_by) == ("m1", "constraint")
+    assert explained.candidates[1].refused == "constraint drain m2 (disk)"
+    assert explain(store, moved, 3)[1].owner == "m2"  # a past epoch stays as it was
+    for partition, epoch, said in ((6, None, "has no partition 6"), (0, 9, "no target of epoch 9")):
+        with pytest.raises(SpecError, match=said):
+            explain(store, partition, epoch)
