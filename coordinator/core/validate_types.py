@@ -21,6 +21,7 @@ from coordinator.core.classic.events import (
 from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
+    DecidePlan,
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
@@ -34,6 +35,7 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
 )
+from coordinator.core.records import PlanMade
 from coordinator.errors import ErrorCode, GroupError
 
 REQUESTS = (
@@ -58,6 +60,9 @@ REQUESTS = (
 NAMES_MAX = 100_000
 """Names that a member may subscribe to: others wait while they are looked at and written."""
 
+TEXT_MAX = 32_767
+"""As long as Kafka lets any text be."""
+
 _JSON = msgspec.json.Encoder()
 
 
@@ -78,6 +83,8 @@ def check_types(event: Event) -> None:
             _JSON.encode(event)
         elif isinstance(event, InstallAssignment):
             _check_install(event)
+        elif isinstance(event, DecidePlan):
+            _check_plan(event)
         elif not isinstance(event, get_args(Event)):
             raise GroupError(
                 ErrorCode.INVALID_REQUEST,
@@ -108,6 +115,22 @@ def _refuse_many(event: Heartbeat) -> None:
             ErrorCode.INVALID_REQUEST,
             f"subscribed_topic_names has {len(names)} names, at most {NAMES_MAX} are taken: "
             "subscribe by subscribed_topic_regex.",
+        )
+
+
+def _check_plan(event: DecidePlan) -> None:
+    for name in ("action", "group_id", "plan_id", "by", "reason", "request_id"):
+        value = getattr(event, name)
+        if not isinstance(value, str) or len(value) > TEXT_MAX:
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} is no text of at most {TEXT_MAX} characters: give one.",
+            )
+        value.encode()
+    if event.plan is not None and not isinstance(event.plan, PlanMade):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"plan is {type(event.plan).__name__}: give what `plan` returned.",
         )
 
 

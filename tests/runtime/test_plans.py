@@ -8,12 +8,17 @@ import pytest
 
 from assignors import SpecError
 from coordinator import Coordinator, GroupError
+from coordinator.compute.proposal_inbox import find_verdict
 from coordinator.config import Config, WeightsConfig
+from coordinator.core.plan_steps.planner import digest_of
+from coordinator.core.plans.values import PlannedMove
+from coordinator.history.frames import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
+from coordinator.storage.plan_queue import PlanRequest, put_plan_request
 
 MANUAL = {"consumer.assignor.approval": "manual"}
 BY_WEIGHT = {"group.consumer.assignors": ["weighted"]}
@@ -312,3 +317,67 @@ def test_explain_who_could_have_a_partition_and_what_decided(running, tmp_path):
     for partition, epoch, said in ((6, None, "has no partition 6"), (0, 9, "no target of epoch 9")):
         with pytest.raises(SpecError, match=said):
             explain(store, partition, epoch)
+
+
+def test_a_plan_that_waits_does_not_drift_by_weights_and_a_newer_one_supersedes_it(running):
+    group = running()
+    group.coordinator.alter_group_config("g", MANUAL)
+    group.beat("m1")
+    group.beat("m2")
+    group.submitter.run()
+    (first,) = group.coordinator.waiting_plans("g")
+    group.tables = WeightTables(weights(9.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    group.poll()  # the first weights of a group are noted at once
+    group.poll()
+    group.beat("m3")
+    group.submitter.run()
+    (second,) = group.coordinator.waiting_plans("g")
+    with pytest.raises(GroupError, match="is superseded already"):
+        group.coordinator.approve_plan("g", first.plan_id)
+    group.tables = WeightTables(weights(1.0, 9.0, 1.0, 1.0, 1.0, 1.0))
+    group.poll()
+    assert group.coordinator.approve_plan("g", second.plan_id)["decision"] == "applied"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"group_epoch": 2**70},
+        {"moves": (PlannedMove("clicks", "x", -1, 1),)},
+        {"moves": (PlannedMove("clicks", "x", 0, 2**40, "m1", "m2"),)},
+        {"timestamp": "now"},
+        {"owner": 5},
+        {"reason": "\ud800"},
+    ],
+)
+def test_a_plan_made_by_hand_is_refused_and_the_coordinator_goes_on(running, bad):
+    group = running()
+    group.beat("m1", "m2")
+    shown = group.coordinator.plan("g", drain=["m1"])
+    made = msgspec.structs.replace(shown.plan, **bad)
+    made = msgspec.structs.replace(made, plan_digest=digest_of(made))
+    with pytest.raises(GroupError, match="the plan "):
+        group.coordinator.apply_plan(made)
+    with pytest.raises(GroupError, match="by is no text"):
+        group.coordinator.apply_plan(shown, by=5)
+    assert group.coordinator.status == "active"
+    assert group.coordinator.apply_plan(shown)["moved"] == 3
+
+
+def test_requests_of_other_processes_are_answered_or_set_aside(running, tmp_path):
+    store = tmp_path / "store"
+    group = running(store=store)
+    group.beat("m1", "m2")
+    plan = group.coordinator.plan("g", drain=["m1"]).plan
+    folder = store / "plans"
+    folder.mkdir(exist_ok=True)
+    (folder / "junk.json").write_text("{")
+    for name, asked in (("one", "apply"), ("two", "apply"), ("three", "approve")):
+        put_plan_request(store, PlanRequest(name, asked, "g", plan.plan_id, plan, "User:ann"))
+    group.submitter.run()
+    assert list(folder.glob("*.json")) == []
+    assert [path.name[-9:] for path in (store / "_set_aside").glob("*.json")] == ["junk.json"]
+    assert find_verdict(store, "one", 0)[0].reason == "accepted"
+    assert "is applied already" in find_verdict(store, "two", 0)[0].reason
+    (row,) = frame(store, "plans").to_pylist()
+    assert (row["status"], row["decided_by"], row["moved"]) == ("applied", "User:ann", 3)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import pyarrow as pa
 
 from assignors import PartitionRanges, SpecError
 from assignors.certificate import find_broken_rules
 from assignors.quality import find_problems
 from coordinator.config import Config
-from coordinator.core.events import DecidePlan, Result
+from coordinator.core.events import INT32_MAX, DecidePlan, Result
 from coordinator.core.partition_spans import (
     Spans,
     TopicKey,
@@ -53,7 +54,10 @@ from coordinator.core.records import (
 from coordinator.core.state import Group, State
 from coordinator.errors import ErrorCode, GroupError
 
+INT64 = 1 << 63
 APPLIED, REJECTED, EXPIRED, SUPERSEDED = "applied", "rejected", "expired", "superseded"
+COORDINATOR = "coordinator"
+"""Who plans for groups whose targets wait for approval; a new plan of it supersedes the last."""
 WAITING_MAX = 100
 """Plans of a group that may wait for approval."""
 
@@ -110,7 +114,9 @@ def _propose(group: Group, event: DecidePlan, now_ms: int) -> Result:
     _refuse_unusable(group, plan, now_ms)
     if len(group.plans) >= WAITING_MAX:
         raise _refused(f"{WAITING_MAX} plans of group {group.group_id} wait: reject some first")
-    records = [*_forget_expired(group, now_ms), plan]
+    before = [one for one in group.plans.values() if one.owner == plan.owner == COORDINATOR]
+    ended = [_decision(one, event, SUPERSEDED, 0, now_ms) for one in before]
+    records = [*_forget_expired(group, now_ms), *ended, plan]
     return Result(records, {"plan_id": plan.plan_id, "decision": "waiting"})
 
 
@@ -137,12 +143,29 @@ def _check_plan(group: Group, event: DecidePlan, plan: PlanMade | None) -> PlanM
             f"the plan is {plan.plan_id!r} of group {plan.group_id!r}, asked for is "
             f"{event.plan_id!r} of {group.group_id!r}"
         )
+    _refuse_bad_values(plan)
     if digest_of(plan) != plan.plan_digest:
         raise _refused(
             f"plan {plan.plan_id} is not what was shown: its digest is {digest_of(plan)}, it says "
             f"{plan.plan_digest}; plan again"
         )
     return plan
+
+
+def _refuse_bad_values(plan: PlanMade) -> None:
+    """Refuse a plan made by hand with what no column of the log takes."""
+    try:
+        made = msgspec.json.decode(msgspec.json.encode(plan), type=PlanMade)
+    except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
+        raise _refused(f"the plan cannot be read: {error}; `muster plan -o` writes one") from None
+    small = [made.group_epoch, made.assignment_epoch]
+    small += [n for move in made.moves for n in (move.first_partition, move.partition_count)]
+    summary = made.summary
+    large = [made.timestamp, made.expires_ms, summary.members, summary.partitions]
+    large += [summary.moved, summary.placed, summary.weights_known]
+    fits = all(0 <= n <= INT32_MAX for n in small) and all(abs(n) < INT64 for n in large)
+    if not fits or any(move.partition_count < 1 for move in made.moves):
+        raise _refused("the plan has a number out of bounds; `muster plan -o` writes one")
 
 
 def _refuse_unusable(group: Group, plan: PlanMade, now_ms: int) -> None:

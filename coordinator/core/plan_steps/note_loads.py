@@ -38,8 +38,9 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
     ruled = before is None or rules_of(before) != rules_of(loads)
     weighed = before is None or before.weights != loads.weights
     due = before is None or not 0 <= now_ms - before.timestamp < config.weights.interval_ms
-    if not ruled and not (weighed and due):
-        return Result()
+    waiting = group is not None and any(one.expires_ms > now_ms for one in group.plans.values())
+    if not ruled and not (weighed and due and not waiting):
+        return Result()  # a plan that waits for approval is not to drift by weights alone
     records: list[Record] = [loads]
     first = before is None and not (loads.capacities or loads.constraints)
     if group is not None and group.members and group.epoch == group.assignment_epoch:

@@ -49,7 +49,7 @@ def load_columns(
     process = _client_ids(metas)
     if loads is None:
         return RawLoads(process=process, rack_set=rack_set, rack_sets=rack_sets, as_of_ms=as_of_ms)
-    found = [find_member_load(loads, meta) for meta in metas.values()]
+    found = _find_member_loads(loads, metas)
     rules = [
         ConstraintRow(one.kind, one.selector, one.value, one.hard, one.reason, one.until_ms)
         for one in loads.constraints
@@ -67,20 +67,27 @@ def load_columns(
     )
 
 
-def find_member_load(loads: LoadsNoted | None, meta: MemberMetadata) -> MemberLoad | None:
-    """Return what is noted of a member: by its instance id, else member id, else client id."""
-    if loads is None or not loads.capacities:
-        return None
-    by_name = {one.name: one for one in loads.capacities}
-    names = (meta.instance_id, meta.member_id, meta.client_id)
-    return next((by_name[name] for name in names if name in by_name), None)
+def _find_member_loads(
+    loads: LoadsNoted, metas: Mapping[str, MemberMetadata]
+) -> list[MemberLoad | None]:
+    """Return what is noted of each member: by its instance id, else member id, else client id."""
+    known = {one.name: one for one in loads.capacities}
+    if not known:
+        return [None] * len(metas)
+    return [
+        known.get(meta.instance_id or "") or known.get(meta.member_id) or known.get(meta.client_id)
+        for meta in metas.values()
+    ]
 
 
 def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) -> list[str | None]:
     """Return the rack of each member: what it told, else what is noted of it."""
+    told = [meta.rack_id for meta in metas.values()]
+    if loads is None or not loads.capacities:
+        return told
+    noted = _find_member_loads(loads, metas)
     return [
-        meta.rack_id or getattr(find_member_load(loads, meta), "rack", None)
-        for meta in metas.values()
+        rack or (None if one is None else one.rack) for rack, one in zip(told, noted, strict=True)
     ]
 
 

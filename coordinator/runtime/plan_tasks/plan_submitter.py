@@ -6,6 +6,7 @@ import logging
 
 from assignors import SpecError
 from coordinator.core.events import DecidePlan
+from coordinator.core.plan_steps.decide import COORDINATOR
 from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, make_plan
 from coordinator.core.plans.approval import is_manual, keeps_target
@@ -16,7 +17,7 @@ from coordinator.status import Status
 from coordinator.storage import plan_queue
 from coordinator.storage.file_queue import MessageError
 
-COORDINATOR = "coordinator"
+TRIES = 3
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -33,13 +34,20 @@ class PlanSubmitter:
         self._loop = loop
         self._planned: dict[str, int] = {}
         """The group epoch for which each group was planned last."""
+        self._refusals: dict[str, int] = {}
+        """How often a request was refused without an answer in the log."""
 
     def run(self) -> None:
         """Submit the requests that wait, and plan for groups that wait for approval."""
-        if self._loop.processor.log.store is not None:
-            self._submit_requests(self._loop.processor.log.store)
-        for basis in self._loop.call(self._find_waiting).result():
-            self._plan(basis)
+        if self._loop.processor.status is not Status.ACTIVE:
+            return
+        try:
+            if self._loop.processor.log.store is not None:
+                self._submit_requests(self._loop.processor.log.store)
+            for basis in self._loop.call(self._find_waiting).result():
+                self._plan(basis)
+        except GroupError as error:
+            logger.info("plans wait: %s", error.message)  # the coordinator closes, or is fenced
 
     def _submit_requests(self, store: str) -> None:
         for request_id in plan_queue.list_plan_requests(store):
@@ -63,12 +71,22 @@ class PlanSubmitter:
         )
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):  # not even the refusal was written
-            logger.warning("request %s about a plan is decided later: %s", request_id, answer)
+            self._note_refusal(store, request_id, answer)
             return
+        self._refusals.pop(request_id, None)
         if asked.action in {"apply", "approve"}:
             self._loop.target_jobs.supersede(asked.group_id)
         logger.info("plan %s of group %s: %s", asked.plan_id, asked.group_id, answer.response)
         plan_queue.remove_plan_request(store, request_id)
+
+    def _note_refusal(self, store: str, request_id: str, answer: GroupError) -> None:
+        """Try again; but not for ever where the coordinator serves everybody else."""
+        if self._loop.processor.status is not Status.ACTIVE:
+            return
+        self._refusals[request_id] = self._refusals.get(request_id, 0) + 1
+        if self._refusals[request_id] == TRIES:
+            del self._refusals[request_id]
+            plan_queue.set_plan_request_aside(store, request_id, answer.message)
 
     def _find_waiting(self) -> list[PlanBasis]:
         """Return the groups that wait for approval, and for which nothing is planned yet."""

@@ -14,6 +14,7 @@ from coordinator.core.plan_steps.note_loads import rules_of, would_pay
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
+from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.plan_tasks.weight_source import (
     UNKNOWN,
@@ -61,7 +62,12 @@ class WeightPoller:
         except (SpecError, OSError) as error:
             logger.warning("weights are as before: %s", error)
             return
-        for basis in self._loop.call(lambda: self._find_groups(named)).result():
+        try:
+            found = self._loop.call(lambda: self._find_groups(named)).result()
+        except GroupError as error:
+            logger.info("weights are not noted: %s", error.message)  # the coordinator closes
+            return
+        for basis in found:
             try:
                 self._report(tables, basis)
             except SpecError as error:
