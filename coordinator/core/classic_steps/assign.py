@@ -103,13 +103,12 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
         told = [read_subscription(group.members[one].metadata(protocol)) for one in member_ids]
         last = [_last_assigned(group, member_id) for member_id in member_ids]
         line = TopicLine(state, _names_of(told, last))
-        owners = resolve_owners(
-            [line.positions(one.owned) for one in told], [one.generation for one in told]
-        )
+        reported = line.claims([one.owned for one in told])
+        owners = resolve_owners(reported, [one.generation for one in told])
         cooperative = COOPERATIVE in protocol
         if len(owners.position) and not cooperative and protocol not in EAGER:
             return None
-        had = add_previous(owners, [line.positions(one) for one in last])
+        had = add_previous(owners, line.claims(last))
         target = Targets(as_target(line, had, member_ids))
         given = _build_input(state, group, dict(zip(member_ids, told, strict=True)), target)
         ranges = target_builder.run_assignor(given.spec(assignor), assignor, settings)
@@ -133,7 +132,7 @@ def read_assigned(state: State, raw: bytes) -> Spans:
     except MalformedError:
         return ()
     line = TopicLine(state, partitions)
-    return line.spans(line.positions(partitions))
+    return line.spans(line.claims([partitions]).position)
 
 
 def _last_assigned(group: ClassicGroup, member_id: str) -> Mapping[str, Numbers]:

@@ -71,8 +71,8 @@ def test_owners_are_those_found_partition_by_partition(told):
                 since[one], owner_of[one] = generation, member
             elif generation == since[one] and owner_of[one] != member:
                 owner_of[one] = NOBODY
-    positions = [line.positions(owned) for owned, _, _ in told]
-    owners = resolve_owners(positions, [generation for _, generation, _ in told])
+    reported = line.claims([owned for owned, _, _ in told])
+    owners = resolve_owners(reported, [generation for _, generation, _ in told])
     assert by_partition(line, owners) == owner_of
 
     had = {one: member for one, member in owner_of.items() if member != NOBODY}
@@ -80,7 +80,7 @@ def test_owners_are_those_found_partition_by_partition(told):
         for one in existing(last):
             if one not in owner_of:
                 had.setdefault(one, member)
-    found = add_previous(owners, [line.positions(last) for _, _, last in told])
+    found = add_previous(owners, line.claims([last for _, _, last in told]))
     assert by_partition(line, found) == had
 
     ids = [f"m{member}" for member in range(len(told))]
