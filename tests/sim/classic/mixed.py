@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from coordinator.core.state import State
 
 POLICIES = ("bidirectional", "bidirectional", "upgrade")
+CLOSE_MS = 20_000
+"""So long a process may take to close."""
 CONSUMERS = (0.1, 0.3, 0.6)
 """How many of those that come speak the consumer protocol."""
 
@@ -54,8 +56,13 @@ class Consumer(Member):
         return {(key.name, partition) for key, partition in self.owned}
 
     def leave(self, *, for_a_while: bool = False) -> None:
-        """Leave for good, or for a while."""
+        """Leave for good, or for a while; a process whose application holds it up is killed."""
         super().leave(for_a_while=for_a_while)
+        self.world.schedule.after(CLOSE_MS, self._kill)
+
+    def _kill(self) -> None:
+        if not self.gone:
+            self.die()
 
     def _perform(self, action: Action) -> None:
         super()._perform(action)
