@@ -29,7 +29,7 @@ only the ratio of the two says something. The default limits are in force
 
 A rebalance is one commit, in the path of its leader's sync. *An offset of its leader* is a commit
 of one offset by the same member in the same round: what a commit and the way to it take without a
-rebalance. The sync of ten members takes two to three ms more.
+rebalance. The sync of ten members takes a fifth more.
 
 In a profile of steady heartbeats (py-spy, the thread of the wire), uvloop and the kernel take two
 thirds: half of that to send, half to receive. Deciding takes a twentieth. Of the rest, which is to
