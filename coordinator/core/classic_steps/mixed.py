@@ -94,7 +94,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     epoch = raise_epoch(state, config, update, now_ms)
     last = _is_last_replaced(config, group, update)
     # If it must rebalance at once, no new target is needed, and the member joins again.
-    stale = last and epoch.number > group.assignment_epoch
+    stale = last and (epoch.number > group.assignment_epoch or not _has_settled(group, update))
     reached = ReachedTarget(update.current, [], [])
     if not stale:
         reached = reach_target(state, config, update, epoch, heartbeat, now_ms)
@@ -151,6 +151,15 @@ def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> boo
         return False
     last = group.classic_members == len(group.members) - 1
     return last and may_downgrade(config, len(group.members))
+
+
+def _has_settled(group: Group, update: MemberUpdate) -> bool:
+    """Whether all others have what they are to have: they will not be told before they join again.
+
+    Kafka does not look: there one may go on with partitions that another one was assigned.
+    """
+    others = (one for one in group.members.values() if one.member_id != update.replaces)
+    return all(one.stable and one.epoch == group.assignment_epoch for one in others)
 
 
 def _downgrade(
