@@ -25,7 +25,7 @@ FOLDER_MODES = {
     "0775": "everybody reads, its group writes",
 }
 """Modes that a store may have: nobody but its owner and its group ever writes."""
-INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms"}
+INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms", "retry_ms"}
 """How long what is done again waits: of 0 it would never rest."""
 
 
@@ -181,6 +181,20 @@ class QuotasConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PushConfig:
+    """Workers that listen: this coordinator connects to them, and is a member for each."""
+
+    workers: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    token_file: str = ""
+    tls_ca: str = ""
+    session_timeout_ms: int = 9_000
+    connect_ms: int = 2_000
+    retry_ms: int = 1_000
+    answer_bytes_max: int = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings."""
 
@@ -196,6 +210,7 @@ class Config:
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
+    push: PushConfig = field(default_factory=PushConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 

@@ -59,6 +59,10 @@ def serve(
     http: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
     ] = None,
+    push: Annotated[
+        list[str] | None,
+        typer.Option(help="The URL of a worker that listens; repeat for more [push.workers]."),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
     ] = False,
@@ -78,11 +82,16 @@ def serve(
         http_listen=http or server.http_listen,
         insecure=insecure or server.insecure,
     )
-    settings = replace(settings, server=server)
+    workers = (*settings.push.workers, *(push or ()))
+    settings = replace(settings, server=server, push=replace(settings.push, workers=workers))
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     load_access(server)  # before it takes over the store
+    if workers:
+        from coordinator.push.push import PushAccess  # noqa: PLC0415
+
+        PushAccess(settings.push, insecure=server.insecure)
     _check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
 
@@ -156,6 +165,10 @@ def _serve(
         gc.freeze()  # loaded modules stay: without scanning them, heartbeats cost a fifth less
         with _explain_address("server.listen (--listen)"):
             serving = open_now.enter_context(coordinator.serve())
+        if settings.push.workers:
+            from coordinator.push.push import Push  # noqa: PLC0415
+
+            open_now.enter_context(Push(coordinator, insecure=server.insecure))
         if pages is not None:
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.status

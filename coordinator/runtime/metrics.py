@@ -117,6 +117,21 @@ class Metrics:
         self._connections = Gauge(
             "wire_connections", "Open client connections.", registry=self.registry
         )
+        self._add_push()
+
+    def _add_push(self) -> None:
+        self._pushed = self._counter(
+            "push_requests", "Requests to workers that listen, by kind.", ("kind",)
+        )
+        self._push_losses = self._counter(
+            "push_lost", "Workers that listen and were lost, by reason.", ("reason",)
+        )
+        self._push_lies = self._counter(
+            "push_offsets_refused", "Offsets of workers that listen that did not count."
+        )
+        self._push_workers = Gauge(
+            "push_workers", "Workers that listen, by state.", ("state",), registry=self.registry
+        )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -130,6 +145,24 @@ class Metrics:
             group_id in state().groups or group_id in state().classic
         )
         self.registry.register(_Groups(state, status, self._by_group))
+
+    def watch_push(self, workers: Callable[[], tuple[int, int]]) -> None:
+        """Let the gauge of workers be read: how many there are, and how many are registered."""
+        registered, waiting = (self._push_workers.labels(s) for s in ("registered", "waiting"))
+        registered.set_function(lambda: workers()[1])
+        waiting.set_function(lambda: workers()[0] - workers()[1])
+
+    def push_asked(self, kind: str) -> None:
+        """Count a request to a worker that listens."""
+        self._pushed.labels(kind).inc()
+
+    def push_lost(self, reason: str) -> None:
+        """Count a worker that listens and was lost."""
+        self._push_losses.labels(reason).inc()
+
+    def push_refused(self, offsets: int) -> None:
+        """Count offsets of a worker that do not count."""
+        self._push_lies.inc(offsets)
 
     def loaded(self, took_ms: float) -> None:
         """Count a replay of the log; groups that it does not know are gone."""

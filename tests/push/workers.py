@@ -1,0 +1,110 @@
+"""Workers that listen, for tests: they note what they are asked, and misbehave as they are told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from coordinator.config import Config, PushConfig
+from coordinator.kafka_config import kafka_config
+
+SESSION_MS = 1_000
+"""A worker's session timeout: a fifth of its member's."""
+QUICK = Config(
+    kafka=kafka_config(
+        {
+            "group.consumer.min.session.timeout.ms": 5 * SESSION_MS,
+            "group.consumer.session.timeout.ms": 5 * SESSION_MS,
+            "group.consumer.min.heartbeat.interval.ms": 50,
+            "group.consumer.heartbeat.interval.ms": 50,
+            "group.consumer.assignment.interval.ms": 0,
+        }
+    ),
+    push=PushConfig(retry_ms=50),
+)
+
+
+class Worker:
+    """A worker in a thread.
+
+    Attributes
+    ----------
+    log
+        (time, kind, partitions) of each request, when it was answered.
+    offsets
+        How far it came, by (topic, partition), of what is started.
+    instead
+        By kind, what makes an answer (status, body) in place of the right one.
+    busy_max
+        How many requests it had at a time, at most.
+    """
+
+    def __init__(self, *, port=0, **said):
+        self.said = {"group_id": "g", "topics": ["clicks"]} | said
+        self.log, self.offsets, self.instead, self.bodies = [], {}, {}, []
+        self.busy = self.busy_max = 0
+        self.lock = threading.Lock()
+        worker = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                worker.serve(self)
+
+            def log_message(self, *words):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.port = self.server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def serve(self, handler):
+        kind = handler.path.strip("/")
+        asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        with self.lock:
+            self.busy += 1
+            self.busy_max = max(self.busy, self.busy_max)
+            self.bodies.append((kind, asked, dict(handler.headers)))
+        answer = self.instead.get(kind, self.right_answer)
+        status, body = answer(kind, asked)
+        with self.lock:
+            self.busy -= 1
+            places = {(p["topic"], p["partition"]): p["offset"] for p in asked["partitions"]}
+            self.log.append((time.monotonic(), kind, places))
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        with suppress(OSError):  # nobody waits any more
+            handler.wfile.write(body)
+
+    def right_answer(self, kind, asked):
+        if kind == "register":
+            self.offsets.clear()
+            return 200, json.dumps(self.said).encode()
+        places = {(p["topic"], p["partition"]): p["offset"] for p in asked["partitions"]}
+        if kind == "start":
+            self.offsets |= {place: offset or 0 for place, offset in places.items()}
+        body = self.report()
+        if kind == "stop":
+            for place in places:
+                self.offsets.pop(place, None)
+        return 200, body
+
+    def report(self, *more):
+        rows = [(topic, number, at) for (topic, number), at in self.offsets.items()]
+        names = ("topic", "partition", "offset")
+        found = [dict(zip(names, row, strict=True)) for row in (*rows, *more)]
+        return json.dumps({"offsets": found}).encode()
+
+    def kinds(self):
+        return [kind for _, kind, _ in self.log]
+
+    def when(self, kind, place):
+        return [at for at, what, places in self.log if what == kind and place in places]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
