@@ -1,10 +1,4 @@
-"""The requests of one registration of a worker, one at a time, and until when it may work.
-
-A worker stops by itself when its session timeout is over. It counts from when it sent the answer
-before the newest request; the request shows that this answer came in. We count from when the last
-answer came in, which is never earlier. So it has stopped when we think so, though requests are lost
-or delayed: nothing is sent again, and after a failure nothing more is sent.
-"""
+"""The requests of one registration of a worker, one at a time, up to the first one that fails."""
 
 from __future__ import annotations
 
@@ -19,6 +13,7 @@ from coordinator.config import PushConfig
 from coordinator.member.transport import TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.http_client import post
+from coordinator.push.lease import Lease
 from coordinator.push.messages import Kind, LostError, encode_request
 
 NOTHING: Mapping[TopicPartition, int | None] = {}
@@ -56,16 +51,12 @@ class Channel:
         self.find_session_ms: Callable[[], int] = lambda: line.config.session_timeout_ms
         self._line = line
         self._address = address
-        self._answered_at_ms = monotonic_ms()
-        self._longest_ms = 0
+        self._lease = Lease(monotonic_ms())
 
     @property
     def stops_by_ms(self) -> int:
-        """When the worker has stopped by itself, unless it is asked again.
-
-        It has nothing to stop before it was asked something else than to register.
-        """
-        return self._answered_at_ms + self._longest_ms
+        """When the worker has stopped by itself, unless it is asked again."""
+        return self._lease.stops_by_ms
 
     async def ask(
         self, kind: Kind, partitions: Mapping[TopicPartition, int | None] = NOTHING
@@ -77,14 +68,12 @@ class Channel:
         LostError
             There is none within the session timeout; ask no more then.
         """
-        session_ms = self.find_session_ms()
-        if kind == "register":
-            self._answered_at_ms = monotonic_ms()
-        else:
-            self._longest_ms = max(self._longest_ms, session_ms)
+        now_ms, session_ms = monotonic_ms(), self.find_session_ms()
+        by_ms = now_ms + session_ms if kind == "register" else self._lease.ask(session_ms)
+        if by_ms <= now_ms:
+            raise LostError("silent", f"it was not asked for {session_ms} ms: its session is over")
         body = encode_request(self.session, session_ms, partitions)
-        config = self._line.config
-        patience_s = (self._answered_at_ms + session_ms - monotonic_ms()) / 1_000
+        config, patience_s = self._line.config, (by_ms - now_ms) / 1_000
         self._line.count(kind)
         try:
             async with asyncio.timeout(patience_s):
@@ -99,5 +88,5 @@ class Channel:
                 )
         except TimeoutError:
             raise LostError("silent", f"{kind} is not answered in {patience_s:.1f} s") from None
-        self._answered_at_ms = monotonic_ms()
+        self._lease.answered(monotonic_ms())
         return answer

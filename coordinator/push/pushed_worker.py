@@ -69,25 +69,32 @@ class PushedWorker:
         """Register it, be a member for it, and give up its partitions when it is lost."""
         try:
             while True:
-                channel, registration = await self._register()
-                await self._finish_last()
-                began_ms = monotonic_ms()
-                self._session = Session(
-                    self._coordinator, self._address, channel, registration, self._count_refused
-                )
-                self.is_registered = True
                 try:
-                    await self._session.run()
-                except (LostError, GroupError) as error:
-                    self._report(error)
+                    await self._serve()
+                except Exception:  # of ours: the others' workers, and this one, are served on
+                    logger.exception("worker %s: a bug; it is registered again", self._address.url)
                 self.is_registered = False
-                if monotonic_ms() - began_ms > channel.find_session_ms():
-                    self._failures = 0
-                self._leaving = asyncio.create_task(self._session.give_up())
                 await self._pause()
         except asyncio.CancelledError:
             await self._end()
             raise
+
+    async def _serve(self) -> None:
+        """Register it, and be a member for it until it is lost."""
+        channel, registration = await self._register()
+        await self._finish_last()
+        began_ms = monotonic_ms()
+        self._session = Session(
+            self._coordinator, self._address, channel, registration, self._count_refused
+        )
+        self.is_registered = True
+        try:
+            await self._session.run()
+        except (LostError, GroupError) as error:
+            self._report(error)
+        if monotonic_ms() - began_ms > channel.find_session_ms():
+            self._failures = 0
+        self._leaving = asyncio.create_task(self._session.give_up())
 
     async def _register(self) -> tuple[Channel, Registration]:
         """Return the worker, registered, however many tries that takes."""
@@ -114,10 +121,14 @@ class PushedWorker:
 
     async def _finish_last(self) -> None:
         """Have left with the registration before this one: at this one, the worker has stopped."""
-        if self._session is not None and self._leaving is not None:
-            self._session.application.release()
-            await self._leaving
-            self._session = self._leaving = None
+        if self._session is None:
+            return
+        self._session.application.release()
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._session.give_up())
+        await asyncio.wait({self._leaving})
+        leaving, self._session, self._leaving = self._leaving, None, None
+        leaving.result()
 
     async def _end(self) -> None:
         """Have the worker stop, and leave."""

@@ -86,7 +86,7 @@ class Session:
             client_id=registration.client_id or address.url,
             rebalance_timeout_ms=self._rebalance_ms,
         )
-        connection = Connection(coordinator, address.host)
+        connection = Connection(coordinator, f"/{address.host}")  # as Kafka writes hosts
 
         def make(
             is_over: Callable[[], bool], fail: Callable[[BaseException], None]

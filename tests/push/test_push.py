@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from contextlib import ExitStack
 
 import pytest
 
 from coordinator import Coordinator, Member
-from coordinator.config import PushConfig
+from coordinator.config import ConfigError, PushConfig
 from coordinator.push.push import Push
 from tests.member.runs import PATIENCE_S, until
 from tests.push.workers import QUICK, SESSION_MS, Worker
+from tests.wire.test_access import certificates
+
+__all__ = ["certificates"]
 
 
 @pytest.fixture
@@ -70,7 +74,7 @@ def test_a_worker_is_registered_and_told_what_to_start(coordinator, worker):
     with push(coordinator, worker):
         assert until(lambda: owned(worker) == [0, 1] and "ping" in worker.kinds())
         (member,) = members_of(coordinator)
-        assert (member["client_id"], member["client_host"]) == ("lambda", "127.0.0.1")
+        assert (member["client_id"], member["client_host"]) == ("lambda", "/127.0.0.1")
         assert member["rack_id"] == "a"
     assert worker.kinds()[0] == "register"
     assert worker.when("start", ("clicks", 0))
@@ -242,8 +246,46 @@ def test_a_pattern_that_is_none_is_refused_and_tried_again(coordinator, worker):
     assert owned(worker) == []
 
 
+def test_workers_are_reached_over_tls(coordinator, certificates):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    with closing(Worker(tls=tls)) as worker:
+        with push(coordinator, worker):
+            assert until(lambda: count(coordinator, "push_lost_total", reason="unreachable"))
+        assert worker.log == []  # an authority that nobody trusts
+        with push(coordinator, worker, tls_ca=str(certificates / "ca.pem")):
+            assert until(lambda: owned(worker) == [0, 1])
+
+
 def test_workers_are_told_the_token(coordinator, worker, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     with push(coordinator, worker, token_file=str(tmp_path / "token")):
         assert until(lambda: "ping" in worker.kinds())
     assert {headers["Authorization"] for _, _, headers in worker.bodies} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--push", "worker"], "give http://host:port or https://host:port"),
+        (["--push", "http://w1.example:1"], "beyond this machine without TLS"),
+        (["--push", "http://[::1]:1", "--push", "http://[::1]:1/"], "twice"),
+    ],
+)
+def test_what_cannot_be_pushed_to_is_refused_before_the_store_is_made(
+    muster_here, tmp_path, words, says
+):
+    done = muster_here("serve", "--store", tmp_path / "store", *words)
+    assert done.returncode == 2
+    assert says in done.stderr.decode()
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("token", [None, "", "two words", "\u00fc"])
+def test_a_token_that_cannot_be_sent_is_refused(coordinator, tmp_path, token):
+    if token is not None:
+        (tmp_path / "token").write_text(token)
+    with pytest.raises(ConfigError, match=r"push\.token_file"):
+        push(coordinator, "http://127.0.0.1:1", token_file=str(tmp_path / "token"))
+    with pytest.raises(ConfigError, match=r"push\.tls_ca"):
+        push(coordinator, "http://127.0.0.1:1", tls_ca=str(tmp_path / "ca"))

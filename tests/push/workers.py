@@ -42,7 +42,7 @@ class Worker:
         How many requests it had at a time, at most.
     """
 
-    def __init__(self, *, port=0, **said):
+    def __init__(self, *, port=0, tls=None, **said):
         self.said = {"group_id": "g", "topics": ["clicks"]} | said
         self.log, self.offsets, self.instead, self.bodies = [], {}, {}, []
         self.busy = self.busy_max = 0
@@ -58,7 +58,10 @@ class Worker:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.port = self.server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.server.handle_error = lambda *_: None  # of clients that trust nobody
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def serve(self, handler):
