@@ -103,6 +103,10 @@ class Metrics:
             "fenced", "1 when another coordinator claimed the store.", registry=self.registry
         )
         self._load_max = 0.0
+        self._add_wire()
+        self._add_push()
+
+    def _add_wire(self) -> None:
         self._requests = self._counter("wire_requests", "Requests received, by API.", ("api",))
         self._closed = self._counter(
             "wire_closed", "Connections closed by the server, by reason.", ("reason",)
@@ -117,7 +121,6 @@ class Metrics:
         self._connections = Gauge(
             "wire_connections", "Open client connections.", registry=self.registry
         )
-        self._add_push()
 
     def _add_push(self) -> None:
         self._pushed = self._counter(
