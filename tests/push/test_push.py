@@ -76,6 +76,8 @@ def test_a_worker_is_registered_and_told_what_to_start(coordinator, worker):
         (member,) = members_of(coordinator)
         assert (member["client_id"], member["client_host"]) == ("lambda", "/127.0.0.1")
         assert member["rack_id"] == "a"
+        assert count(coordinator, "push_workers", state="registered") == 1
+        assert count(coordinator, "push_workers", state="waiting") == 0
     assert worker.kinds()[0] == "register"
     assert worker.when("start", ("clicks", 0))
     sessions = {asked["session"] for _, asked, _ in worker.bodies}
