@@ -37,7 +37,7 @@ test-spark: $(READY) ## tests that need Spark, the largest too
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
 	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
-	  tests/member/test_processes.py
+	  tests/member/test_processes.py tests/push/test_processes.py
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
