@@ -70,6 +70,10 @@ class PushApplication(Application):
         self._wanted.difference_update(partitions)
         self._has_work.set()
 
+    def stop_all(self) -> None:
+        """Have the worker stop all fetchers."""
+        self.stop(self.working())
+
     async def stopped(self, partitions: Iterable[TopicPartition]) -> None:
         """Wait until the worker has said so, or must have stopped by itself."""
         wanted = set(partitions)
@@ -82,7 +86,7 @@ class PushApplication(Application):
 
     async def work_no_more(self) -> None:
         """Stop all fetchers."""
-        self.stop(self.working())
+        self.stop_all()
         await self.stopped(self.working())
 
     def silent_ms(self) -> int:
@@ -105,7 +109,7 @@ class PushApplication(Application):
                 await self._ask("stop", dict.fromkeys(stops))
                 self._free(stops)
             elif not self._is_over() and (starts := self._to_start()):
-                await self._start(starts)
+                await self._start_fetchers(starts)
             elif not await self._is_asked() and not (self._started and self._is_over()):
                 await self._ask("ping", {})
 
@@ -119,7 +123,7 @@ class PushApplication(Application):
                 return await self._has_work.wait()
         return False
 
-    async def _start(self, partitions: Sequence[TopicPartition]) -> None:
+    async def _start_fetchers(self, partitions: Sequence[TopicPartition]) -> None:
         offsets = await self._find_committed(partitions)
         still = {place: offsets[place] for place in partitions if place in self._wanted}
         if still:
