@@ -100,6 +100,31 @@ def parse_json_objects(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
+def parse_json_rows(text: str | bytes) -> list[dict[str, Any]]:
+    """Parse a JSON array of objects, or objects that follow one another, all or nothing.
+
+    Raises
+    ------
+    SpecError
+        What is wrong, and where in the text.
+    """
+    start = text.lstrip()[:1]
+    if start not in ("[", b"["):
+        return [row for _, row in parse_json_objects(text)]
+    try:
+        rows = json.loads(text, object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
+    except SpecError:
+        raise
+    except RecursionError:
+        raise SpecError("not JSON that can be read: too deep") from None
+    except ValueError as error:  # its message has the line and column
+        raise SpecError(f"not JSON: {error}") from None
+    for at, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise SpecError(f"row {at}: expected a JSON object, got {kind_of(row)}: {show(row)}")
+    return list(rows)
+
+
 def _skip_space(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1

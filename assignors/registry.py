@@ -10,17 +10,47 @@ from typing import NoReturn, Protocol, runtime_checkable
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges
+from assignors.plan import EXACT_EDGES
 from assignors.range import RangeAssignor
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor
 from assignors.weighted.assignor import WeightedAssignor
+from assignors.weighted.problem import PREFER
 
 ENTRY_POINTS = "muster.assignors"
+
+
+def _make_sticky(
+    imbalance: int | str = 0,
+    max_moves: int | None = None,
+    exact_edges: int = EXACT_EDGES,
+    *,
+    tolerance: str | None = None,
+    max_moved_weight: float | None = None,
+    rack: str | None = None,
+    improvement: str | None = None,
+) -> StickyAssignor | WeightedAssignor:
+    """Return sticky, or, with an option of weighted, sticky by weight.
+
+    By weight, all moves that the tolerance asks for are made, and no others: weighted, but with an
+    improvement of 0% unless another is given.
+    """
+    if (tolerance, max_moved_weight, rack, improvement) == (None,) * 4:
+        return StickyAssignor(imbalance, max_moves, exact_edges)
+    if imbalance != 0:
+        raise SpecError(
+            f"imbalance {imbalance!r} counts partitions, and the other options weigh them: "
+            "give tolerance instead of imbalance"
+        )
+    return WeightedAssignor(
+        tolerance or "1%", max_moves, max_moved_weight, rack or PREFER, improvement or "0%"
+    )
+
 
 _BUILT_IN: dict[str, Callable[..., Assignor]] = {
     "range": RangeAssignor,
     "uniform": UniformAssignor,
-    "sticky": StickyAssignor,
+    "sticky": _make_sticky,
     "weighted": WeightedAssignor,
 }
 
@@ -57,6 +87,7 @@ def get_assignor(name: str, **options: object) -> Assignor:
         `muster.assignors`.
     options
         The assignor's own: sticky takes imbalance and max_moves, weighted `WeightedAssignor`'s.
+        Sticky with options of weighted keeps as much weight in place as the tolerance allows.
 
     Raises
     ------

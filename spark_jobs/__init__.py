@@ -14,12 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spark_jobs.assignors import range, sticky, uniform  # noqa: A004 - the assignor's name
+    from spark_jobs.assignors import range, sticky, uniform, weighted  # noqa: A004 - the assignor's name
     from spark_jobs.jobs.embedding import embed
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.sql import views
 
-__all__ = ["embed", "foreach_partition_owner", "range", "sticky", "uniform", "views"]
+__all__ = ["embed", "foreach_partition_owner", "range", "sticky", "uniform", "views", "weighted"]
 
 _ROOMS = {
     "embed": "spark_jobs.jobs.embedding",
@@ -28,6 +28,7 @@ _ROOMS = {
     "sticky": "spark_jobs.assignors",
     "uniform": "spark_jobs.assignors",
     "views": "spark_jobs.sql",
+    "weighted": "spark_jobs.assignors",
 }
 
 

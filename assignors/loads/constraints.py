@@ -111,6 +111,17 @@ def parse_constraints(rows: object, where: str = "constraints") -> list[Constrai
     return [_parse_row(row, f"{where}, row {at}") for at, row in enumerate(rows)]
 
 
+def to_table(rows: Sequence[ConstraintRow]) -> pa.Table:
+    """Return rules as a table that `parse_constraints` reads."""
+    kinds = (pa.string(), pa.string(), pa.string(), pa.bool_(), pa.string())
+    columns = [
+        pa.array([getattr(row, name) for row in rows], kind)
+        for name, kind in zip(FIELDS, kinds, strict=False)
+    ]
+    until = pa.array([row.until_ms for row in rows], pa.timestamp("ms", "UTC"))
+    return pa.table([*columns, until], names=list(FIELDS))
+
+
 def _parse_row(row: object, where: str) -> ConstraintRow:
     if not isinstance(row, Mapping):
         raise SpecError(f"{where} is {show(row)}: expected an object with {', '.join(FIELDS)}")

@@ -6,17 +6,26 @@ A path is checked when it is named. Names and URLs are resolved later, by a Spar
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeAlias
+
+import pyarrow as pa
 
 from assignors import SpecError
+from assignors.groups.group_tables import GROUP_ID
+from assignors.loads.constraints import parse_constraints, to_table
+from assignors.parse import parse_json_rows
 from coordinator.storage.tables.object_store import check_url, is_url, split_version
 from coordinator.storage.tables.table_io import TableRef
 
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
+RULES = (".json", ".jsonl")
+"""File suffixes of constraints in JSON."""
 _FILES = (".parquet", ".json", ".csv")
 """File suffixes. A missing file with one of them is refused without starting Spark."""
 
@@ -41,6 +50,55 @@ class SparkName:
     version: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class RulesFile:
+    """Constraints in a JSON file, read when it is named.
+
+    Attributes
+    ----------
+    path
+        Its path.
+    identity
+        What `runs.identify` returns for it.
+    rows
+        A table of constraints.
+    """
+
+    path: str
+    identity: dict[str, Any]
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, path: str, option: str) -> Self:
+        """Read a JSON array of rules, or a rule a line; group_id says whose they are.
+
+        Raises
+        ------
+        SpecError
+            It cannot be read, or a rule is not of its form.
+        """
+        try:
+            text = Path(path).read_bytes()
+        except OSError as error:
+            raise SpecError(f"{option} {path!r}: {error.strerror or error}") from None
+        try:
+            rows = parse_json_rows(text)
+            groups = [row.pop(GROUP_ID, None) for row in rows]
+            table = to_table(parse_constraints(rows))
+        except SpecError as error:
+            raise SpecError(f"{option} {path!r}: {error}") from None
+        if any(group is not None for group in groups):
+            if not all(isinstance(group, str) for group in groups):
+                raise SpecError(f"{option} {path!r}: give every rule a group_id of text, or none")
+            table = table.append_column(GROUP_ID, pa.array(groups, pa.string()))
+        digest = hashlib.sha256(text).hexdigest()[:16]
+        return cls(path, {"path": path, "digest": digest}, table)
+
+    def columns(self) -> list[str]:
+        """Return the names of its columns."""
+        return list(self.rows.schema.names)
+
+
 class FoundTable(Protocol):
     """A table that Spark found, pinned to a version or read once. Only Spark reads its rows."""
 
@@ -56,10 +114,10 @@ class FoundTable(Protocol):
         """What `runs.identify` returns for it."""
 
 
-Input: TypeAlias = TableRef | SparkName | FoundTable
+Input: TypeAlias = TableRef | SparkName | RulesFile | FoundTable
 
 
-def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
+def find_input(text: str, option: str, engine: str) -> TableRef | SparkName | RulesFile:
     """Find the table that an option names. A path that exists wins over a name in the catalog.
 
     Raises
@@ -67,6 +125,8 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName:
     SpecError
         The engine can read no such table.
     """
+    if option == "--constraints" and text.endswith(RULES) and not is_url(text):
+        return RulesFile.of(text, option)
     if engine == "spark" and is_url(text) and not text.startswith("file:"):
         url, version = split_version(text)
         check_url(url, option)

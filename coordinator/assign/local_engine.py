@@ -20,7 +20,7 @@ from assignors.parse_tables import (
     parse_topics_table,
 )
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import Input, local_table
+from coordinator.assign.inputs import Input, RulesFile, local_table
 from coordinator.assign.outputs import is_delta_output
 from coordinator.assign.runs import KEY, Run
 from coordinator.clock import wall_ms
@@ -166,4 +166,6 @@ def _check_replaceable_here(output: str) -> None:
 
 
 def _read(table: Input, what: str) -> pa.Table:
+    if isinstance(table, RulesFile):
+        return table.rows
     return local_table(table, f"--{what}").read(what)

@@ -101,12 +101,10 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     many = not isinstance(job.members, SparkName) and GROUP_ID in job.members.columns()
     if many and job.engine != "auto":
         return job.engine
-    if job.partitions is not None or job.constraints is not None:
-        if job.engine == "spark":
-            raise SpecError(
-                "--partitions and --constraints are read in process: use --engine local"
-            )
-        return "local"
+    weighted = job.options.assignor == "weighted" or bool(job.options.weighted)
+    whole = weighted or job.partitions or job.constraints
+    if whole and job.engine == "auto":
+        return "local"  # Spark would assign the group in one task: slower, elsewhere
     has_twin = many or job.options.assignor in spark.assignors
     if job.engine == "spark" and not has_twin:
         raise SpecError(

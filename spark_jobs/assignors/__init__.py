@@ -5,4 +5,4 @@ driver. Classes and topics are small and on the driver.
 """
 
 TWINS = ("range", "uniform", "sticky")
-"""The names of the assignors in this room."""
+"""The names of the assignors that cut a group into tasks. `weighted` runs whole, in one task."""

@@ -91,7 +91,8 @@ PartitionsTable = Annotated[
     str | None, typer.Option("--partitions", help="Table of weights, racks, … of partitions.")
 ]
 ConstraintsTable = Annotated[
-    str | None, typer.Option("--constraints", help="Table of rules on where partitions may be.")
+    str | None,
+    typer.Option("--constraints", help="Table or .json of rules on where partitions may be."),
 ]
 PairsOrLists = Annotated[
     PartitionFormat,

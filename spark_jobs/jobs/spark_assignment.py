@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
 
-from assignors import GroupSpec, PartitionRanges, SpecError, quality
+from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import Input, local_table, schema_of_name
+from coordinator.assign.inputs import Input, RulesFile, local_table, schema_of_name
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
@@ -31,8 +31,6 @@ from spark_jobs.assignors import TWINS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.assignors.materialize import FrameAssignment
-
 
 COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
@@ -40,7 +38,7 @@ COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 class SparkAssignment:
     """Runs jobs on tables with Spark. The first job imports pyspark."""
 
-    assignors = TWINS
+    assignors = (*TWINS, "weighted")
 
     @contextmanager
     def find_tables(self, job: AssignmentJob) -> Iterator[AssignmentJob]:
@@ -107,6 +105,9 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     members, topics = _read_frame(spark, job.members), _read_frame(spark, job.topics)
     if GROUP_ID in members.columns:
         return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
+    weighted = job.options.assignor not in TWINS or bool(job.options.weighted)
+    if weighted or job.partitions or job.constraints:
+        return _assign_in_task(spark, job, config, run, {"members": members, "topics": topics})
     claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
@@ -117,7 +118,8 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     job.safeguards.check_members(assigned.members)
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
     if assigned.members + assigned.rows.count() <= config.report.rows_max:
-        done = _add_report(done, assigned, members, topics, claims)
+        tables = {"members": members, "topics": topics, "owned": claims}
+        done = _add_report(done, assigned.rows, assigned.verdict, tables)
     if job.output is None:
         return done
     version = _write(assigned.rows, COLUMNS, job.output, done.record_in(run))
@@ -137,9 +139,7 @@ def _assign_groups(
     from spark_jobs.assignors.groups import assign_groups, refuse_one_group  # noqa: PLC0415
 
     forgotten = 0
-    for name in ("owned", "partitions", "constraints"):
-        if (table := getattr(job, name)) is not None:
-            tables[name] = _read_frame(spark, table)
+    tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
         previous = _read_frame(spark, job.previous)
         refuse_one_group(previous, "previous")
@@ -169,19 +169,68 @@ def _assign_groups(
     return replace(done, version=version)
 
 
+def _assign_in_task(
+    spark: Any,  # noqa: ANN401
+    job: AssignmentJob,
+    config: Config,
+    run: Run,
+    tables: dict[str, DataFrame],
+) -> AssignmentResult:
+    """Assign a group with weights or constraints: one task does it."""
+    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
+    from spark_jobs.assignors.weighted import assign_in_task  # noqa: PLC0415
+    from spark_jobs.session.schemas import select_assignment  # noqa: PLC0415
+
+    forgotten, now = 0, wall_ms()
+    tables |= _read_more(spark, job)
+    if job.owned is None and job.previous is not None:
+        previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
+        tables["owned"], forgotten, total = _forget_frames(previous, tables["topics"])
+        job.safeguards.check_forgotten(forgotten, total)
+    options = job.options
+    found = assign_in_task(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
+    summary = found.summary.to_pylist()
+    row: dict[str, Any] = summary[0] if summary else {"members": 0, "partitions": 0}
+    job.safeguards.check_members(row["members"])
+    totals = {name: it for name, it in found.totals().items() if name != "groups"}
+    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=totals)
+    rows = select_assignment(found.rows)
+    if row["members"] + row["partitions"] <= config.report.rows_max:
+        verdict = Verdict(
+            row.get("partial", False), row.get("moved_minimum"), row.get("exact", True)
+        )
+        done = _add_report(done, rows, verdict, tables, as_of_ms=now)
+    if job.output is None:
+        return done
+    version = _write(rows, COLUMNS, job.output, done.record_in(run))
+    written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
+    _check_written(written, found.partitions, job.output)
+    return replace(done, version=version)
+
+
+def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401
+    """Return the optional tables of a job, by their names."""
+    named = {name: getattr(job, name) for name in ("owned", "partitions", "constraints")}
+    return {name: _read_frame(spark, table) for name, table in named.items() if table is not None}
+
+
 def _add_report(
     done: AssignmentResult,
-    assigned: FrameAssignment,
-    members: DataFrame,
-    topics: DataFrame,
-    claims: DataFrame | None,
+    rows: DataFrame,
+    verdict: Verdict,
+    tables: Mapping[str, DataFrame | None],
+    *,
+    as_of_ms: int | None = None,
 ) -> AssignmentResult:
     """Add the report of the local engine to a result that fits the driver."""
+    given = {name: frame.toArrow() for name, frame in tables.items() if frame is not None}
     group = GroupSpec.from_arrow(
-        members.toArrow(), topics.toArrow(), claims.toArrow() if claims is not None else None
-    )
-    found = PartitionRanges.from_arrow(group.member_ids, group.topics, assigned.rows.toArrow())
-    ranges = replace(found, verdict=assigned.verdict)
+        given["members"], given["topics"], given.get("owned"),
+        partitions=given.get("partitions"), constraints=given.get("constraints"),
+        as_of_ms=as_of_ms,
+    )  # fmt: skip
+    found = PartitionRanges.from_arrow(group.member_ids, group.topics, rows.toArrow())
+    ranges = replace(found, verdict=verdict)
     report = quality.report(group, ranges)
     return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
 
@@ -215,6 +264,8 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
 
     if isinstance(table, SparkTable):
         return table.frame
+    if isinstance(table, RulesFile):
+        return cast("DataFrame", spark.createDataFrame(table.rows))
     ref = local_table(table, "the table")
     # the JVM may have another working directory
     path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)

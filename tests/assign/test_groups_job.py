@@ -91,6 +91,30 @@ def test_a_bad_group_leaves_the_output_alone(run, tmp_path):
     assert "g3" not in written(tmp_path)["group_id"].to_pylist()
 
 
+def test_rules_may_be_json(tmp_path):
+    path = tmp_path / "rules.json"
+    rules = [
+        {"kind": "pin", "selector": "a/0", "value": "m", "until": 4102444800000},
+        {"kind": "max_partitions", "selector": "*", "value": 3, "group_id": "g"},
+    ]
+    path.write_text(json.dumps(rules[:1]))
+    found = find_input(str(path), "--constraints", "local")
+    assert found.rows.to_pylist()[0]["until"].year == 2100
+    path.write_text("\n".join(json.dumps(rule) for rule in rules[1:]))
+    assert find_input(str(path), "--constraints", "local").rows.to_pylist()[0]["value"] == "3"
+    assert "group_id" in find_input(str(path), "--constraints", "local").columns()
+    refused = {
+        json.dumps(rules): "give every rule a group_id of text, or none",
+        "[1]": "row 0: expected a JSON object, got a number: 1",
+        '[{"kind": "pin", "selector": 3}]': "constraints, row 0: selector is 3",
+        "[": "not JSON",
+    }
+    for text, says in refused.items():
+        path.write_text(text)
+        with pytest.raises(SpecError, match=f"--constraints .*rules.json': .*{says}"):
+            find_input(str(path), "--constraints", "local")
+
+
 def test_an_output_of_one_group_is_not_of_many(run):
     members, topics, *_ = tables_of_groups({"g": SPECS["g1"]})
     plain = (members.drop_columns(["group_id"]), topics.drop_columns(["group_id"]))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from assignors import SpecError, get_assignor
+from assignors import GroupSpec, SpecError, get_assignor
 from assignors.groups.assign_groups import assign_groups
 from assignors.groups.group_set import GroupSet
 from coordinator.assign.assignment_job import AssignmentJob
@@ -15,8 +15,10 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import read_delta
-from tests.assignors.group_tables import mixed_tables, tables_of_groups
+from tests.assignors import weighted_twins
 from tests.support import twins
+from tests.assignors.group_tables import mixed_tables, tables_of_groups
+from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 
@@ -68,6 +70,30 @@ def test_groups_on_spark_are_those_of_the_local_engine(spark, assignor, options,
     rows = found.rows.toArrow().sort_by(ORDER)
     assert rows.to_pylist() == local.rows.sort_by(ORDER).to_pylist()
     assert found.partitions == local.totals()["partitions"]
+
+
+def test_weighted_on_spark_is_weighted_in_process(spark):
+    import spark_jobs
+
+    spec = weighted_twins.random_spec(8, rules=False, members=9, partitions=20)
+    members, topics, owned, partitions = (
+        it.drop_columns(["group_id"]) for it in tables_of_groups({"g": spec})[:4]
+    )
+    rules = RULES.drop_columns(["group_id"])
+    group = GroupSpec.from_arrow(
+        members, topics, owned, partitions=partitions, constraints=rules, as_of_ms=5
+    )
+    options = {"tolerance": "2%", "rack": "ignore"}
+    local = get_assignor("weighted", **options).assign(group).to_arrow()
+    frames = [spark.createDataFrame(it) for it in (members, topics, owned, partitions, rules)]
+    with watch(spark) as seen:
+        rows = spark_jobs.weighted.assign(
+            spark, *frames[:3], partitions=frames[3], constraints=frames[4], as_of_ms=5, **options
+        )
+    assert max(seen.collected) == 1  # a summary, and no row of the group
+    assert rows.toArrow().sort_by(ORDER[1:]).to_pylist() == local.sort_by(ORDER[1:]).to_pylist()
+    with pytest.raises(SpecError, match=r"^members: unknown column 'group_id'"):
+        spark_jobs.weighted.assign(spark, frames[0].selectExpr("*", "'g' AS group_id"), frames[1])
 
 
 def test_a_bad_group_is_named_and_nothing_is_written(spark, tmp_path):
