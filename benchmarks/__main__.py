@@ -40,6 +40,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "grid": grid.run,
     "large": large.run,
     "weighted": large.run_weighted,
+    "groups": large.run_groups,
     "soak": soak.run,
     "build": build.run,
     "memory": memory.run,

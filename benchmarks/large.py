@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from assignors import GroupSpec, PartitionRanges, get_assignor, quality
+from assignors import Assignor, GroupSpec, PartitionRanges, get_assignor, quality
+from assignors.groups.assign_groups import GroupsAssignment, assign_groups
+from assignors.groups.group_set import GroupSet
 from benchmarks import groups
 from benchmarks.groups import Members, Past, Topics
-from benchmarks.measure import Bench, Figure, assign_ms, ranges_a_member
+from benchmarks.measure import Bench, Figure, assign_ms, cpu_ms, ranges_a_member
 from benchmarks.report import Section
 
 TITLE = "1,000,000 members, 100,000,000 partitions"
@@ -225,3 +230,107 @@ def _changes(count: int, members: int, sigma: int) -> Iterator[Figure]:
 def _gap(group: GroupSpec, ranges: PartitionRanges) -> float:
     proof = quality.report(group, ranges).certificate
     return proof.gap
+
+
+GROUPS_TITLE = "Many groups of one table"
+GROUPS_TEXT = """\
+Groups of 100 members and 1,000 partitions of two topics, in tables with `group_id`. CPU ms of
+reading the Arrow tables, assigning, and summing up each group. *Next night*: 3 % of the members
+have left. `weighted` has lognormal weights and capacities 1, 2 and 4, and runs group by group.
+*Spark*: elapsed ms of the second job in a `local[2]` session, from Parquet to Parquet.
+"""
+GROUP_MEMBERS, GROUP_PARTITIONS = 100, 1_000
+
+
+def run_groups(bench: Bench) -> Section:
+    """Measure tables of many groups."""
+    many, weighted = (20, 5) if bench.smoke else (5_000, 500)
+    figures: list[Figure] = []
+    for figure in _all_groups(many, weighted, spark=not bench.smoke):
+        bench.say(f"groups: {figure.name}: {figure.median:.0f} {figure.unit}")
+        figures.append(figure)
+    return Section(GROUPS_TITLE, GROUPS_TEXT, figures)
+
+
+def _all_groups(many: int, weighted: int, *, spark: bool) -> Iterator[Figure]:
+    members, topics, _ = tables_of_groups(many)
+    for name in ("range", "uniform", "sticky"):
+        assignor = get_assignor(name)
+        first, samples = _measure_tables(assignor, members, topics)
+        yield Figure.of(f"{name}, {many:,} groups, fresh", samples, goal=2_000)
+        stay = pa.array(np.random.default_rng(1).random(len(members)) >= 0.03)
+        _, samples = _measure_tables(assignor, members.filter(stay), topics, first.rows)
+        yield Figure.of(f"{name}, {many:,} groups, next night", samples, goal=2_000)
+    tables = tables_of_groups(weighted)
+    _, samples = _measure_tables(get_assignor("weighted"), *tables[:2], None, tables[2])
+    yield Figure.of(f"weighted, {weighted:,} groups, fresh", samples)
+    if spark:
+        yield Figure.of(
+            f"uniform, {many:,} groups, Spark", [_on_spark(members, topics)], goal=20_000
+        )
+
+
+def tables_of_groups(count: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return members, topics and partitions of groups that are all alike but for weights."""
+    draw, names = np.random.default_rng(count), pa.array([f"g{n:05}" for n in range(count)])
+    each = GROUP_PARTITIONS // 2
+
+    def name(rows: int) -> pa.Array:
+        return names.take(pa.array(np.repeat(np.arange(count), rows)))
+
+    lists = pa.array([["a", "b"]]).take(pa.array(np.zeros(count * GROUP_MEMBERS, dtype=np.int64)))
+    members = {
+        "group_id": name(GROUP_MEMBERS),
+        "member_id": [f"m{n:03}" for n in range(GROUP_MEMBERS)] * count,
+        "subscribed": lists,
+        "capacity": draw.choice([1.0, 2.0, 4.0], count * GROUP_MEMBERS),
+    }
+    topics = {"group_id": name(2), "topic": ["a", "b"] * count, "partitions": [each] * 2 * count}
+    partitions = {
+        "group_id": name(2 * each),
+        "topic": pa.array(["a", "b"]).take(pa.array(np.tile(np.repeat([0, 1], each), count))),
+        "partition": np.tile(np.arange(each), 2 * count),
+        "weight": draw.lognormal(0, 1, count * 2 * each),
+    }
+    return pa.table(members), pa.table(topics), pa.table(partitions)
+
+
+def _assign_tables(
+    assignor: Assignor,
+    members: pa.Table,
+    topics: pa.Table,
+    owned: pa.Table | None = None,
+    partitions: pa.Table | None = None,
+) -> GroupsAssignment:
+    if partitions is None:
+        members = members.drop_columns(["capacity"])
+    return assign_groups(
+        GroupSet.from_arrow(members, topics, owned, partitions=partitions), assignor
+    )
+
+
+def _measure_tables(
+    assignor: Assignor, *tables: pa.Table | None
+) -> tuple[GroupsAssignment, list[float]]:
+    return cpu_ms(lambda: _assign_tables(assignor, *tables))
+
+
+def _on_spark(members: pa.Table, topics: pa.Table) -> float:
+    from spark_jobs.assignors import groups as many  # noqa: PLC0415 - others start no Spark
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
+
+    spark = spark_session(master="local[2]", conf=scratch_warehouse())
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(members.drop_columns(["capacity"]), f"{folder}/members.parquet")
+        pq.write_table(topics, f"{folder}/topics.parquet")
+        for _ in range(2):
+            start = time.perf_counter()
+            tables = {
+                name: spark.read.parquet(f"{folder}/{name}.parquet")
+                for name in ("members", "topics")
+            }
+            done = many.assign_groups(spark, "uniform", tables, {})
+            done.rows.write.mode("overwrite").parquet(f"{folder}/out")
+            elapsed = time.perf_counter() - start
+    spark.stop()
+    return 1000 * elapsed

@@ -16,8 +16,8 @@ from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import read_delta
 from tests.assignors import weighted_twins
-from tests.support import twins
 from tests.assignors.group_tables import mixed_tables, tables_of_groups
+from tests.support import twins
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
