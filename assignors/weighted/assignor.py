@@ -18,7 +18,7 @@ from assignors.sticky import StickyAssignor
 from assignors.weighted.levels import levels_of
 from assignors.weighted.place import Placement
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
-from assignors.weighted.solve import Solution, find_bound, find_forced, solve, solve_at
+from assignors.weighted.solve import Solution, find_bound, find_forced, solve, solve_somehow
 
 _PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
 _KEEP_ALL = 2**62
@@ -160,7 +160,7 @@ def _keep_budget(
     forced = moved & ~problem.may_stay()
     forced[find_forced(problem, np.where(problem.may_stay(), problem.owner, -1))] = True
     if problem.limited or bool((problem.apart >= 0).any()):
-        return solve_at(problem, _KEEP_ALL, _KEEP_ALL).owner, True
+        return solve_somehow(problem, _KEEP_ALL, _KEEP_ALL).owner, True
     unit = np.flatnonzero(moved & ~forced)
     before = Placement.of(problem, np.where(problem.may_stay(), problem.owner, -1))
     whose = problem.owner[unit]

@@ -168,11 +168,58 @@ def _place_one(problem: WeightedProblem, placed: Placement, unit: int) -> None:
         & (placed.used + problem.count[unit] <= problem.most if problem.limited else True)
     )
     if not len(open_):
-        raise SpecError(
-            "max_partitions leaves no room for all partitions: raise it, or add a member"
-        )
+        member = _make_room(problem, placed, unit)
+        if member is None:
+            raise SpecError(
+                "max_partitions leaves no room for all partitions: raise it, or add a member"
+            )
+        open_ = np.array([member])
     lifted = levels_of(placed.load[open_] + problem.weight[unit], problem.capacity[open_])
     placed.put(problem, np.array([unit]), open_[[int(np.argmin(lifted))]])
+
+
+def _make_room(problem: WeightedProblem, placed: Placement, unit: int) -> int | None:
+    """Move units in a chain, each to the next one's member, until some member has room for `unit`.
+
+    The shortest chain is found by breadth first; without any, the numbers that members may have
+    leave no room. Only units of one partition that need not be apart are moved.
+
+    Returns
+    -------
+    int or None
+        The member that may now have the unit.
+    """
+    if problem.count[unit] != 1:
+        return None
+    labels = np.bincount(problem.apart + 1)
+    light = (problem.count == 1) & ((problem.apart < 0) | (labels[problem.apart + 1] == 1))
+    came: dict[int, tuple[int, int]] = {}  # member: the unit that would come, and its member
+    queue = [(unit, -1)]
+    for moving, source in queue:
+        fits = (problem.cell >= 0) & problem.allowed[problem.type[moving], problem.cell]
+        for member in np.flatnonzero(fits).tolist():
+            if member in came or member == source:
+                continue
+            came[member] = (moving, source)
+            if placed.used[member] < problem.most[member]:
+                return _move_chain(problem, placed, came, member)
+            held = np.flatnonzero((placed.owner == member) & light)
+            _, first = np.unique(problem.type[held], return_index=True)
+            queue += [(int(held[at]), member) for at in first]
+    return None
+
+
+def _move_chain(
+    problem: WeightedProblem, placed: Placement, came: dict[int, tuple[int, int]], member: int
+) -> int:
+    """Carry out a chain, from its end; return the member of its beginning."""
+    while came[member][1] >= 0:
+        moving, source = came[member]
+        one = np.array([moving])
+        placed.take(problem, one)
+        placed.put(problem, one, np.array([member]))
+        member = source
+    return member
 
 
 def _place_apart(problem: WeightedProblem, placed: Placement, pool: Longs) -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from assignors.arrays import Longs, offsets_of, rank_in_runs
+from assignors.errors import SpecError
 from assignors.weighted.bounds import LowerBound, find_lower_bound
 from assignors.weighted.exchange import PAIRS_MAX, improve_by_exchange
 from assignors.weighted.levels import levels_of, room_under
@@ -136,11 +137,27 @@ def _candidates(problem: WeightedProblem, goal: int) -> Iterator[Solution]:
     small = len(problem.weight) ** 2 <= PAIRS_MAX
     fresh = not len(problem.owner) or int(problem.owner.max()) < 0
     for step in _STEPS[:1] if fresh else _STEPS if small else _STEPS[:5]:
-        yield solve_at(problem, int(goal * (1 + step)), goal)
+        yield solve_somehow(problem, int(goal * (1 + step)), goal)
     if small and not fresh:
         nothing = _with_owner(problem, np.full(len(problem.owner), -1, dtype=np.int64))
         free = solve_at(nothing, goal, goal)
         yield Solution.of(problem, free.owner, Placement.of(problem, free.owner).load)
+
+
+def solve_somehow(problem: WeightedProblem, level: int, goal: int) -> Solution:
+    """Solve at a level; from nothing, where what stays leaves others no member.
+
+    Raises
+    ------
+    SpecError
+        Rules on numbers, or on partitions apart, leave a unit no member either way.
+    """
+    try:
+        return solve_at(problem, level, goal)
+    except SpecError:
+        nothing = _with_owner(problem, np.full(len(problem.owner), -1, dtype=np.int64))
+        owner = solve_at(nothing, level, goal).owner
+        return Solution.of(problem, owner, Placement.of(problem, owner).load)
 
 
 def solve_at(problem: WeightedProblem, level: int, goal: int) -> Solution:

@@ -79,6 +79,22 @@ def test_against_exact_answers():
     assert statistics.mean(gaps) < 1.03
 
 
+@pytest.mark.parametrize("seed", [197, 208, 711, 1341, 1492])
+def test_numbers_that_leave_just_enough_room_are_met(seed):
+    """Groups in which what was placed first has to make room, or to leave its owner."""
+    spec = weighted_twins.random_spec(seed, members=4, topics=3, partitions=4)
+    for at, member in enumerate(sorted(spec["members"])):
+        most = str(random.Random(seed + at).randint(1, 5))
+        rule = {"kind": "max_partitions", "selector": member, "value": most}
+        spec["constraints"].append(rule)
+    group, ranges = solve(spec, rack="ignore")
+    assert quality.report(group, ranges).valid
+    assert weighted_twins.broken_rules(spec, ranges.to_dict(), "ignore") == []
+    again = solve(owning(spec, ranges), rack="ignore")[1]
+    assert again == ranges
+    assert solve(spec, rack="ignore", max_moves=0)[0].loads is not None
+
+
 def shuffled(spec, draw):
     """The same group, its members, topics and rules in another order."""
     members, topics = list(spec["members"].items()), list(spec["topics"].items())
