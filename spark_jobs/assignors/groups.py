@@ -73,6 +73,7 @@ def assign_groups(
     *,
     as_of_ms: int | None = None,
     check_empty: Callable[[Sequence[str]], None] | None = None,
+    columns: Sequence[str] = GROUPS_SCHEMA.names,
 ) -> FrameGroups:
     """Assign all groups of the tables; each gets the rows that it gets alone.
 
@@ -83,6 +84,8 @@ def assign_groups(
         owned have group_id; the others are everybody's without it, and then go to every task whole.
     check_empty
         Is given the groups without members, by name, and may refuse them.
+    columns
+        Of the rows to return. Spark keeps them until the frame returned is no longer referenced.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def assign_groups(
     except BaseException:
         work_session.release()
         raise
-    rows = work_session.give_back(found.rows)
+    rows = work_session.give_back(found.rows.select(*columns))
     release_with(rows, work_session)
     return FrameGroups(rows, found.summary)
 

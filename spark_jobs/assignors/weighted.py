@@ -17,7 +17,7 @@ from assignors import SpecError
 from assignors.groups.task_rows import GROUP_ID
 from assignors.parse_tables import refuse_unknown_columns
 from spark_jobs.assignors.groups import FrameGroups, assign_groups
-from spark_jobs.session.schemas import select_assignment
+from spark_jobs.session.schemas import ASSIGNMENT
 
 _GROUP = "the group"
 
@@ -57,8 +57,7 @@ def assign(
         "partitions": partitions, "constraints": constraints,
     }  # fmt: skip
     tables = {name: frame for name, frame in given.items() if frame is not None}
-    found = assign_in_task(spark, "weighted", tables, options, as_of_ms=as_of_ms)
-    return select_assignment(found.rows)
+    return assign_in_task(spark, "weighted", tables, options, as_of_ms=as_of_ms).rows
 
 
 def assign_in_task(
@@ -87,6 +86,8 @@ def assign_in_task(
             refuse_unknown_columns(frame.columns, known, name)
     named = {name: frame.withColumn(GROUP_ID, F.lit(_GROUP)) for name, frame in tables.items()}
     try:
-        return assign_groups(spark, assignor, named, options, as_of_ms=as_of_ms)
+        return assign_groups(
+            spark, assignor, named, options, as_of_ms=as_of_ms, columns=ASSIGNMENT.names
+        )
     except SpecError as error:
         raise SpecError(str(error).removeprefix(f"group {_GROUP!r}: ")) from None

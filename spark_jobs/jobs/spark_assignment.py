@@ -179,7 +179,6 @@ def _assign_in_task(
     """Assign a group with weights or constraints: one task does it."""
     from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
     from spark_jobs.assignors.weighted import assign_in_task  # noqa: PLC0415
-    from spark_jobs.session.schemas import select_assignment  # noqa: PLC0415
 
     forgotten, now = 0, wall_ms()
     tables |= _read_more(spark, job)
@@ -194,7 +193,7 @@ def _assign_in_task(
     job.safeguards.check_members(row["members"])
     totals = {name: it for name, it in found.totals().items() if name != "groups"}
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=totals)
-    rows = select_assignment(found.rows)
+    rows = found.rows
     if row["members"] + row["partitions"] <= config.report.rows_max:
         verdict = Verdict(
             row.get("partial", False), row.get("moved_minimum"), row.get("exact", True)
