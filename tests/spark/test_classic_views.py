@@ -12,7 +12,7 @@ from coordinator.history.view_schemas import VIEW_SCHEMAS
 from tests.support.classic_stories import classic_log
 
 pytestmark = pytest.mark.spark
-VIEWS = sorted(VIEW_SCHEMAS.keys() - {"audit", "offsets", "topics"})
+VIEWS = sorted(VIEW_SCHEMAS.keys() - {"audit", "offsets", "plans", "topics"})
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,8 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
     register(spark, store, only=views, engine="local")
     read = {view: typed(spark, view) for view in views}
     assert read == queried
-    assert all(rows for view, (_, rows) in read.items())
+    told = {view for view, (_, rows) in read.items() if rows}
+    assert told == set(views) - {"plans"}, "of plans tests/spark/test_plan_view.py tells"
     text = spark.table("assignment_history")._jdf.queryExecution().toString()
     assert "MapInArrow" in text
 

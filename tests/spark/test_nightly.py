@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 
+LONG = bool(os.environ.get("MUSTER_LONG"))
 CROWD = crowd(3, members=300, classes=2)
 
 
@@ -129,6 +131,7 @@ def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
     assert content(tables / "out") == before
 
 
+@pytest.mark.skipif(not LONG, reason="starts two Spark runs of its own: make test-spark")
 def test_killed_spark_run_leaves_the_old_content(nightly, tables):
     nightly("--output", "out", engine="local")
     before, files = content(tables / "out"), set((tables / "out").glob("*.parquet"))

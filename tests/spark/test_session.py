@@ -23,6 +23,7 @@ from spark_jobs import jars
 from spark_jobs.assignors import sticky, uniform
 from spark_jobs.session.session import active_tasks
 
+LONG = bool(os.environ.get("MUSTER_LONG"))
 CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
 
 SESSION = """
@@ -78,6 +79,7 @@ def filled_cache(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(not LONG, reason="starts a JVM of its own: make test-spark")
 def test_incomplete_maven_folder_does_no_harm(broken_home, filled_cache, tmp_path):
     before = listing(broken_home)
     options = f"-Duser.home={broken_home} -Dhttps.proxyHost={CLOSED}"
