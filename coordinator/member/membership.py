@@ -236,7 +236,10 @@ class Membership:
             self._move(Cause.LEAVE)
             self._cancel()
             self.target = ()
-            self._revoke(self._still_held())
+            if self.owned:
+                self._revoke(self._still_held())
+            else:
+                self._say_goodbye()  # a heartbeat more might join it
 
     def _stall(self, _event: Stall) -> None:
         """Leave at once: nobody can say when the work will stop (G-172)."""

@@ -222,6 +222,16 @@ def test_a_static_member_may_leave_for_a_while():
     assert beat.request.member_epoch == -2
 
 
+def test_who_has_nothing_leaves_with_its_next_heartbeat(side):
+    """No callback could hold it up: a heartbeat with epoch 0 would join it meanwhile."""
+    side.tell(Subscribe(("a",)))
+    side.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    (goodbye,) = side.tell(Leave())
+    assert goodbye.request.member_epoch == -1
+    side.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert side.state is State.UNSUBSCRIBED
+
+
 def test_an_answer_that_was_under_way_does_not_end_the_leaving(stable):
     stable.tell(Wake(), INTERVAL_MS)
     stable.tell(Leave())
