@@ -107,6 +107,8 @@ class Membership:
         What it may own, as it was told last.
     fatal
         Why it was refused for good.
+    lost_at_ms
+        When it should have stopped using what it lost last; it may have noticed later.
     session_ms
         The group's session timeout, as far as it is known.
     wake_at_ms
@@ -120,6 +122,7 @@ class Membership:
         self.owned: Spans = ()
         self.target: Spans = ()
         self.fatal: GroupError | None = None
+        self.lost_at_ms = 0
         self.session_ms = settings.session_timeout_ms
         self._subscription = Subscribe()
         self._now_ms = 0
@@ -415,6 +418,7 @@ class Membership:
         """Have nothing from now on; the application hears of it."""
         self._cancel()
         held = self._still_held()
+        self.lost_at_ms = min(self._now_ms, self.uses_until_ms)
         self._start_over()
         self._begin(LosePartitions, held)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from coordinator.clock import monotonic_ms
 from coordinator.member.application import Application, Stop
+from coordinator.member.membership import NEVER_MS
 from coordinator.member.transport import TopicPartition
 from coordinator.push.channel import Channel
 from coordinator.push.messages import Kind, read_report
@@ -34,6 +35,8 @@ class PushApplication(Application):
         Returns the committed offsets of partitions.
     take_offsets
         Told how far the worker came, and how many offsets of its answer do not count.
+    find_end_ms
+        Returns when the worker must have stopped, unless its member hears of its coordinator.
     is_over, on_failure
         As for `Application`.
     """
@@ -45,6 +48,7 @@ class PushApplication(Application):
             [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int | None]]
         ],
         take_offsets: Callable[[Mapping[TopicPartition, int], int], None],
+        find_end_ms: Callable[[], int],
         is_over: Callable[[], bool],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -52,6 +56,7 @@ class PushApplication(Application):
         self._channel = channel
         self._find_committed = find_committed
         self._take_offsets = take_offsets
+        self._find_end_ms = find_end_ms
         self._wanted: set[TopicPartition] = set()
         self._started: dict[TopicPartition, int | None] = {}
         """What the worker may be working on, with the last offset that is known of it."""
@@ -131,7 +136,9 @@ class PushApplication(Application):
             await self._ask("start", still)
 
     async def _ask(self, kind: Kind, partitions: Mapping[TopicPartition, int | None]) -> None:
-        report = read_report(kind, await self._channel.ask(kind, partitions), self._started)
+        end_ms = self._find_end_ms() if self._started else NEVER_MS
+        answer = await self._channel.ask(kind, partitions, end_ms)
+        report = read_report(kind, answer, self._started)
         self._started.update(report.offsets)
         self._take_offsets(report.offsets, report.refused)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from coordinator.clock import monotonic_ms
 from coordinator.config import PushConfig
+from coordinator.member.membership import NEVER_MS
 from coordinator.member.transport import TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.http_client import post
@@ -59,9 +60,12 @@ class Channel:
         return self._lease.stops_by_ms
 
     async def ask(
-        self, kind: Kind, partitions: Mapping[TopicPartition, int | None] = NOTHING
+        self,
+        kind: Kind,
+        partitions: Mapping[TopicPartition, int | None] = NOTHING,
+        end_ms: int = NEVER_MS,
     ) -> bytes:
-        """Return the answer to a request.
+        """Return the answer to a request, after which the worker stops by `end_ms`, unasked.
 
         Raises
         ------
@@ -69,9 +73,13 @@ class Channel:
             There is none within the session timeout; ask no more then.
         """
         now_ms, session_ms = monotonic_ms(), self.find_session_ms()
-        by_ms = now_ms + session_ms if kind == "register" else self._lease.ask(session_ms)
+        if kind == "register":
+            by_ms = now_ms + session_ms
+        else:
+            session_ms = self._lease.session_ms(session_ms, end_ms)
+            by_ms = self._lease.ask(session_ms) if session_ms > 0 else now_ms
         if by_ms <= now_ms:
-            raise LostError("silent", f"it was not asked for {session_ms} ms: its session is over")
+            raise LostError("silent", "it was not asked in time: its session is over")
         body = encode_request(self.session, session_ms, partitions)
         config, patience_s = self._line.config, (by_ms - now_ms) / 1_000
         self._line.count(kind)

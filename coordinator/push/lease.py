@@ -20,21 +20,39 @@ class Lease:
 
     def __init__(self, now_ms: int) -> None:
         self._answered_at_ms = now_ms
-        self._longest_ms = 0
+        self._until_ms = self._asked_until_ms = now_ms
 
     @property
     def stops_by_ms(self) -> int:
-        """When the worker has stopped by itself, unless it is asked again.
+        """When the worker has stopped by itself, whether or not it got the newest request.
 
         It has nothing to stop before it was asked something else than to register.
         """
-        return self._answered_at_ms + self._longest_ms
+        return max(self._until_ms, self._asked_until_ms)
+
+    def session_ms(self, longest_ms: int, end_ms: int) -> int:
+        """Return the session timeout of the next request.
+
+        Parameters
+        ----------
+        longest_ms
+            The most that it may be.
+        end_ms
+            When the worker must have stopped, unless there is another request.
+
+        Returns
+        -------
+        int
+            Milliseconds; 0 or less when no request is to be made any more.
+        """
+        return min(longest_ms, end_ms - self._answered_at_ms)
 
     def ask(self, session_ms: int) -> int:
         """Return until when a request with this session timeout may be answered."""
-        self._longest_ms = max(self._longest_ms, session_ms)
-        return self._answered_at_ms + session_ms
+        self._asked_until_ms = self._answered_at_ms + session_ms
+        return self._asked_until_ms
 
     def answered(self, now_ms: int) -> None:
         """Take in that the request was answered."""
         self._answered_at_ms = now_ms
+        self._until_ms = self._asked_until_ms

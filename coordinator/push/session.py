@@ -12,6 +12,7 @@ from coordinator.core.events import Heartbeat, OffsetFetch
 from coordinator.member.driver import Driver
 from coordinator.member.events import MemberSettings, Subscribe
 from coordinator.member.in_process import InProcess
+from coordinator.member.states import BEATING
 from coordinator.member.transport import Served, TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.application import PushApplication
@@ -95,6 +96,7 @@ class Session:
                 channel,
                 lambda places: connection.find_committed(settings.group_id, places),
                 self._take_offsets,
+                self._find_end_ms,
                 is_over,
                 fail,
             )
@@ -108,8 +110,17 @@ class Session:
 
     def _find_session_ms(self) -> int:
         """Return after how long the worker has to stop by itself."""
-        shortest = min(self._driver.membership.session_ms, self._rebalance_ms)
-        return max(1, min(self._session_ms, shortest // LEASES))
+        return min(self._session_ms, self._spare_ms())
+
+    def _find_end_ms(self) -> int:
+        """Return when the worker must have stopped, unless the member's coordinator answers it."""
+        membership = self._driver.membership
+        uses = membership.state in BEATING
+        return self._spare_ms() + (membership.uses_until_ms if uses else membership.lost_at_ms)
+
+    def _spare_ms(self) -> int:
+        """Return for how long a member that stopped is still waited for."""
+        return max(1, min(self._driver.membership.session_ms, self._rebalance_ms) // LEASES)
 
     async def run(self) -> None:
         """Be a member for as long as the worker answers.

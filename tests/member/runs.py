@@ -32,6 +32,33 @@ def until(condition, patience_s=PATIENCE_S):
     return found
 
 
+class Cut:
+    """A coordinator that can be cut off: what is asked then is not answered, and fails later."""
+
+    def __init__(self, coordinator):
+        self._inner, self._unanswered, self._cut = coordinator, [], False
+
+    @property
+    def cut(self):
+        return self._cut
+
+    @cut.setter
+    def cut(self, cut):
+        self._cut = cut
+        while self._unanswered and not cut:
+            if (future := self._unanswered.pop()).set_running_or_notify_cancel():
+                future.set_exception(ConnectionResetError("cut"))
+
+    def submit(self, events):
+        if not self._cut:
+            return self._inner.submit(events)
+        self._unanswered.append(Future())
+        return self._unanswered[-1]
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
 class Diary:
     """What happens to members' partitions, in order, with the time."""
 

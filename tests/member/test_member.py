@@ -6,13 +6,12 @@ import asyncio
 import inspect
 import threading
 import time
-from concurrent.futures import Future
 
 import pytest
 
 from coordinator import AsyncMember, Coordinator, Fenced, GroupError, Member
 from coordinator.errors import ErrorCode
-from tests.member.runs import PATIENCE_S, QUICK, SESSION_MS, Diary, Running, until
+from tests.member.runs import PATIENCE_S, QUICK, SESSION_MS, Cut, Diary, Running, until
 
 
 @pytest.fixture
@@ -50,19 +49,6 @@ def test_work_moves_in_order_from_one_member_to_another(place, coordinator):
     assert diary.when("ann", "revoked", str(moved)) < taken_at
     (group,) = coordinator.consumer_group_describe("g")
     assert group["members"] == []
-
-
-class Cut:
-    """A coordinator that can be cut off: what is asked then is never answered."""
-
-    def __init__(self, coordinator):
-        self._inner, self.cut = coordinator, False
-
-    def submit(self, events):
-        return Future() if self.cut else self._inner.submit(events)
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
 
 
 def test_a_fenced_worker_stops_before_another_one_begins(coordinator):

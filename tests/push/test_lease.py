@@ -29,15 +29,19 @@ class Model:
     st.lists(st.tuples(WAITS, WAITS, WAITS, WAITS, st.integers(1, 90)), min_size=1, max_size=8),
     st.booleans(),
     st.integers(-1_000, 1_000),
+    st.integers(0, 300),
 )
-def test_who_is_lost_has_stopped_in_time(way_back, requests, arrives, skew):
+def test_who_is_lost_has_stopped_in_time(way_back, requests, arrives, skew, end):
     """Each request: (pause, way there, time to answer, way back, session timeout); one is lost."""
     now, worker = 0, Model(0 + skew)
     now += way_back
     lease = Lease(0)
     lease.answered(now)
-    for number, (pause, there, takes, back, session_ms) in enumerate(requests):
+    for number, (pause, there, takes, back, longest_ms) in enumerate(requests):
         now += pause
+        session_ms = lease.session_ms(longest_ms, end)
+        if session_ms <= 0:
+            break
         by = lease.ask(session_ms)
         last = number == len(requests) - 1
         answer = arrives or not last
@@ -51,4 +55,4 @@ def test_who_is_lost_has_stopped_in_time(way_back, requests, arrives, skew):
             break  # the answer is lost, or comes too late
         lease.answered(now)
     if worker.until_ms is not None:
-        assert worker.until_ms - skew <= lease.stops_by_ms
+        assert worker.until_ms - skew <= min(lease.stops_by_ms, end)

@@ -11,11 +11,15 @@ import pytest
 from coordinator import Coordinator, Member
 from coordinator.config import ConfigError, PushConfig
 from coordinator.push.push import Push
-from tests.member.runs import PATIENCE_S, until
+from tests.member.runs import PATIENCE_S, Cut, until
+from tests.member.runs import QUICK as SHORT
+from tests.member.runs import SESSION_MS as SHORT_MS
 from tests.push.workers import QUICK, SESSION_MS, Worker
 from tests.wire.test_access import certificates
 
 __all__ = ["certificates"]
+PAUSE_MS = SHORT_MS / 5
+"""The longest that a worker may be silent, in a group with short sessions."""
 
 
 @pytest.fixture
@@ -186,6 +190,25 @@ def test_a_worker_that_listens_shares_a_group_with_a_member(coordinator, worker)
             (place,) = member.wait_for_change(PATIENCE_S).owned
             assert owned(worker) == [1 - place.partition]
         assert until(lambda: owned(worker) == [0, 1])
+
+
+def test_who_hangs_in_a_stop_works_no_longer_than_its_member_has(worker):
+    """A ping that is answered after its member stopped, by the clock, gives it no more time."""
+
+    def slowly(kind, asked):
+        time.sleep(0.5 * PAUSE_MS / 1_000)
+        return worker.right_answer(kind, asked)
+
+    with Coordinator.open(None, config=SHORT, topics={"clicks": 2}) as coordinator:
+        line = Cut(coordinator)
+        with Member(coordinator, group_id="g", topics="clicks") as member, push(line, worker):
+            assert until(lambda: len(owned(worker)) == len(member.owned) == 1)
+            (place,) = worker.offsets
+            worker.instead |= {"ping": slowly, "stop": lambda *_: (time.sleep(1), (200, b"{}"))[1]}
+            line.cut = True
+            assert until(lambda: place in member.owned)
+            assert worker.works_until() <= time.monotonic()
+            line.cut = False
 
 
 def count(coordinator, name, **labels):

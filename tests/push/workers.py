@@ -45,6 +45,7 @@ class Worker:
     def __init__(self, *, port=0, tls=None, **said):
         self.said = {"group_id": "g", "topics": ["clicks"]} | said
         self.log, self.offsets, self.instead, self.bodies = [], {}, {}, []
+        self.asked = []
         self.busy = self.busy_max = 0
         self.lock = threading.Lock()
         worker = self
@@ -71,6 +72,7 @@ class Worker:
             self.busy += 1
             self.busy_max = max(self.busy, self.busy_max)
             self.bodies.append((kind, asked, dict(handler.headers)))
+            self.asked.append((time.monotonic(), kind, asked))
         answer = self.instead.get(kind, self.right_answer)
         status, body = answer(kind, asked)
         with self.lock:
@@ -107,6 +109,12 @@ class Worker:
 
     def when(self, kind, place):
         return [at for at, what, places in self.log if what == kind and place in places]
+
+    def works_until(self):
+        """Until when it works on what it has, as docs/reference/push.md says."""
+        at, asked = [(at, asked) for at, kind, asked in self.asked if kind != "register"][-1]
+        answered = max(then for then, _, _ in self.log if then <= at)
+        return answered + asked["session_timeout_ms"] / 1_000
 
     def close(self):
         self.server.shutdown()
