@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from coordinator.clock import monotonic_ms
@@ -23,6 +24,16 @@ logger = logging.getLogger("muster.member")
 Callback: TypeAlias = Callable[[Sequence[TopicPartition]], object]
 SLOW_S = 60.0
 """After how long without an end we say that work does not stop."""
+_within: ContextVar[Application | None] = ContextVar("_within", default=None)
+"""Whose callback or work this is."""
+
+
+class ExitError(Exception):
+    """Carries what no event loop survives, such as SystemExit, from the application's thread."""
+
+    def __init__(self, carried: BaseException) -> None:
+        super().__init__(repr(carried))
+        self.carried = carried
 
 
 class Stop:
@@ -133,11 +144,19 @@ class Application(ABC):
         self._work = work
         self._start(sorted(self._mine))
 
-    async def work_no_more(self) -> None:
-        """Stop all work, and begin none."""
+    def halt(self) -> None:
+        """Tell all work to stop, and begin none."""
         self._work = None
         self._halt(self._runs)
+
+    async def work_no_more(self) -> None:
+        """Stop all work, and begin none."""
+        self.halt()
         await self.stopped(self.working())
+
+    def is_within(self) -> bool:
+        """Whether this is a callback or the work: who waits here for it to end waits for itself."""
+        return _within.get() is self
 
     def begin(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to work on partitions that were assigned."""
@@ -233,7 +252,7 @@ class ThreadApplication(Application):
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
 
-        def settle(value: object, error: BaseException | None) -> None:
+        def settle(value: object, error: Exception | None) -> None:
             if outcome.done():
                 return
             if error is None:
@@ -242,11 +261,18 @@ class ThreadApplication(Application):
                 outcome.set_exception(error)
 
         def run() -> None:
-            value, failed = None, None
+            _within.set(self)
+            value: object = None
+            failed: Exception | None = None
             try:
                 value = function(*args)
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                if inspect.iscoroutine(value):
+                    value.close()
+                    raise TypeError(f"{function} is a coroutine function: use AsyncMember")  # noqa: TRY301
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits
                 failed = error
+            except BaseException as error:  # noqa: BLE001 - the same
+                failed = ExitError(error)
             with suppress(RuntimeError):  # the loop has ended: nobody waits
                 loop.call_soon_threadsafe(settle, value, failed)
 
@@ -261,8 +287,16 @@ class TaskApplication(Application):
     """Callbacks are functions or coroutine functions, work is coroutines of the same loop."""
 
     async def _call(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
-        found = function(*args)
-        return await found if inspect.isawaitable(found) else found
+        before = _within.set(self)
+        try:
+            found = function(*args)
+            if inspect.isawaitable(found):
+                return await found
+        finally:
+            _within.reset(before)
+        if function is self._work:
+            raise TypeError(f"{function} is no coroutine function: make it one, or use Member")
+        return found
 
     def _make_stop(self) -> Stop:
         return AsyncStop(self._is_over)

@@ -11,6 +11,7 @@ from coordinator.member.options import (
     PATIENCE_S,
     MemberOptions,
     Place,
+    check_timeout,
     place_of,
     read_offsets,
     subscription,
@@ -67,14 +68,14 @@ class AsyncMember(MemberOptions):
 
         See `Member.run`.
         """
-        await self._opened().run(work, timeout)
+        await self._opened().run(work, check_timeout(timeout))
 
     async def wait_for_change(self, timeout: float | None = None) -> Change | None:  # noqa: ASYNC109
         """Wait until it owns other partitions than at the last change.
 
         See `Member.wait_for_change`.
         """
-        return await self._opened().wait_for_change(timeout)
+        return await self._opened().wait_for_change(check_timeout(timeout))
 
     async def changes(self) -> AsyncIterator[Change]:
         """Yield each change of what it owns, until it has left."""
@@ -135,12 +136,20 @@ class AsyncMember(MemberOptions):
     async def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; twice is no fault.
 
+        In a callback and in work it returns at once: the member leaves when they have ended.
         See `Member.leave`.
         """
         driver = self._driver
-        if driver is not None:
+        if driver is None:
+            return
+        if driver.is_within():
+            driver.begin_to_leave(for_a_while=for_a_while)
+            return
+        try:
             await driver.close(for_a_while=for_a_while)
-            self._driver = None
+        finally:
+            if self._driver is driver:  # else another task was faster
+                self._driver = None
 
     def _opened(self) -> Driver:
         if self._driver is None:

@@ -38,7 +38,12 @@ from coordinator.member.events import (
 )
 from coordinator.member.membership import Membership
 from coordinator.member.states import BEATING, ENDED, ClientState
-from coordinator.member.transport import Offsets, TopicPartition, Transport
+from coordinator.member.transport import (
+    CoordinatorGoneError,
+    Offsets,
+    TopicPartition,
+    Transport,
+)
 
 T = TypeVar("T")
 logger = logging.getLogger("muster.member")
@@ -99,6 +104,7 @@ class Driver:
         self._stored: dict[TopicPartition, tuple[int, str]] = {}
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._runs = False
         if max_poll_interval_ms is not None:
             self._loop.call_later(max_poll_interval_ms / 4_000, self._look_for_life)
 
@@ -127,30 +133,48 @@ class Driver:
 
     async def run(self, work: Callable[..., object], timeout_s: float | None) -> None:
         """Have work done on every partition, until the member has left; raise why it had to."""
+        if not callable(work):
+            raise TypeError(f"work is {work!r}: give a function of (partition, stop)")
         self._raise_failure()
-        self._application.work_on(work)
+        if self._runs:
+            raise RuntimeError("the member runs work already: wait until that call has returned")
+        self._runs = True
         try:
+            self._application.work_on(work)
             await asyncio.wait_for(self._ended.wait(), timeout_s)
         except TimeoutError:
             await self._application.work_no_more()
+        finally:
+            self._runs = False
+            self._application.halt()  # cancelled
         self._raise_failure()
 
     async def wait_for_change(self, timeout_s: float | None) -> Change | None:
         """Wait until it owns something else than at the last change; None when it does not."""
         try:
-            await asyncio.wait_for(self._until_other(), timeout_s)
+            change = await asyncio.wait_for(self._next_change(), timeout_s)
         except TimeoutError:
             return None
-        owned, seen = self.owned(), self._seen
-        self._seen = owned
-        if owned == seen:
+        if change is None:
             self._raise_failure()
-            return None
+        return change
+
+    async def _next_change(self) -> Change | None:
+        """Wait for a change, which only one of those who wait for it gets; None: it has left."""
+        while (owned := self.owned()) == self._seen:
+            if self._ended.is_set():
+                return None
+            await self._changed.wait()
+        seen, self._seen = self._seen, owned
         return Change(owned, owned - seen, seen - owned)
 
-    async def _until_other(self) -> None:
-        while self.owned() == self._seen and not self._ended.is_set():
-            await self._changed.wait()
+    def is_within(self) -> bool:
+        """Whether this is a callback or the work, which cannot wait for its own end."""
+        return self._application.is_within()
+
+    def begin_to_leave(self, *, for_a_while: bool) -> None:
+        """Leave, and wait for nothing."""
+        self._tell(Leave(for_a_while))
 
     async def close(self, *, for_a_while: bool) -> None:
         """Leave, wait until nothing runs any more, and end what was opened."""
@@ -199,7 +223,7 @@ class Driver:
         if found:
             try:
                 await self.commit(found, self._settings.rebalance_timeout_ms / 2_000)
-            except GroupError as error:
+            except Exception as error:  # noqa: BLE001 - the member goes on, or leaves, without them
                 logger.warning("%s: offsets are not committed: %s", self._name, error)
 
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
@@ -312,9 +336,13 @@ class Driver:
             event = HeartbeatAnswered(number, *served)
         except GroupError as error:
             self._log(f"refused: {error.code.name}: {error}")
-            event = HeartbeatRefused(number, error, jitter)
+            event = HeartbeatRefused(number, error, jitter, isinstance(error, CoordinatorGoneError))
         except OSError as error:
             self._log(f"not answered: {str(error) or type(error).__name__}")
+            event = HeartbeatUnanswered(number, jitter)
+        except Exception as error:  # of ours, or what no coordinator could read
+            logger.exception("%s: a heartbeat cannot be sent: it leaves", self._name)
+            self._fail(error)
             event = HeartbeatUnanswered(number, jitter)
         self._tell(event)
 

@@ -98,11 +98,20 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRefused:
-    """A heartbeat was refused. `jitter` is a random number from 0 to 1."""
+    """A heartbeat was refused.
+
+    Attributes
+    ----------
+    jitter
+        A random number from 0 to 1.
+    for_good
+        Whether nobody is there to ask again, whatever the code says.
+    """
 
     number: int
     error: GroupError
     jitter: float = 0.5
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,13 @@ from coordinator.core.events import (
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.member.events import MemberSettings
-from coordinator.member.transport import Offsets, Served, TopicPartition
+from coordinator.member.transport import CoordinatorGoneError, Offsets, Served, TopicPartition
+from coordinator.status import Status
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
+
+GONE = {Status.FENCED.value, Status.CLOSED.value}
 
 
 class InProcess:
@@ -65,7 +68,7 @@ class InProcess:
         for topic, partitions in outcome.items():
             for number, code in partitions.items():
                 if code is not ErrorCode.NONE:
-                    raise GroupError(code, f"{topic}-{number}: its offset is not committed")
+                    raise GroupError(code, f"{topic}-{number}: its offset is refused: {code.name}")
 
     async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
         """Return a committed offset."""
@@ -77,8 +80,13 @@ class InProcess:
         """Do nothing: the coordinator is its owner's."""
 
     async def _ask(self, event: Event) -> Any:  # noqa: ANN401 - each event has its own response
-        (answer,) = await asyncio.wrap_future(self._coordinator.submit([event]))
+        try:
+            (answer,) = await asyncio.wrap_future(self._coordinator.submit([event]))
+        except GroupError as error:  # of a fork
+            raise CoordinatorGoneError(error.code, error.message) from error
         if isinstance(answer, GroupError):
+            if self._coordinator.status in GONE:
+                raise CoordinatorGoneError(answer.code, answer.message)
             raise answer
         assert isinstance(answer, Result)
         return answer.response

@@ -37,6 +37,19 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
+def _check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever users give
+    """Refuse what opens no connection."""
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise ValueError(f"tls is {tls!r}: give a context, as of ssl.create_default_context()")
+    if login is None:
+        return
+    if not isinstance(login, tuple) or [type(part) for part in login] != [str] * 3:
+        raise ValueError("login is no (mechanism, user, password): give three texts")
+    if login[0] not in MECHANISMS:
+        known = ", ".join(MECHANISMS)
+        raise ValueError(f"the mechanism {login[0]!r} is not known: give one of {known}")
+
+
 class Kafka:
     """Requests of one member on a connection to its group's coordinator.
 
@@ -65,9 +78,7 @@ class Kafka:
         login: tuple[str, str, str] | None = None,
     ) -> None:
         self._servers = parse_addresses(servers)
-        if login is not None and login[0] not in MECHANISMS:
-            known = ", ".join(MECHANISMS)
-            raise ValueError(f"the mechanism {login[0]!r} is not known: give one of {known}")
+        _check_access(tls, login)
         self._settings, self._tls, self._login = settings, tls, login
         self._connection: KafkaConnection | None = None
         self._connecting = asyncio.Lock()
@@ -128,8 +139,8 @@ class Kafka:
         )
         for topic in answer.topics:
             for found in topic.partitions:
-                where = f"{topic.name}-{found.partition_index}: its offset is not committed"
-                _raise_for(found.error_code, where)
+                where = f"{topic.name}-{found.partition_index}: its offset is refused"
+                _raise_for(found.error_code, f"{where}: {found.error_code.name.upper()}")
 
     async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
         """Return a committed offset."""
@@ -214,11 +225,18 @@ class Kafka:
                 self._servers.append(self._servers.pop(0))
                 try:
                     self._connection = await self._connect_by(server)
-                except (OSError, UnavailableError) as error:
+                except UnavailableError as error:
                     failure = error
+                except OSError as error:
+                    failure = ConnectionError(self._describe(server, error))
                 else:
                     return self._connection
             raise failure
+
+    def _describe(self, server: tuple[str, int], error: OSError) -> str:
+        """Return where and how a connection was tried, and what came of it."""
+        how = "without TLS" if self._tls is None else "over TLS"
+        return f"{server[0]}:{server[1]} {how}: {str(error) or type(error).__name__}"
 
     async def _connect_by(self, server: tuple[str, int]) -> KafkaConnection:
         """Connect to the coordinator that a broker names."""

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from coordinator.member.application import ExitError
+
 T = TypeVar("T")
 _shared = threading.Lock()
 _current: LoopThread | None = None
@@ -29,9 +31,14 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from its own: then nothing runs in it."""
+        return os.getpid() != self.process
+
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the loop and wait for it."""
-        if os.getpid() != self.process:
+        """Do something in the loop and wait for it; who is interrupted waits no longer."""
+        if self.is_foreign:
             work.close()
             raise RuntimeError(
                 f"this member is of process {self.process}, and this one was forked from it: make "
@@ -40,7 +47,13 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the thread of the members cannot wait for itself")
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        found = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return found.result()
+        except ExitError as error:
+            raise error.carried from None
+        finally:
+            found.cancel()
 
     def stop(self) -> None:
         """End the loop and its thread."""
@@ -52,7 +65,7 @@ def acquire() -> LoopThread:
     """Return the thread of this process; give it back with `release`."""
     global _current  # noqa: PLW0603 - one a process
     with _shared:
-        if _current is None or _current.process != os.getpid():
+        if _current is None or _current.is_foreign:
             _current = LoopThread()
         _current.users += 1
         return _current
@@ -63,7 +76,7 @@ def release(thread: LoopThread) -> None:
     global _current  # noqa: PLW0603 - one a process
     with _shared:
         thread.users -= 1
-        if thread.users or thread.process != os.getpid():
+        if thread.users or thread.is_foreign:
             return
         if _current is thread:
             _current = None

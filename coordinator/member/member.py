@@ -12,6 +12,7 @@ from coordinator.member.options import (
     PATIENCE_S,
     MemberOptions,
     Place,
+    check_timeout,
     place_of,
     read_offsets,
     subscription,
@@ -60,8 +61,11 @@ class Member(MemberOptions):
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """The partitions that it may use now."""
-        return frozenset() if self._driver is None else self._driver.owned()
+        """The partitions that it may use now; none in a process that was forked."""
+        driver = self._driver
+        if driver is None or self._thread.is_foreign:
+            return frozenset()
+        return driver.owned()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
@@ -91,7 +95,7 @@ class Member(MemberOptions):
             It was refused for good.
         """
         driver = self._opened()
-        self._thread.ask(driver.run(work, timeout))
+        self._thread.ask(driver.run(work, check_timeout(timeout)))
 
     def wait_for_change(self, timeout: float | None = None) -> Change | None:
         """Wait until it owns other partitions than at the last change.
@@ -107,7 +111,7 @@ class Member(MemberOptions):
             What it owns, what was added and what removed; None when the time was over or it left.
         """
         driver = self._opened()
-        return self._thread.ask(driver.wait_for_change(timeout))
+        return self._thread.ask(driver.wait_for_change(check_timeout(timeout)))
 
     def commit(
         self, offsets: Mapping[Place, int | tuple[int, str]], timeout: float = PATIENCE_S
@@ -229,13 +233,23 @@ class Member(MemberOptions):
     def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; twice is no fault.
 
+        In a callback and in work it returns at once: the member leaves when they have ended. In a
+        process that was forked it does nothing: the member is its parent's.
+
         Parameters
         ----------
         for_a_while
             Of a static member: its partitions stay its own until its session ends.
         """
         driver = self._driver
-        if driver is None:
+        if driver is None or self._thread.is_foreign:
+            return
+        if driver.is_within():
+
+            async def begin() -> None:
+                driver.begin_to_leave(for_a_while=for_a_while)
+
+            self._thread.ask(begin())
             return
         try:
             self._thread.ask(driver.close(for_a_while=for_a_while))

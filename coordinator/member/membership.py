@@ -336,14 +336,14 @@ class Membership:
             return
         code = event.error.code
         self._full = True
-        if code in JOIN_AGAIN and self.state is not ClientState.JOINING:
-            self._fence()
-        elif code in WAIT or code in JOIN_AGAIN:
-            self._back_off(event.jitter)
-        else:
+        if event.for_good or code not in WAIT | JOIN_AGAIN:
             self.fatal = event.error
             self._move(Cause.REFUSED)
             self._lose()
+        elif code in JOIN_AGAIN and self.state is not ClientState.JOINING:
+            self._fence()
+        else:
+            self._back_off(event.jitter)
 
     def _unanswered(self, event: HeartbeatUnanswered) -> None:
         sent = self._take_sent(event.number)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from coordinator.core.events import INT32_MAX
 from coordinator.member.application import Application, Callback
 from coordinator.member.driver import Driver
 from coordinator.member.events import MemberSettings, Subscribe
@@ -21,6 +23,9 @@ AsyncCallback: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[object
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition's number: a TopicPartition is one."""
 PATIENCE_S = 30.0
+TEXT_MAX = 32_767
+"""How many bytes Kafka's strings have at most."""
+INT64_MAX = 2**63 - 1
 
 
 class MemberOptions:
@@ -86,16 +91,26 @@ class MemberOptions:
         tls: ssl.SSLContext | None = None,
         login: tuple[str, str, str] | None = None,
     ) -> None:
-        for name, value in (
-            ("rebalance_timeout_ms", rebalance_timeout_ms),
-            ("session_timeout_ms", session_timeout_ms),
-            ("max_poll_interval_ms", max_poll_interval_ms),
+        _check_times(
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+        )
+        _check_texts(group_id=group_id)
+        for name, text in (
+            ("member_id", member_id),
+            ("instance_id", instance_id),
+            ("rack_id", rack_id),
+            ("server_assignor", server_assignor),
         ):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} is {value!r}: give milliseconds, at least 1")
-        if not isinstance(group_id, str) or not group_id:
-            raise ValueError(f"group_id is {group_id!r}: give the group's name")
+            if text is not None:
+                _check_texts(**{name: text})
+        if client_id != "":
+            _check_texts(client_id=client_id)
         self._callbacks: tuple[Callback | None, ...] = (on_assigned, on_revoked, on_lost)
+        for callback in self._callbacks:
+            if callback is not None and not callable(callback):
+                raise ValueError(f"{callback!r} is no callback: give a function of a list")
         self._max_poll_interval_ms = max_poll_interval_ms
         self._subscription = subscription(topics, pattern, server_assignor)
         self._settings = MemberSettings(
@@ -108,8 +123,7 @@ class MemberOptions:
             session_timeout_ms,
         )
         self._coordinator, self._tls, self._login = coordinator, tls, login
-        if isinstance(coordinator, str | list | tuple):
-            self._transport()  # refuses what is no address
+        self._transport()  # refuses what leads nowhere
 
     @property
     def group_id(self) -> str:
@@ -138,37 +152,86 @@ class MemberOptions:
             from coordinator.member.kafka import Kafka  # noqa: PLC0415 - the codec takes its time
 
             return Kafka(found, self._settings, self._tls, self._login)
-        return InProcess(getattr(found, "coordinator", found))
+        found = getattr(found, "coordinator", found)
+        if not hasattr(found, "submit"):
+            raise ValueError(f"{found!r} is no coordinator: give a Coordinator, or host:port")
+        return InProcess(found)
 
 
 def subscription(
     topics: Sequence[str] | str, pattern: str, server_assignor: str | None
 ) -> Subscribe:
     """Return what is subscribed to; ValueError when that is nothing."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    given: Any = (topics,) if isinstance(topics, str) and topics else topics
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise ValueError(f"topics is {topics!r}: give names")  # noqa: TRY004
+    names = tuple(given)
     if not names and not pattern:
         raise ValueError("topics and pattern are empty: subscribe to something")
-    if not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"topics is {topics!r}: give names")
+    for name in names:
+        _check_texts(topics=name)
+    if pattern:
+        _check_texts(pattern=pattern)
     return Subscribe(names, pattern, server_assignor)
+
+
+def _check_times(**times: int | None) -> None:
+    """Refuse what is no time-out in milliseconds; None is none."""
+    for name, value in times.items():
+        if value is not None and not (_are((value,), int) and 0 < value <= INT32_MAX):
+            raise ValueError(f"{name} is {value!r}: give milliseconds, from 1 to {INT32_MAX}")
+
+
+def _are(values: tuple[Any, ...], *kinds: type) -> bool:
+    """Whether values are of these types, in order; True and False are no numbers."""
+    return len(values) == len(kinds) and all(
+        isinstance(value, kind) and not isinstance(value, bool)
+        for value, kind in zip(values, kinds, strict=True)
+    )
+
+
+def _check_texts(**texts: object) -> None:
+    """Refuse what no coordinator could read: no text, an empty or a very long one."""
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{name} is {text!r}: give a text that is not empty")
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{name} is {text!r}: {error}") from None
+        if size > TEXT_MAX:
+            raise ValueError(f"{name} has {size} bytes: give at most {TEXT_MAX}")
+
+
+def check_timeout(seconds: float | None) -> float | None:
+    """Return how long to wait; ValueError for what is no number of seconds."""
+    if seconds is None or (isinstance(seconds, int | float) and not isnan(seconds)):
+        return seconds
+    raise ValueError(f"timeout is {seconds!r}: give seconds, or None")
 
 
 def read_offsets(
     offsets: Mapping[Place, int | tuple[int, str]],
 ) -> dict[TopicPartition, tuple[int, str]]:
     """Return offsets with their metadata; ValueError for what is none."""
+    if not isinstance(offsets, Mapping):
+        raise ValueError(f"offsets is {offsets!r}: give {{partition: offset}}")  # noqa: TRY004
     found = {}
     for place, value in offsets.items():
-        offset, metadata = value if isinstance(value, tuple) else (value, "")
-        if not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"the offset of {place} is {offset!r}: give a number from 0 on")
-        found[place_of(place)] = (offset, metadata)
+        pair = value if isinstance(value, tuple) else (value, "")
+        if not _are(pair, int, str) or not 0 <= pair[0] <= INT64_MAX:
+            raise ValueError(
+                f"the offset of {place} is {value!r}: give a number from 0 to {INT64_MAX}, or "
+                "(number, metadata)"
+            )
+        if pair[1]:
+            _check_texts(metadata=pair[1])
+        found[place_of(place)] = pair
     return found
 
 
 def place_of(place: Place) -> TopicPartition:
     """Return a partition; ValueError for what is none."""
-    topic, number = place
-    if not isinstance(topic, str) or not isinstance(number, int):
-        raise ValueError(f"{place!r} is no partition: give (topic, number)")  # noqa: TRY004
-    return TopicPartition(topic, number)
+    if not isinstance(place, tuple) or not _are(place, str, int):
+        raise ValueError(f"{place!r} is no partition: give (topic, number)")
+    return TopicPartition(*place)

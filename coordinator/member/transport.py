@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from coordinator.core.events import Heartbeat
 from coordinator.core.partition_spans import Spans
+from coordinator.errors import GroupError
 from coordinator.member.events import MemberSettings
 
 
@@ -31,6 +32,15 @@ class Served(NamedTuple):
     interval_ms: int
     assignment: Spans | None = None
     session_timeout_ms: int | None = None
+
+
+class CoordinatorGoneError(GroupError):
+    """The coordinator of this process was closed or fenced: it answers nobody any more."""
+
+    @property
+    def retriable(self) -> bool:
+        """No: a request may be answered by another coordinator only."""
+        return False
 
 
 class Transport(Protocol):

@@ -136,19 +136,3 @@ def test_what_is_no_broker_is_tried_again(caplog):
                 near.close()
             assert member.wait_for_change(0) is None
     assert caplog.text.count("a heartbeat is not answered") == 1
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"coordinator": "localhost"}, "'localhost' is no address: give host:port"),
-        ({"coordinator": []}, "there is no address"),
-        (
-            {"coordinator": "h:1", "login": ("MD5", "a", "b")},
-            "'MD5' is not known: give one of PLAIN",
-        ),
-    ],
-)
-def test_what_leads_nowhere_is_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        Member(**{"group_id": "g", "topics": "clicks"} | wrong)

@@ -169,33 +169,6 @@ def test_the_thread_of_the_members_ends_with_the_last(coordinator):
     assert there() == []
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"topics": ()}, "topics and pattern are empty"),
-        ({"topics": [""]}, "give names"),
-        ({"topics": "a", "group_id": ""}, "group_id is ''"),
-        ({"topics": "a", "rebalance_timeout_ms": 0}, "rebalance_timeout_ms is 0"),
-        ({"topics": "a", "session_timeout_ms": "45s"}, "session_timeout_ms is '45s'"),
-    ],
-)
-def test_what_can_be_no_member_is_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        Member(None, **{"group_id": "g"} | wrong)
-
-
-@pytest.mark.parametrize("offsets", [{"clicks": 1}, {("clicks", 0): -1}, {("clicks", "0"): 1}])
-def test_what_can_be_no_offset_is_refused(coordinator, offsets):
-    member = Member(coordinator, group_id="g", topics="clicks")
-    with member, pytest.raises(ValueError, match=r"give|unpack"):
-        member.commit(offsets)
-
-
-def test_a_member_that_is_not_open_says_so(coordinator):
-    with pytest.raises(RuntimeError, match="with"):
-        Member(coordinator, group_id="g", topics="clicks").wait_for_change()
-
-
 def test_an_async_member_does_the_same(coordinator):
     diary = Diary()
 
