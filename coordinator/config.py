@@ -195,6 +195,15 @@ class PushConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The pages for browsers."""
+
+    listen: str = ""
+    tls: bool = False
+    connections_max: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All settings."""
 
@@ -211,6 +220,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     push: PushConfig = field(default_factory=PushConfig)
+    web: WebConfig = field(default_factory=WebConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
 

@@ -118,8 +118,18 @@ class LogReader:
         self.position = self._position_of(as_of)
         self.at_ms = self._at(self.position)
 
-    def files(self) -> list[str]:
-        """Return the data files that have rows up to the position, in order.
+    @property
+    def first_at_ms(self) -> int:
+        """When the first row of the log was written (ms since 1970)."""
+        return self._at(self._parts[0].first)
+
+    @property
+    def first_position(self) -> int:
+        """The position of the first row of the log."""
+        return self._parts[0].first
+
+    def files(self, after: int = 0) -> list[str]:
+        """Return the data files that have rows after a position and up to this one, in order.
 
         Raises
         ------
@@ -133,7 +143,7 @@ class LogReader:
                     f"rows from position {before.last + 1} on are missing in or before "
                     f"{part.path}: restore it from a copy of the store"
                 )
-        return [os.path.join(self._folder, part.path) for part in parts]
+        return [os.path.join(self._folder, part.path) for part in parts if part.last > after]
 
     def state(self) -> State:
         """Return the state at the position."""
@@ -217,7 +227,11 @@ class LogReader:
 
     def _times(self, part: Part) -> pa.Table:
         columns = ["position", "at_ms"]
-        return pq.read_table(os.path.join(self._folder, part.path), columns=columns)
+        path = os.path.join(self._folder, part.path)
+        try:
+            return pq.read_table(path, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            raise CorruptLog(f"{path} cannot be read: {error}") from None
 
 
 def format_time(ms: int) -> str:

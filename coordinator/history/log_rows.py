@@ -51,16 +51,18 @@ class LogRows:
         self.group_id = group_id
         self._reading = reading
 
-    def past(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
-        """Return columns of all rows of these kinds.
+    def past(self, kinds: Collection[str], columns: Sequence[str], after: int = 0) -> pa.Table:
+        """Return columns of all rows of these kinds that are after a position.
 
         Raises
         ------
         CorruptLog
             A file cannot be read.
         """
-        paths = self._reading.files()
-        return self._read(paths, columns, self._filter_kinds(kinds) & self._until())
+        wanted = self._filter_kinds(kinds) & self._until()
+        if after:
+            wanted &= pc.field("position") > after
+        return self._read(self._reading.files(after), columns, wanted)
 
     def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Return fewer rows with the same state: a snapshot, and the rows of the log after it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import ssl
 from dataclasses import replace
@@ -13,7 +11,7 @@ from typing import NamedTuple
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.wire.access import ReloadingFile, load_tls
 from coordinator.wire.listener import is_loopback, parse_address
-from coordinator.wire.sasl import Users
+from coordinator.wire.sasl import Users, parse_basic
 
 TEXT = "text/plain; charset=utf-8"
 logger = logging.getLogger("muster.wire")
@@ -81,13 +79,8 @@ class PageAccess:
                 return None
             why = "metrics are not served beyond this machine: configure server.http_users"
             return text_page(HTTPStatus.FORBIDDEN, why)
-        scheme, _, words = login.partition(" ")
-        try:
-            said = base64.b64decode(words.strip(), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            said = ""
-        name, _, password = said.partition(":")
-        if scheme.lower() == "basic" and name and users.check_password(name, password):
+        name, password = parse_basic(login)
+        if name and users.check_password(name, password):
             return None
         page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
         return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')

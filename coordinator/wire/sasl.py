@@ -211,6 +211,17 @@ def _read_verifiers(value: object, iterations: int) -> dict[str, Verifier]:
     return {verifier.mechanism: verifier for verifier in found}
 
 
+def parse_basic(authorization: str) -> tuple[str, str]:
+    """Return the name and password of HTTP's Basic login; "" and "" if there is none."""
+    scheme, _, words = authorization.partition(" ")
+    try:
+        said = base64.b64decode(words.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        said = ""
+    name, _, password = said.partition(":")
+    return (name, password) if scheme.lower() == "basic" else ("", "")
+
+
 @dataclass(slots=True)
 class Login:
     """The login of one connection: handshake, then authenticate once or twice.

@@ -1,0 +1,65 @@
+"""`muster web` serves the pages of a store: of one that is in use, or of one that no longer is."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator import progress
+from coordinator.cli.main import load_config
+from coordinator.config import ConfigError
+from coordinator.printable import VisibleFormatter, visible
+
+LISTEN = "127.0.0.1:8080"
+NEEDED = ("starlette", "uvicorn", "jinja2")
+TURN_S = 0.5
+
+
+def web(
+    store: Annotated[Path, typer.Option(help="The folder of the store; it is only read.")],
+    listen: Annotated[str | None, typer.Option(help=f"host:port of the pages [{LISTEN}].")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+) -> None:
+    """Show the groups of a store in a browser, with their history and reasons, until Ctrl-C."""
+    refuse_missing("muster web")
+    from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
+
+    settings = load_config(config)
+    server = replace(settings.server, insecure=insecure or settings.server.insecure)
+    settings = replace(settings, server=server)
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with progress.show("reading the store"):
+        pages = WebServer(store, settings, listen or settings.web.listen or LISTEN)
+    with pages:
+        typer.echo(f"muster shows {visible(str(store))} at {pages.url} (Ctrl-C ends)")
+        while not stop.wait(TURN_S):
+            pass
+
+
+def refuse_missing(what: str) -> None:
+    """Refuse if the packages of the pages are not installed.
+
+    Raises
+    ------
+    ConfigError
+        One is missing.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f"{what} needs {' and '.join(missing)}, not installed: pip install 'muster[web]'"
+        )

@@ -1,0 +1,174 @@
+"""Who may see a page, and change what: the logins and access lists of the coordinator.
+
+A page says which groups there are, so it is for loopback, or for those who log in. A browser lets
+any site send requests to loopback, so the name that a request is sent to counts as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.wire.access import Access
+from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
+from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.sasl import Users, parse_basic
+from coordinator.wire.session import ANONYMOUS
+
+SETTING = "web.listen (--web, --listen)"
+SAME_ORIGIN = {"same-origin", "none"}
+logger = logging.getLogger("muster.web")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at a page, and from where.
+
+    Attributes
+    ----------
+    principal
+        `User:` and a name.
+    logged_in
+        Whether a password was given. Without one nobody changes anything.
+    """
+
+    principal: str
+    host: str
+    logged_in: bool
+    access: WebAccess
+
+    def sees(self, group_id: str) -> bool:
+        """Whether this one may see a group: DESCRIBE on it, as of ConsumerGroupDescribe."""
+        return self._may(Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id))
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether this one may list all groups: DESCRIBE on the cluster, as of ListGroups."""
+        return self._may(Operation.DESCRIBE, CLUSTER)
+
+    def decides(self, group_id: str) -> bool:
+        """Whether this one may decide plans: with a login, and ALTER_CONFIGS on the group."""
+        of_group = Resource(ResourceType.GROUP, group_id)
+        return self.logged_in and self._may(Operation.ALTER_CONFIGS, of_group)
+
+    def is_known(self) -> bool:
+        """Whether the login still counts: users and access lists may have been read again."""
+        users = self.access.users
+        return users is None or (self.logged_in and self.principal.removeprefix("User:") in users)
+
+    def _may(self, operation: Operation, of: Resource) -> bool:
+        acls = self.access.acls
+        return acls is None or acls.allows(self.principal, self.host, operation, of)
+
+
+class WebAccess:
+    """Logins, access lists and TLS of the pages, as configured.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be used, or the address is not safe to open.
+    """
+
+    def __init__(self, config: Config, listen: str) -> None:
+        server = config.server
+        if config.web.tls and not server.tls_certificate:
+            raise ConfigError(
+                "web.tls is on, but server.tls_certificate is empty: name the PEM file"
+            )
+        # Browsers have no client certificates; without web.tls, those of the server are not read.
+        of_web = replace(server, tls_client_ca="")
+        if not config.web.tls:
+            of_web = replace(of_web, tls_certificate="", tls_key="")
+        self._access = Access(of_web)
+        self.tls_files = (server.tls_certificate, server.tls_key) if config.web.tls else None
+        self.host, _ = parse_address(listen, SETTING)
+        self._passwords = ThreadPoolExecutor(1, "muster-web-login")
+        self._refuse_open(server, listen)
+
+    @property
+    def users(self) -> Users | None:
+        """Who may log in; None without logins."""
+        return self._access.users
+
+    @property
+    def acls(self) -> Acls | None:
+        """The access lists; None allows everybody everything."""
+        return self._access.acls
+
+    def reload(self) -> None:
+        """Read the files again that have changed."""
+        self._access.reload()
+
+    def close(self) -> None:
+        """End the thread that checks passwords."""
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+
+    async def identify(self, authorization: str, client: str) -> Viewer | None:
+        """Return who sends a request; None if the login is missing or wrong.
+
+        Parameters
+        ----------
+        authorization
+            The header of the request.
+        client
+            The address that it comes from.
+        """
+        host, users = normalize_host(client), self.users
+        if users is None:
+            return Viewer(ANONYMOUS, host, logged_in=False, access=self)
+        name, password = parse_basic(authorization)
+        if not name:
+            return None
+        if not users.is_remembered(name, password):
+            # Hashing takes a while: in one thread, so that guesses cost at most that one.
+            loop = asyncio.get_running_loop()
+            if not await loop.run_in_executor(
+                self._passwords, users.check_password, name, password
+            ):
+                return None
+        return Viewer(f"User:{name}", host, logged_in=True, access=self)
+
+    def is_ours(self, host_header: str) -> bool:
+        """Whether a request was sent to a name of this server, as far as the page is open to all.
+
+        A site may give its own name the address of loopback, and read the page as its own.
+        """
+        if self.users is not None or not is_loopback(self.host):
+            return True
+        name = host_header.rpartition(":")[0] if _has_port(host_header) else host_header
+        return is_loopback(name.removeprefix("[").removesuffix("]"))
+
+    def _refuse_open(self, server: ServerConfig, listen: str) -> None:
+        """Refuse an address that is open beyond this machine without a login, or without TLS."""
+        if is_loopback(self.host):
+            return
+        what = f"{SETTING} {listen} is open beyond this machine"
+        lacks = []
+        if self.users is None:
+            lacks.append("a login (server.sasl_mechanisms, sasl_users, acls)")
+        if self.tls_files is None:
+            lacks.append("TLS (web.tls, server.tls_certificate)")
+        if lacks and not server.insecure:
+            raise ConfigError(
+                f"{what}: configure {' and '.join(lacks)}, listen on 127.0.0.1, or say --insecure "
+                f"(server.insecure)"
+            )
+        if self.users is None:
+            logger.warning("%s without a login: anybody who reaches it sees all groups", what)
+        elif lacks:
+            logger.warning("%s without TLS: passwords can be read", what)
+
+
+def is_same_origin(host: str, origin: str | None, fetch_site: str | None) -> bool:
+    """Whether a page of ours sent a form, as far as the browser says: a login is sent for any."""
+    if fetch_site is not None and fetch_site not in SAME_ORIGIN:
+        return False
+    return origin is not None and origin.partition("://")[2] == host
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and (not host.startswith("[") or "]:" in host)

@@ -1,0 +1,183 @@
+"""When each group changed: followed along the log, so that the list of groups reads no history.
+
+Only rows that are new since the last look are read. Commits of offsets, most of the rows of many
+logs, are left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Longs
+from coordinator.core.records import (
+    ClassicGroupWritten,
+    CurrentMember,
+    GroupMetadata,
+    LoadsNoted,
+    MemberMetadata,
+    MembersAdvanced,
+    PlanDecided,
+    PlanMade,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.history.keyed_rows import combine_chunks, is_kind, to_mask, to_numbers
+from coordinator.history.log_reader import LogReader
+from coordinator.history.log_rows import LogRows
+
+MOVING = (GroupMetadata, TargetMetadata, TargetMember, CurrentMember, MembersAdvanced)
+"""What a group writes until it has settled."""
+KINDS = (
+    *(*MOVING, ClassicGroupWritten, MemberMetadata, RegexResolved, TopicChanged),
+    *(PlanMade, PlanDecided, LoadsNoted),
+)
+COLUMNS = ("position", "at", "kind", "tombstone", "group_id", "epoch", "generation")
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """When group epochs began, sorted by group and then as in the log."""
+
+    group: Longs
+    epoch: Longs
+    at_ms: Longs
+
+    def begun_since(self, at_ms: int, groups: int) -> Longs:
+        """Return how many epochs of each group began at a time or later."""
+        return np.bincount(self.group[self.at_ms >= at_ms], minlength=groups)
+
+    def first_after(self, group: Longs, epoch: Longs) -> Longs:
+        """Return when the first epoch above each of some epochs began, in the group's last life."""
+        span = 1 << 32
+        begin = np.searchsorted(self.group, group)
+        end = np.searchsorted(self.group, group, side="right")
+        # A group that was created again counts from 1 on: only its last life rises to the end.
+        falls = np.append(False, (np.diff(self.epoch) < 0) & (np.diff(self.group) == 0))
+        life = np.maximum.accumulate(np.where(falls, np.arange(len(falls)), 0))
+        begin = np.maximum(begin, np.append(life, 0)[np.maximum(end - 1, 0)])
+        line = self.group * span + self.epoch
+        found = np.searchsorted(line, group * span + epoch, side="right")
+        if falls.any():  # the line does not rise everywhere: look at each group alone
+            found = np.array(
+                [
+                    b + np.searchsorted(self.epoch[b:e], wanted, side="right")
+                    for b, e, wanted in zip(begin, end, epoch, strict=True)
+                ],
+                dtype=np.int64,
+            )
+        there = (found >= begin) & (found < end)
+        return np.where(there, np.append(self.at_ms, NEVER)[np.where(there, found, -1)], NEVER)
+
+
+class Activity:
+    """Follows a log: when groups changed last, and when their epochs began.
+
+    Attributes
+    ----------
+    position
+        As far as the log was read.
+    topics_position
+        Where topics changed last: a change that may concern any group.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.topics_position = 0
+        self._codes: dict[str, int] = {}
+        self._last = np.zeros(0, np.int64)
+        self._moved_ms = np.zeros(0, np.int64)
+        self._epochs = Epochs(*(np.zeros(0, np.int64) for _ in range(3)))
+        self._generations = np.zeros(0, np.int64)
+        self._lock = threading.RLock()
+
+    def advance(self, reading: LogReader) -> None:
+        """Read what is new."""
+        if reading.position <= self.position:
+            return
+        kinds = [one.kind for one in KINDS]
+        rows = LogRows(reading).past(kinds, COLUMNS, self.position)
+        topics = rows.filter(pc.equal(rows["kind"], TopicChanged.kind))["position"]
+        with self._lock:
+            self.topics_position = max(self.topics_position, pc.max(topics).as_py() or 0)
+            self._note(rows.filter(pc.is_valid(rows["group_id"])))
+            self.position = reading.position
+
+    def version(self, group_id: str) -> int:
+        """Return a number that changes whenever something that a group's page shows does."""
+        with self._lock:
+            code = self._codes.get(group_id)
+            return max(self.topics_position, 0 if code is None else int(self._last[code]))
+
+    def moved_ms(self, group_ids: pa.Array) -> Longs:
+        """Return when each group wrote last what has to do with its assignment; -1 if never."""
+        with self._lock:
+            return np.append(self._moved_ms, NEVER)[self._find(group_ids)]
+
+    def rebalances(self, group_ids: pa.Array, since_ms: int) -> Longs:
+        """Return how many epochs of each group began since a time."""
+        with self._lock:
+            counts = self._epochs.begun_since(since_ms, len(self._codes))
+            return np.append(counts, 0)[self._find(group_ids)]
+
+    def unsettled_ms(self, group_ids: pa.Array, reached: Longs) -> Longs:
+        """Return when the first epoch began that not all members of a group have reached.
+
+        Parameters
+        ----------
+        reached
+            The least epoch that a member of each group has reached.
+        """
+        with self._lock:
+            return self._epochs.first_after(self._find(group_ids), reached)
+
+    def _find(self, group_ids: pa.Array) -> Longs:
+        found = [self._codes.get(one, -1) for one in group_ids.to_pylist()]
+        return np.array(found, dtype=np.int64)
+
+    def _note(self, rows: pa.Table) -> None:
+        if not len(rows):
+            return
+        coded = combine_chunks(rows["group_id"]).dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        numbers = np.array([self._codes.setdefault(name, len(self._codes)) for name in names])
+        group = numbers[coded.indices.to_numpy()]
+        grown = len(self._codes) - len(self._last)
+        self._last = np.append(self._last, np.zeros(grown, np.int64))
+        self._moved_ms = np.append(self._moved_ms, np.full(grown, NEVER))
+        self._generations = np.append(self._generations, np.full(grown, NEVER))
+        at_ms = to_numbers(combine_chunks(rows["at"]).cast(pa.timestamp("ms", tz="UTC")))
+        np.maximum.at(self._last, group, to_numbers(rows["position"]))
+        moving = is_kind(rows, *(one.kind for one in MOVING), ClassicGroupWritten.kind)
+        np.maximum.at(self._moved_ms, group[moving], at_ms[moving])
+        self._note_epochs(rows, group, at_ms)
+
+    def _note_epochs(self, rows: pa.Table, group: Longs, at_ms: Longs) -> None:
+        kept = ~to_mask(rows["tombstone"])
+        consumer = kept & is_kind(rows, GroupMetadata.kind)
+        begins = consumer | self._find_generations(rows, group, kept)
+        epoch = np.where(consumer, to_numbers(rows["epoch"]), to_numbers(rows["generation"]))
+        old, new = self._epochs, (group[begins], epoch[begins], at_ms[begins])
+        both = [
+            np.concatenate([before, more])
+            for before, more in zip((old.group, old.epoch, old.at_ms), new, strict=True)
+        ]
+        order = np.argsort(both[0], kind="stable")
+        self._epochs = Epochs(*(column[order] for column in both))
+
+    def _find_generations(self, rows: pa.Table, group: Longs, kept: Bools) -> Bools:
+        """Return which records of classic groups begin a generation."""
+        classic = np.flatnonzero(kept & is_kind(rows, ClassicGroupWritten.kind))
+        generation = to_numbers(rows["generation"])
+        begins = np.zeros(len(rows), np.bool_)
+        for row in classic.tolist():
+            begins[row] = generation[row] != self._generations[group[row]]
+            self._generations[group[row]] = generation[row]
+        return begins

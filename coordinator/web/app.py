@@ -1,0 +1,191 @@
+"""The pages over HTTP: routes, headers, logins; what is slow runs in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeAlias, TypeVar
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from assignors import SpecError
+from coordinator.printable import as_json, visible
+from coordinator.storage.record_log import LogError
+from coordinator.storage.tables.table_io import BusyError
+from coordinator.web import pages as shown
+from coordinator.web.access import Viewer, WebAccess
+from coordinator.web.errors import NoGroupError
+from coordinator.web.pages import Pages, Query, Values
+from coordinator.web.rendering import ASSETS_BY_PATH, render
+
+T = TypeVar("T")
+Show: TypeAlias = Callable[[Query, Viewer], Values]
+Respond: TypeAlias = Callable[[Request, Viewer], Awaitable[Response]]
+READERS = 2
+"""Threads that read the store: no more than this many large pages take up processors at once."""
+QUERY_MAX = 16_384
+HTML = "text/html; charset=utf-8"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+FOREVER = "public, max-age=31536000, immutable"
+logger = logging.getLogger("muster.web")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all routes need."""
+
+    pages: Pages
+    access: WebAccess
+    readers: ThreadPoolExecutor
+
+    async def read(self, work: Callable[..., T], *values: object) -> T:
+        """Do something slow in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.readers, work, *values)
+
+
+def make_app(site: Site) -> Starlette:
+    """Return the pages as an ASGI application."""
+    pages = site.pages
+    routes = [
+        _page(site, "/", "groups.html", pages.groups),
+        _page(site, "/group", "group.html", pages.group),
+        _json(site, "/groups.json", pages.groups, shown.groups_json),
+        _json(site, "/group.json", pages.group, shown.group_json),
+        Route("/static/{digest}/{name}", _serve_asset),
+        Route("/healthz", _serve_health),
+    ]
+    handlers: Any = {
+        HTTPStatus.NOT_FOUND: _no_page,
+        HTTPStatus.METHOD_NOT_ALLOWED: _no_page,
+        Exception: _failed,
+    }
+    zipped = Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)
+    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[zipped])
+    app.router.redirect_slashes = False
+    return app
+
+
+def _page(site: Site, path: str, template: str, show: Show) -> Route:
+    async def respond(request: Request, viewer: Viewer) -> Response:
+        def work() -> bytes:
+            return render(template, viewer=viewer, **show(request.query_params, viewer))
+
+        return reply(await site.read(work))
+
+    return Route(path, guarded(site, respond))
+
+
+def _json(site: Site, path: str, show: Show, convert: Callable[[Values], Values]) -> Route:
+    async def respond(request: Request, viewer: Viewer) -> Response:
+        def work() -> str:
+            return as_json(convert(show(request.query_params, viewer))) + "\n"
+
+        return reply(await site.read(work), kind="application/json")
+
+    return Route(path, guarded(site, respond, text=True))
+
+
+def guarded(
+    site: Site, respond: Respond, *, text: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that knows its viewer; what is refused becomes a page, or a line of text."""
+
+    def refuse(code: HTTPStatus, why: str) -> Response:
+        headers = {"WWW-Authenticate": LOGIN} if code is HTTPStatus.UNAUTHORIZED else None
+        if text:
+            return reply(f"{visible(why)}\n", code, "text/plain; charset=utf-8", headers)
+        return reply(render("error.html", store="", code=code, why=why), code, headers=headers)
+
+    async def route(request: Request) -> Response:
+        refused = _check_request(site, request)
+        if refused is not None:
+            return refuse(*refused)
+        login = request.headers.get("authorization", "")
+        client = request.client.host if request.client else ""
+        viewer = await site.access.identify(login, client)
+        if viewer is None:
+            return refuse(HTTPStatus.UNAUTHORIZED, NO_LOGIN)
+        try:
+            return await respond(request, viewer)
+        except NoGroupError as error:
+            return refuse(HTTPStatus.NOT_FOUND, str(error))
+        except SpecError as error:
+            return refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except (LogError, BusyError, OSError) as error:
+            logger.warning("no page: %s", error)
+            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"The store cannot be read: {error}")
+
+    return route
+
+
+def _check_request(site: Site, request: Request) -> tuple[HTTPStatus, str] | None:
+    """Return why a request is refused, whoever sends it."""
+    if len(request.scope["query_string"]) > QUERY_MAX:
+        return HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long."
+    if not site.access.is_ours(request.headers.get("host", "")):
+        return HTTPStatus.MISDIRECTED_REQUEST, FOREIGN_NAME
+    return None
+
+
+LOGIN = 'Basic realm="muster", charset="UTF-8"'
+NO_LOGIN = "Log in as a user of the coordinator (server.sasl_users)."
+FOREIGN_NAME = (
+    "This page is open to this machine alone, under the names localhost, 127.0.0.1 and [::1]. For "
+    "other names, configure a login (server.sasl_users)."
+)
+
+
+def reply(
+    body: str | bytes,
+    code: HTTPStatus = HTTPStatus.OK,
+    kind: str = HTML,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return a response with the headers that all have, and more."""
+    return Response(body, code, {**HEADERS, **(headers or {})}, media_type=kind)
+
+
+async def _serve_asset(request: Request) -> Response:
+    asset = ASSETS_BY_PATH.get(request.url.path)
+    if asset is None:
+        return await _no_page(request)
+    return reply(asset.body, kind=asset.kind, headers={"Cache-Control": FOREVER})
+
+
+async def _serve_health(_request: Request) -> Response:
+    return reply("ok\n", kind="text/plain; charset=utf-8")
+
+
+async def _no_page(request: Request, error: Exception | None = None) -> Response:
+    code = HTTPStatus(getattr(error, "status_code", HTTPStatus.NOT_FOUND))
+    why = f"There is no page {request.url.path!r}."
+    if code is not HTTPStatus.NOT_FOUND:
+        why = f"{request.method} is not for {request.url.path!r}."
+    return reply(render("error.html", store="", code=code, why=why), code)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    logger.error("no page %s", visible(request.url.path), exc_info=error)
+    code = HTTPStatus.INTERNAL_SERVER_ERROR
+    why = "This page failed. The process's log says why."
+    return reply(render("error.html", store="", code=code, why=why), code)

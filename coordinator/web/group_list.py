@@ -1,0 +1,86 @@
+"""The table of all groups: one row each, computed by columns, sorted and cut for a page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Longs
+from coordinator.core.state import GroupState
+from coordinator.history.keyed_rows import combine_chunks, flatten, to_mask, to_numbers
+from coordinator.web.activity import Activity
+from coordinator.web.store_reader import Look
+
+HOUR_MS = 3_600_000
+COLUMNS = (
+    "group_id", "state", "group_type", "members", "partitions", "group_epoch", "assignment_epoch",
+    "waits_for", "since", "rebalances",
+)  # fmt: skip
+UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
+
+
+def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
+    """Return all groups.
+
+    Returns
+    -------
+    pyarrow.Table
+        The view `groups`, and: `partitions` that members own or must still give up; `waits_for`,
+        members whose next heartbeat the others wait for; `first_waited_for`, one of them; `since`,
+        ms, when the group settled, or when the first epoch began that it has not settled in;
+        `rebalances` in the last hour.
+    """
+    groups, members = look.view("groups"), look.view("members")
+    ids = combine_chunks(groups["group_id"])
+    place = to_numbers(pc.index_in(members["group_id"], value_set=ids))
+    size = len(groups)
+    assignment = to_numbers(groups["assignment_epoch"])
+    waited = find_waited(members, assignment[place])
+    epoch = to_numbers(members["member_epoch"])
+    reached = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(reached, place, epoch)
+    # Who gives up partitions says an epoch before; who waits for them says the one to settle in.
+    settles = np.minimum(reached, to_numbers(groups["group_epoch"]) - 1)
+    unsettled = to_mask(pc.is_in(groups["state"], value_set=pa.array(UNSETTLED)))
+    begun = activity.unsettled_ms(ids.filter(pa.array(unsettled)), settles[unsettled])
+    since = activity.moved_ms(ids)
+    since[unsettled] = np.where(begun < 0, since[unsettled], begun)
+    first = np.full(size, -1, np.int64)
+    first[place[waited][::-1]] = np.flatnonzero(waited)[::-1]
+    return (
+        groups.append_column("partitions", pa.array(_count_owned(members, place, size)))
+        .append_column("waits_for", pa.array(np.bincount(place[waited], minlength=size)))
+        .append_column(
+            "first_waited_for",
+            combine_chunks(members["member_id"]).take(pa.array(first, mask=first < 0)),
+        )
+        .append_column("since", pa.array(since, mask=since < 0))
+        .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
+    )
+
+
+def find_waited(
+    members: pa.Table, assignment_epoch: Longs
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return a mask of members whose next heartbeat others wait for.
+
+    These must still give up partitions, or have not yet been told of the target.
+    """
+    gives_up = to_numbers(pc.list_value_length(members["pending"]), 0) > 0
+    behind = to_numbers(members["member_epoch"]) < assignment_epoch
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = gives_up | behind
+    return found
+
+
+def count_ranges(lists: pa.Array | pa.ChunkedArray) -> Longs:
+    """Return the number of partitions in each list of ranges."""
+    row, ranges = flatten(combine_chunks(lists))
+    count = to_numbers(ranges.field("partition_count"))
+    total = np.bincount(row, weights=count, minlength=len(lists))
+    return total.astype(np.int64)
+
+
+def _count_owned(members: pa.Table, place: Longs, groups: int) -> Longs:
+    owned = count_ranges(members["assigned"]) + count_ranges(members["pending"])
+    return np.bincount(place, weights=owned, minlength=groups).astype(np.int64)

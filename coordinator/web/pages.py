@@ -1,0 +1,191 @@
+"""What each page shows, as values for its template or as JSON. Runs in a thread, knows no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.core.state import GroupState
+from coordinator.history.log_reader import format_time
+from coordinator.history.view_rows import to_json_rows
+from coordinator.web import group_list, group_now
+from coordinator.web.access import Viewer
+from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web.group_now import GroupNow
+from coordinator.web.paging import TEXT_MAX, Page, Paging, contains, read_time
+from coordinator.web.store_reader import Look, StoreReader
+
+Query = Mapping[str, str]
+Values = dict[str, Any]
+STATES = [state.value for state in GroupState if state is not GroupState.DEAD]
+WAITED = "waited"
+
+
+class Pages:
+    """The pages of a store.
+
+    Parameters
+    ----------
+    name
+        What the store is called at the head of each page.
+    now_ms
+        The clock.
+    """
+
+    def __init__(
+        self, reader: StoreReader, name: str, now_ms: Callable[[], int] | None = None
+    ) -> None:
+        self.reader = reader
+        self.name = name
+        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+
+    def groups(self, query: Query, viewer: Viewer) -> Values:
+        """Return the values of the list of groups."""
+        look = self.reader.newest()
+        found = self._list_groups(look, viewer)
+        total = len(found)
+        states = {
+            row["values"]: row["counts"] for row in pc.value_counts(found["state"]).to_pylist()
+        }
+        paging = Paging.of(query, group_list.COLUMNS, "group_id")
+        text, state = _text(query, "q"), query.get("state", "")
+        if state:
+            if state not in STATES:
+                raise QueryError(f"state is {state[:TEXT_MAX]!r}: give one of {', '.join(STATES)}")
+            found = found.filter(pc.equal(found["state"], state))
+        found = contains(found, ("group_id",), text)
+        return self._base(look) | {
+            "page": paging.cut(found, "group_id"),
+            "query": _kept(query, "q", "state", "sort", "rows"),
+            "states": [(name, states.get(name, 0)) for name in STATES],
+            "text": text,
+            "state": state,
+            "all_groups": total,
+        }
+
+    def group(self, query: Query, viewer: Viewer) -> Values:
+        """Return the values of the page of a group."""
+        group_id = find_group(query, viewer)
+        look = self.look(query)
+        now = group_now.read_group(look, group_id)
+        paging = Paging.of(query, group_now.COLUMNS, "-waited")
+        text, only = _text(query, "q"), query.get("only", "")
+        members = now.members
+        if only == WAITED:
+            members = members.filter(members["waited"])
+        elif only:
+            raise QueryError(f"only is {only[:TEXT_MAX]!r}: give {WAITED}")
+        members = contains(members, group_now.SEARCHED, text)
+        return self._base(look) | {
+            "group_id": group_id,
+            "now": now,
+            "epoch": group_now.newest_epoch(now.epochs),
+            "page": paging.cut(members, "member_id"),
+            "query": _kept(query, "id", "at", "at_ms", "q", "only", "sort", "rows"),
+            "text": text,
+            "only": only,
+            "past": is_past(query),
+            "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
+        }
+
+    def look(self, query: Query) -> Look:
+        """Return a look at the position or time of an address, else at the newest."""
+        if not is_past(query):
+            return self.reader.newest()
+        at = query.get("at")
+        if at:
+            return self.reader.past(at[:TEXT_MAX])
+        return self.reader.past(read_time(query, "at_ms"))
+
+    def _base(self, look: Look) -> Values:
+        reading = look.reading
+        return {
+            "store": self.name,
+            "position": reading.position,
+            "at_ms": reading.at_ms,
+            "live": False,
+        }
+
+    def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:
+        # Rebalances of the last hour are of a time, not of a position: look again each 10 s.
+        now_ms = self._now_ms()
+        activity = self.reader.activity
+        found = look.once(
+            None,
+            ("groups", now_ms // 10_000),
+            lambda: group_list.list_groups(look, activity, now_ms),
+        )
+        if viewer.access.acls is None or viewer.sees_all:
+            return found
+        ids = found["group_id"].to_pylist()
+        return found.filter(pa.array(np.fromiter(map(viewer.sees, ids), np.bool_, len(ids))))
+
+
+def find_group(query: Query, viewer: Viewer) -> str:
+    """Return the id of the group that an address names.
+
+    Raises
+    ------
+    QueryError, NoGroupError
+        It names none, or one that the viewer may not see.
+    """
+    group_id = query.get("id")
+    if group_id is None:
+        raise QueryError("id is missing: give the id of a group")
+    if not viewer.sees(group_id):
+        raise NoGroupError(group_id)
+    return group_id
+
+
+def groups_json(values: Values) -> Values:
+    """Return the list of groups as JSON values."""
+    return _head(values) | _rows(values["page"], "groups")
+
+
+def group_json(values: Values) -> Values:
+    """Return a group as JSON values."""
+    now: GroupNow = values["now"]
+    counts = {"partitions": now.partitions, "moving": now.moving, "waits_for": now.waited}
+    row = now.row | {"member_count": now.row["members"]}
+    return _head(values) | row | counts | _rows(values["page"], "members")
+
+
+def is_past(query: Query) -> bool:
+    """Whether an address asks for a former position or time."""
+    return bool(query.get("at") or query.get("at_ms"))
+
+
+def _head(values: Values) -> Values:
+    return {"position": values["position"], "at": format_time(values["at_ms"])}
+
+
+def _rows(page: Page, name: str) -> Values:
+    return {"total": page.total, "page": page.number, "pages": page.last} | {
+        name: to_json_rows(_name_times(page.table))
+    }
+
+
+def _name_times(table: pa.Table) -> pa.Table:
+    """Return a table with its times, ms, as times."""
+    if "since" not in table.column_names:
+        return table
+    at = table.column_names.index("since")
+    return table.set_column(at, "since", table["since"].cast(pa.timestamp("ms", tz="UTC")))
+
+
+def _text(query: Query, name: str) -> str:
+    return query.get(name, "")[:TEXT_MAX]
+
+
+def _kept(query: Query, *names: str) -> dict[str, str]:
+    """Return the words of an address that its links keep."""
+    return {
+        name: query[name] if name == "id" else query[name][:TEXT_MAX]
+        for name in names
+        if query.get(name)
+    }

@@ -1,0 +1,122 @@
+"""The server of the pages, in a thread of its own: nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import uvicorn
+
+from coordinator.config import Config
+from coordinator.web.access import SETTING, WebAccess
+from coordinator.web.app import READERS, Site, make_app
+from coordinator.web.pages import Pages
+from coordinator.web.store_reader import StoreReader
+from coordinator.wire.listener import bind_socket
+
+BACKLOG = 128
+END_S = 2
+"""How long responses may take to end when the server is closed."""
+HEAD_BYTES_MAX = 32_768
+KEEP_ALIVE_S = 15
+logger = logging.getLogger("muster.web")
+
+
+class WebServer:
+    """Serves the pages of a store until it is closed; a context manager.
+
+    Parameters
+    ----------
+    store
+        The folder of the store.
+    config
+        The settings: [web], and of [server] the logins, access lists and certificate.
+    listen
+        host:port; port 0 takes any that is free. None takes the setting.
+
+    Attributes
+    ----------
+    url
+        Where the pages are.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be used, or the address is not safe to open.
+    SpecError
+        There is no store.
+    OSError
+        The address is taken.
+    """
+
+    def __init__(
+        self, store: str | os.PathLike[str], config: Config | None = None, listen: str | None = None
+    ) -> None:
+        config = config or Config()
+        listen = listen or config.web.listen
+        self._access = WebAccess(config, listen)
+        pages = Pages(StoreReader(store), os.path.basename(os.path.abspath(store)))
+        self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
+        self._socket = bind_socket(listen, SETTING)
+        self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it
+        host = listen.rpartition(":")[0]
+        scheme = "https" if self._access.tls_files else "http"
+        self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
+        self._closed = threading.Event()
+        self._server = self._make_server(Site(pages, self._access, self._readers), config)
+        self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections, and stop; twice is no fault."""
+        self._closed.set()
+        self._server.should_exit = True
+        self._thread.join()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._access.close()
+
+    def _make_server(self, site: Site, config: Config) -> uvicorn.Server:
+        settings = uvicorn.Config(
+            make_app(site),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=END_S,
+            limit_concurrency=config.web.connections_max,
+        )
+        settings.load()
+        if self._access.tls_files is not None:
+            settings.ssl = make_tls(*self._access.tls_files)
+        return uvicorn.Server(settings)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        except Exception:
+            logger.exception("the pages end")
+        finally:
+            self._socket.close()
+
+
+def make_tls(certificate: str, key: str) -> ssl.SSLContext:
+    """Return the TLS context of the pages."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key or None)
+    return context

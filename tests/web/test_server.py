@@ -1,0 +1,104 @@
+"""The server of the pages in a thread, and `muster web`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from assignors import SpecError
+from coordinator.cli.web import NEEDED
+from coordinator.config import Config, ServerConfig, WebConfig
+from coordinator.web.server import WebServer
+from tests.conftest import ROOT
+from tests.support.stories import all_stories, stored
+from tests.wire.test_access import certificates, tls_of
+
+__all__ = ["certificates"]
+MUSTER = [sys.executable, "-m", "coordinator"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return stored(all_stories(), tmp_path_factory.mktemp("store"))
+
+
+def get(url, tls=None):
+    with urllib.request.urlopen(url, timeout=10, context=tls) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_the_server_serves_until_it_is_closed(store):
+    with WebServer(store, listen="127.0.0.1:0") as pages:
+        code, text = get(f"{pages.url}group?id=billing")
+        assert (code, "billing" in text) == (200, True)
+        with pytest.raises(OSError, match="cannot listen"):
+            WebServer(store, listen=pages.url.removeprefix("http://").rstrip("/"))
+    with pytest.raises(urllib.error.URLError):
+        get(pages.url)
+    pages.close()
+
+
+def test_without_a_store_nothing_listens(tmp_path):
+    with pytest.raises(SpecError, match="is not the store of a coordinator"):
+        WebServer(tmp_path, listen="127.0.0.1:0")
+
+
+def test_pages_over_tls(store, certificates):
+    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+    config = Config(server=ServerConfig(**tls_of(certificates)), web=WebConfig(tls=True))
+    with WebServer(store, config, "127.0.0.1:0") as pages:
+        assert pages.url.startswith("https://")
+        assert get(f"{pages.url}healthz", trusting) == (200, "ok\n")
+
+
+def test_the_command_shows_a_store_until_it_is_stopped(store):
+    words = [*MUSTER, "web", "--store", store, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        line = process.stdout.readline()
+        assert "billing" in get(re.search(r"http://\S+", line)[0])[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_bad_input_of_the_command(muster_here, tmp_path, store, monkeypatch):
+    for words, why in (
+        (["--store", tmp_path / "none"], "is not the store of a coordinator"),
+        (["--store", store, "--listen", "here"], "web.listen (--web, --listen) is 'here'"),
+        (["--store", store, "--listen", "0.0.0.0:0"], "configure a login"),
+    ):
+        done = muster_here("web", *map(str, words))
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+        assert why in done.stderr.decode()
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    done = muster_here("web", "--store", str(store))
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "muster: muster web needs starlette, not installed: pip install 'muster[web]'\n"
+    )
+
+
+def test_only_the_pages_import_what_they_need():
+    """Who has not installed the extra has all the rest."""
+    code = (
+        "import sys, coordinator, coordinator.cli.web, coordinator.cli.serve, spark_jobs; "
+        "from coordinator.runtime.coordinator import Coordinator; "
+        f"print(*(name for name in {NEEDED} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "\n"
+
+
+def test_the_extra_has_what_the_pages_need():
+    text = Path(ROOT / "pyproject.toml").read_text()
+    extra = re.search(r"^web = \[(.*)\]$", text, re.MULTILINE)[1]
+    assert sorted(re.findall(r'"([a-z0-9]+)>=', extra)) == sorted(NEEDED)
