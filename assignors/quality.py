@@ -275,7 +275,7 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
         )
     end = ranges.first.astype(np.int64) + ranges.count
     if (end > group.partitions[ranges.topic]).any() or (ranges.first < 0).any():
-        out.append("a range lies outside its topic")
+        return [*out, "a range lies outside its topic"]
     topic_start = offsets_of(group.partitions)
     start = topic_start[ranges.topic] + ranges.first
     order = np.argsort(start, kind="stable")

@@ -98,9 +98,15 @@ def _await_answer(store: Path, config: Config, request_id: str, after: int) -> P
     lease = Lease(str(store), "", "", config.lease, wall_ms)
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
+        waits = request_id in plan_queue.list_plan_requests(store)
         found, after = find_verdict(store, request_id, after)
         if found is not None:
             return found
+        if not waits:  # a request that was answered is taken away only then
+            raise BusyError(
+                f"the coordinator of {store} failed over the request and set it aside, in "
+                "_set_aside: its log says why"
+            )
         if lease.holder() is None:
             _serve_request(store, config, request_id)
         else:

@@ -230,7 +230,7 @@ def _show(
 
 
 def digest_of(plan: PlanMade) -> str:
-    """Return the digest of what a plan was made from, and of what it does."""
+    """Return the digest of what a plan was made from, of what it does, and until when it holds."""
     return hash_texts(
         [
             plan.group_id,
@@ -239,6 +239,7 @@ def digest_of(plan: PlanMade) -> str:
             repr([(name, text.split(" ", 1)[0]) for name, text in sorted(plan.inputs.items())]),
             repr([msgspec.structs.astuple(move) for move in plan.moves]),
             repr((plan.drains, plan.undrains, plan.supposes)),
+            repr((msgspec.structs.astuple(plan.summary), plan.expires_ms)),
         ]
     )
 
