@@ -24,9 +24,7 @@ from tests.support.history_oracle import History, epoch_rows, history_rows
 from tests.support.stories import NOON, Story, many_groups
 
 TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
-OF_GROUPS = sorted(
-    VIEWS.keys() - {"topics", "targets", "plans"}
-)  # of plans, test_plan_view.py tells
+OF_GROUPS = sorted(VIEWS.keys() - {"topics", "targets"})
 
 
 @pytest.fixture(scope="module")

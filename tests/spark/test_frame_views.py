@@ -38,7 +38,7 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
     read = {view: typed(spark, view) for view in views}
     assert read == queried
     told = {view for view, (_, rows) in read.items() if rows}
-    assert told == set(views) - {"plans"}, "of plans tests/spark/test_plan_view.py tells"
+    assert told == set(views)
     text = spark.table("assignment_history")._jdf.queryExecution().toString()
     assert "MapInArrow" in text
 

@@ -14,7 +14,16 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record
-from coordinator.core.events import Caller, ConfigureGroup, OffsetCommit, OffsetDelete, RecordAudit
+from coordinator.core.events import (
+    Caller,
+    ConfigureGroup,
+    DecidePlan,
+    OffsetCommit,
+    OffsetDelete,
+    RecordAudit,
+)
+from coordinator.core.plan_steps.inputs import take_basis
+from coordinator.core.plan_steps.planner import PlanOptions, make_plan
 from coordinator.storage.data_files import write_part
 from coordinator.storage.record_encoder import encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog
@@ -45,7 +54,7 @@ class Story:
         self.group = group
         self.log = log or MemoryLog()
         self.trace = TracePlayer(lambda _config, _anew: self.log)
-        assignors = {"group.consumer.assignors": "uniform,range,sticky"}
+        assignors = {"group.consumer.assignors": "uniform,range,sticky,weighted"}
         at_once = {"group.consumer.assignment.interval.ms": 0}
         props = assignors | at_once | (props or {})
         self.run(op="config", now=NOON + begin * MINUTE, props=props)
@@ -105,6 +114,19 @@ class Story:
         epoch = self.members[member][0]
         self.run(op="commit", group=self.group, member=member, epoch=epoch, offsets=offsets)
         return self
+
+    def plan(self, **options):
+        """Plan for the group as it is; User:ann asks."""
+        processor = self.trace._processor
+        basis = take_basis(processor.state, processor.config, self.group, processor.steady())
+        return make_plan(basis, PlanOptions(owner="User:ann", **options), processor.steady()).plan
+
+    def decide(self, action, plan, reason=""):
+        """Apply, propose, approve or reject a plan; User:bob does."""
+        told = plan if action in ("apply", "propose") else None
+        event = DecidePlan(action, self.group, plan.plan_id, told, "User:bob", reason)
+        self.trace._processor.run([event])
+        return self.settle()
 
     def settle(self):
         """Let all members send heartbeats until nothing changes."""
@@ -237,7 +259,8 @@ def search():
     settings = {"consumer.assignor.max.moves": "2"}
     story.run(op="group_config", group="search", props=settings)
     story.at(-1).join("x1", "pages", server_assignor="sticky")
-    return story.at(0).join("x2", "pages", server_assignor="sticky").at(1)
+    story.at(0).join("x2", "pages", server_assignor="sticky").at(1)
+    return story.decide("propose", story.plan(assignor="range"))
 
 
 def alerts():
@@ -268,7 +291,23 @@ def archive():
     return story.at(1)
 
 
-STORIES = (billing, shipping, ledger, search, alerts, archive)
+def depot():
+    """Plans that are applied, approved, rejected, superseded, that expire, and one that waits."""
+    story = Story("depot").topics(crates=4)
+    for member in ("d1", "d2"):
+        story.join(member, "crates", server_assignor="weighted")
+    made = story.plan(drain=["d2"], reason="disk of d2")
+    story.decide("apply", made, "at night").at(-1)
+    others = [story.plan(undrain=["d2"], reason=reason) for reason in ("repaired", "again", "")]
+    for one in others:
+        story.decide("propose", one)
+    story.decide("reject", others[1], "twice")
+    story.decide("approve", others[0]).at(1)  # the third was for the group as it was
+    story.decide("propose", story.plan(drain=["d1"], reason="in a hurry", valid_ms=SECOND)).at(2)
+    return story.decide("propose", story.plan(drain=["d1"], reason="disk of d1")).at(3)
+
+
+STORIES = (billing, shipping, ledger, search, alerts, archive, depot)
 
 
 def all_stories():
