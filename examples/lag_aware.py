@@ -4,7 +4,7 @@
 
 Two workers share the partitions of `clicks` by lag. The lag of one partition grows; the group moves
 what that is worth. Then a worker is to be repaired: its partitions move by a plan that waits for
-approval. In the end the store is asked about it in SQL, or, here, by its views.
+approval. In the end the view of plans tells it; `muster sql` asks the same of the store.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ CONFIG = Config(
     ),
 )
 PATIENCE_S = 60
+QUESTION = """
+SELECT epochs.group_epoch, epochs.reason, plans.principal, plans.decided_by, plans.decision_reason
+FROM epochs LEFT JOIN plans
+ON epochs.group_id = plans.group_id AND epochs.group_epoch = plans.applied_epoch
+ORDER BY epochs.group_epoch
+"""
 BALANCED = 2_300
 """A lag that neither worker is above, once three partitions have 1,000 each."""
 
@@ -86,6 +92,7 @@ def main(store: Path) -> None:
     plans = frame(store, "plans", group_id="etl").to_pylist()
     for plan in plans:
         print(plan["status"], "in epoch", plan["applied_epoch"], "by", plan["decided_by"])
+    print(f'ask more: muster sql "{" ".join(QUESTION.split())}" --store {store}')
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -122,6 +122,25 @@ def test_the_example_of_a_groups_life(spark, tmp_path, monkeypatch, capsys):
     assert (first_of_bob[4], first_of_bob[6]) == ("member joined", "session timeout")
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_example_of_a_group_by_lag(spark, tmp_path, capsys):
+    """Weights change while it runs, a worker is drained by a plan, and SQL tells of it."""
+    from spark_jobs.sql.views import register
+
+    example = runpy.run_path(str(ROOT / "examples/lag_aware.py"))
+    example["main"](tmp_path / "store")
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "lag by worker {'worker-1': 300, 'worker-2': 300}"
+    assert "2000" in said[1]
+    assert said[3] == "drained {'worker-1': 6, 'worker-2': 0}"
+    register(spark, tmp_path / "store", only=["epochs", "plans"])
+    told = [tuple(row)[1:] for row in spark.sql(example["QUESTION"]).collect()]
+    assert ("weights changed", None, None, None) in told
+    of_plans = [who for reason, *who in told if reason.startswith("plan ")]
+    assert of_plans == [["process", "User:bob", "low traffic"]]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
