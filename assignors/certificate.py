@@ -140,8 +140,7 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
     owners = _Owners.of(group, ranges, loads)
     size, unit = group.member_count, loads.weight_unit
     load = owners.load(owners.now, size)
-    top = int(np.argmax(load / loads.capacity)) if size else 0
-    reached = Fraction(int(load[top]), int(loads.capacity[top])) if size else Fraction(0)
+    reached = find_makespan(load, loads.capacity)
     bound = _find_bound(group, loads)
     scale = unit / loads.capacity_unit
     moved = (owners.before >= 0) & (owners.before != owners.now)
@@ -150,7 +149,7 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
         lower_bound=None if bound is None else float(bound.ratio) * scale,
         term=None if bound is None else bound.term,
         moved_weight=int(loads.weight[moved].sum()) * unit,
-        moved_weight_bound=float(_bound_moves(owners, loads, reached, size)) * unit,
+        moved_weight_bound=_bound_moves(owners, loads, reached, size) * unit,
         distant_before=owners.find_distant(group, owners.before) * unit,
         distant_after=owners.find_distant(group, owners.now) * unit,
         weights_known=loads.known,
@@ -175,19 +174,34 @@ def _find_bound(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:
     return find_lower_bound(weight, problem.type, problem.capacity, problem.cell, problem.allowed)
 
 
-def _bound_moves(owners: _Owners, loads: LoadSpec, level: Fraction, members: int) -> Fraction:
-    """Return the weight that must move for a level: from who may have nothing, and what exceeds."""
-    load = owners.load(owners.before, members)
+def _bound_moves(owners: _Owners, loads: LoadSpec, level: Fraction, members: int) -> int:
     active = loads.active.copy()
     for rule in loads.constraints:
         if rule.kind == DRAIN and rule.hard:
             active[rule.members] = False
-    must = int(load[~active].sum())
-    rooms = [level * int(one) for one in np.unique(loads.capacity)]
-    at = np.searchsorted(np.unique(loads.capacity), loads.capacity)
-    room = np.array([one.__ceil__() for one in rooms], dtype=np.int64)
-    above = np.maximum(load - (room[at] if members else load), 0)
-    return Fraction(must + int(above[active].sum()))
+    return bound_moves(owners.load(owners.before, members), loads.capacity, active, level)
+
+
+def bound_moves(load: Longs, capacity: Longs, active: Bools, level: Fraction) -> int:
+    """Return the weight that must move for a level: from who may have nothing, and what exceeds.
+
+    Parameters
+    ----------
+    load, capacity, active
+        (members,): what each has before, and whether it may have something.
+    """
+    sizes, at = np.unique(capacity, return_inverse=True)
+    room = np.array([(level * int(one)).__ceil__() for one in sizes], dtype=np.int64)
+    above = np.maximum(load - room[at], 0)
+    return int(load[~active].sum()) + int(above[active].sum())
+
+
+def find_makespan(load: Longs, capacity: Longs) -> Fraction:
+    """Return the greatest load by capacity; 0 without members."""
+    if not len(load):
+        return Fraction(0)
+    top = int(np.argmax(load / capacity))
+    return Fraction(int(load[top]), int(capacity[top]))
 
 
 def _describe(rule: Constraint, owners: _Owners) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs, offsets_of
+from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
@@ -98,7 +98,7 @@ class WeightedAssignor:
         budget = _Budget.of(self, loads)
         owner, partial = solution.owner, False
         if budget is not None:
-            owner, partial = _keep_budget(problem, solution, budget)
+            owner, partial = _keep_budget(problem, solution, budget, _sum_costs(problem, loads))
         per_partition = owner if problem.unit is None else owner[problem.unit]
         return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
 
@@ -137,16 +137,15 @@ class _Budget:
             cost = int(min(options.max_moved_weight / loads.weight_unit, float(_KEEP_ALL)))
         return cls(count, cost)
 
-    def covers(self, problem: WeightedProblem, units: Longs | Bools) -> bool:
-        """Tell whether moving these units is within the budget."""
-        return (
-            int(problem.count[units].sum()) <= self.count
-            and int(problem.cost[units].sum()) <= self.cost
-        )
+
+def _sum_costs(problem: WeightedProblem, loads: LoadSpec) -> Longs:
+    """Return what a move of each unit costs, as given: what is planned with may be rounded."""
+    costs = loads.move_cost[problem.place]
+    return costs if problem.unit is None else sum_by(problem.unit, costs, len(problem.weight))
 
 
 def _keep_budget(
-    problem: WeightedProblem, solution: Solution, budget: _Budget
+    problem: WeightedProblem, solution: Solution, budget: _Budget, cost: Longs
 ) -> tuple[Longs, bool]:
     """Undo moves beyond the budget; those from the fullest members are done first.
 
@@ -155,7 +154,7 @@ def _keep_budget(
     then either all are done or only those that rules force.
     """
     moved = (problem.owner >= 0) & (problem.owner != solution.owner)
-    if budget.covers(problem, moved):
+    if problem.count[moved].sum() <= budget.count and cost[moved].sum() <= budget.cost:
         return solution.owner, False
     forced = moved & ~problem.may_stay()
     forced[find_forced(problem, np.where(problem.may_stay(), problem.owner, -1))] = True
@@ -171,7 +170,7 @@ def _keep_budget(
     height = levels_of(before.load[whose] - given, problem.capacity[whose])
     unit = unit[np.argsort(-height, kind="stable")]
     counts = int(problem.count[forced].sum()) + np.cumsum(problem.count[unit])
-    costs = int(problem.cost[forced].sum()) + np.cumsum(problem.cost[unit])
+    costs = int(cost[forced].sum()) + np.cumsum(cost[unit])
     undone = unit[(counts > budget.count) | (costs > budget.cost)]
     owner = solution.owner.copy()
     owner[undone] = problem.owner[undone]

@@ -87,6 +87,22 @@ def find_lower_bound(
     return LowerBound(*share, SHARE)
 
 
+def find_whole_bound(total: int, heaviest: int, capacity: Longs) -> LowerBound:
+    """Return the greatest of the bounds where every unit may be on every member.
+
+    Parameters
+    ----------
+    total, heaviest
+        Of the units' weights.
+    capacity
+        (members,) that may have something.
+    """
+    size, largest = int(capacity.sum()), int(capacity.max())
+    if Fraction(heaviest, largest) > Fraction(total, size):
+        return LowerBound(heaviest, largest, HEAVIEST)
+    return LowerBound(total, size, SHARE)
+
+
 def find_share(amount: Longs, size: Longs, allowed: Bools) -> tuple[int, int]:
     """Return weight and capacity of the cut with the greatest quotient (Dinkelbach's method).
 

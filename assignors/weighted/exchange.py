@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from assignors.arrays import Bools, Longs
-from assignors.weighted.levels import levels_of
+from assignors.weighted.levels import SMALL, levels_of
 from assignors.weighted.place import Placement
 from assignors.weighted.problem import WeightedProblem
 
-PAIRS_MAX = 2**20
 _STEPS_MAX = 400
 _NEVER = np.iinfo(np.int64).max
 
@@ -20,7 +19,7 @@ def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) 
     Does nothing in groups whose pairs of units are many: there, filling is fine enough.
     """
     fit = np.flatnonzero(problem.cell >= 0)
-    if not len(fit) or len(placed.owner) ** 2 > PAIRS_MAX:
+    if not len(fit) or len(placed.owner) > SMALL:
         return
     may_go = problem.allowed[problem.type][:, problem.cell] & (problem.cell >= 0)
     for _ in range(_STEPS_MAX):

@@ -41,24 +41,38 @@ def fill_members(weight: Longs, load: Longs, capacity: Longs, left: Longs | None
         return out
     load, before = load.copy(), offsets_of(weight)
     left = None if left is None else left.copy()
-    shares = int(capacity.sum()) // int(capacity.min()) + 1
+    shares = count_shares(capacity)
     at, rest = 0, int(before[-1])
     while at < len(weight):
         heaviest = int(weight[at])
-        if left is None and rest >= _LIGHT * heaviest * shares:
+        if left is None and is_light(heaviest, rest, shares):
             end = int(np.searchsorted(before, before[at] + rest // 2, side="right")) - 1
             end = max(end, at + 1)
             chosen = _lay_on_line(weight[at:end], load, capacity)
         else:
-            lightest = heaviest - (heaviest >> _ALIKE_SHIFT)
-            end = at + int(np.searchsorted(-weight[at:], -lightest, side="right"))
-            chosen = _take_slots(end - at, heaviest, load, capacity, left)
+            end = at + int(np.searchsorted(-weight[at:], -find_lightest(heaviest), side="right"))
+            chosen = np.repeat(*take_slots(end - at, heaviest, load, capacity, left))
             if left is not None:
                 left -= np.bincount(chosen, minlength=len(load))
         out[at:end] = chosen
         load += np.bincount(chosen, weights=weight[at:end], minlength=len(load)).astype(np.int64)
         at, rest = end, int(before[-1] - before[end])
     return out
+
+
+def count_shares(capacity: Longs) -> int:
+    """Return how many times the smallest member is in all of them."""
+    return int(capacity.sum()) // int(capacity.min()) + 1
+
+
+def is_light(heaviest: int, rest: int, shares: int) -> bool:
+    """Tell whether a weight is light against what is left for each member."""
+    return rest >= _LIGHT * heaviest * shares
+
+
+def find_lightest(heaviest: int) -> int:
+    """Return the lightest weight that is given slots of the heaviest one."""
+    return heaviest - (heaviest >> _ALIKE_SHIFT)
 
 
 def match_rooms(weight: Longs, room: Longs, left: Longs | None = None) -> Longs:
@@ -94,15 +108,28 @@ def match_rooms(weight: Longs, room: Longs, left: Longs | None = None) -> Longs:
 def _lay_on_line(weight: Longs, load: Longs, capacity: Longs) -> Longs:
     """Lay weights end to end along the rooms up to the water level; their middles decide."""
     before = offsets_of(weight)
-    level = find_water_level(load, capacity, int(before[-1]))
-    ends = np.cumsum(np.maximum(room_under(level, capacity) - load, 0))
-    last = int(np.searchsorted(ends, ends[-1]))
+    ends, last = find_room_ends(load, capacity, int(before[-1]))
     found = np.searchsorted(ends, before[:-1] + (weight >> 1), side="right")
     return np.asarray(np.minimum(found, last))
 
 
-def _take_slots(count: int, size: int, load: Longs, capacity: Longs, left: Longs | None) -> Longs:
-    """Choose the `count` slots of one size that end lowest; members ascending by level."""
+def find_room_ends(load: Longs, capacity: Longs, amount: int) -> tuple[Longs, int]:
+    """Return where each member's room ends on a line of all, and the last member with room."""
+    level = find_water_level(load, capacity, amount)
+    ends = np.cumsum(np.maximum(room_under(level, capacity) - load, 0))
+    return ends, int(np.searchsorted(ends, ends[-1]))
+
+
+def take_slots(
+    count: int, size: int, load: Longs, capacity: Longs, left: Longs | None
+) -> tuple[Longs, Longs]:
+    """Choose the `count` slots of one size that end lowest.
+
+    Returns
+    -------
+    member, slots
+        Members, ascending by level, and how many slots of each.
+    """
 
     def slots_under(level: int) -> Longs:
         slots = np.maximum(room_under(level, capacity) - load, 0) // size
@@ -129,4 +156,4 @@ def _take_slots(count: int, size: int, load: Longs, capacity: Longs, left: Longs
         slots[taken[order[:surplus]]] -= 1
         surplus = int(slots.sum()) - count
     order = np.argsort(levels_of(load, capacity), kind="stable")
-    return np.asarray(np.repeat(order, slots[order]))
+    return order, slots[order]

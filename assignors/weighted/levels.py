@@ -11,7 +11,10 @@ import numpy as np
 from assignors.arrays import Longs
 
 BITS = 20
+SMALL = 1024
+"""Most units of a small group: its weights stay as they are, and all pairs of units are tried."""
 _TOP = np.int64(2**62)
+_GRID_BITS = 11
 
 
 def room_under(level: int, capacity: Longs) -> Longs:
@@ -33,3 +36,9 @@ def find_water_level(load: Longs, capacity: Longs, amount: int) -> int:
     filled = -((-(wet + amount) << BITS) // wide)
     covers = filled <= np.append(level[order][1:], np.iinfo(np.int64).max)
     return int(filled[np.argmax(covers)])
+
+
+def round_to_grid(weight: Longs) -> Longs:
+    """Round weights to 11 significant bits: to 1 in 2,048 at most, and a few different ones."""
+    shift = np.maximum(np.frexp(weight.astype(np.float64))[1] - _GRID_BITS, 0).astype(np.int64)
+    return np.asarray((weight + ((np.int64(1) << shift) >> 1)) >> shift << shift)

@@ -64,14 +64,15 @@ class Placement:
 
 
 def sort_heaviest(weight: Longs, unit: Longs) -> Longs:
-    """Sort units by weight, descending; ties, and what a key has no bits for, in order."""
+    """Sort units by weight, descending; ties in order."""
     if len(unit) < 2:  # noqa: PLR2004 - nothing to sort
         return unit
     heaviest = weight[unit]
     bits = len(unit).bit_length()
     top = int(heaviest.max())
-    shift = max(top.bit_length() + bits - 63, 0)
-    key = ((top - heaviest) >> shift << bits) | np.arange(len(unit))
+    if top.bit_length() + bits > 63:  # noqa: PLR2004 - of an int64
+        return np.asarray(unit[np.argsort(-heaviest, kind="stable")])
+    key = ((top - heaviest) << bits) | np.arange(len(unit))
     key.sort()
     return np.asarray(unit[key & ((1 << bits) - 1)])
 
@@ -147,16 +148,30 @@ def _fill_cell(
     have to leave; but those that are heavy for the smallest member go where they lift least.
     """
     load, capacity, weight = placed.load[own], problem.capacity[own], problem.weight[mine]
+    if is_few(len(mine), int(weight.sum()), load):
+        chosen = place_few(weight, load, capacity, left, level)
+    else:
+        chosen = fill_members(weight, load, capacity, left)
+    placed.put(problem, mine, own[chosen])
+
+
+def is_few(units: int, weight: int, load: Longs) -> bool:
+    """Tell whether units are few and light, against what members have."""
+    return units <= _FEW * len(load) and weight * _LITTLE <= int(load.sum())
+
+
+def place_few(weight: Longs, load: Longs, capacity: Longs, left: Longs | None, level: int) -> Longs:
+    """Choose a member for each of a few units, heaviest first, as `_fill_cell` says."""
     room = room_under(level, capacity)
-    few = len(mine) <= _FEW * len(own) and int(weight.sum()) * _LITTLE <= int(load.sum())
-    heavy = int(np.searchsorted(-weight, -(int(room.min()) >> 1))) if few else len(mine)
+    heavy = int(np.searchsorted(-weight, -(int(room.min()) >> 1)))
     chosen = fill_members(weight[:heavy], load, capacity, left)
-    placed.put(problem, mine[:heavy], own[chosen])
-    if heavy < len(mine):
-        if left is not None:
-            left = left - np.bincount(chosen, minlength=len(own))
-        chosen = match_rooms(weight[heavy:], room - placed.load[own], left)
-        placed.put(problem, mine[heavy:], own[chosen])
+    if heavy == len(weight):
+        return chosen
+    if left is not None:
+        left = left - np.bincount(chosen, minlength=len(load))
+    load = load + sum_by(chosen, weight[:heavy], len(load))
+    rest = match_rooms(weight[heavy:], room - load, left)
+    return np.concatenate([chosen, rest])
 
 
 def _place_one(problem: WeightedProblem, placed: Placement, unit: int) -> None:

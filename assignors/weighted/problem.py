@@ -28,6 +28,7 @@ from assignors.loads.constraints import (
     PIN,
 )
 from assignors.loads.load_spec import Constraint, LoadSpec
+from assignors.weighted.levels import SMALL, round_to_grid
 
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 RACKS = (PREFER, REQUIRE, IGNORE)
@@ -123,7 +124,9 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
     )
     _apply_rules(allowed, about, place[heads], cell)
     weight = loads.weight[place]
-    weight = np.maximum(weight, max(int(weight.sum()) // max(len(weight), 1) >> _FLOOR_SHIFT, 1))
+    weight = np.maximum(weight, find_floor(int(weight.sum()), len(weight)))
+    if len(weight) > SMALL:
+        weight = round_to_grid(weight)
     problem = WeightedProblem(
         place=place, unit=None, weight=weight,
         cost=weight if loads.move_cost is loads.weight else loads.move_cost[place],
@@ -135,6 +138,11 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
     problem = _join_units(problem, rules)
     _refuse_impossible(group, problem, rules)
     return problem
+
+
+def find_floor(weight: int, partitions: int) -> int:
+    """Return the least that a partition counts for."""
+    return max(weight // max(partitions, 1) >> _FLOOR_SHIFT, 1)
 
 
 def _find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from assignors.arrays import Longs, offsets_of, rank_in_runs
+from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs
 from assignors.errors import SpecError
 from assignors.weighted.bounds import LowerBound, find_lower_bound
-from assignors.weighted.exchange import PAIRS_MAX, improve_by_exchange
-from assignors.weighted.levels import levels_of, room_under
+from assignors.weighted.exchange import improve_by_exchange
+from assignors.weighted.levels import SMALL, levels_of, room_under
 from assignors.weighted.place import (
     Placement,
     find_shares,
@@ -23,10 +23,12 @@ from assignors.weighted.place import (
 from assignors.weighted.problem import WeightedProblem
 from assignors.weighted.shed import choose_surplus
 
-_REPAIRS = 12
+REPAIRS = 12
 _STEPS = tuple(map(Fraction, ("0", "1/50", "1/20", "1/10", "1/5", "2/5", "1", "3")))
 """Shares above the goal that are tried as levels when the goal is out of reach."""
-_UNLIMITED = 2**62
+LARGE_STEPS = _STEPS[:5]
+"""Those of a large group."""
+UNLIMITED = 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,13 +106,16 @@ def find_current(problem: WeightedProblem) -> Solution | None:
 
 def _pays(problem: WeightedProblem, old: Solution, new: Solution, improvement: Fraction) -> bool:
     """Tell whether the new assignment is enough better."""
-    if old.level * improvement.denominator > new.level * (
-        improvement.denominator + improvement.numerator
-    ):
+    if is_better(old.level, new.level, improvement):
         return True
     if new.level > old.level * (1 + improvement):
         return False
     return old.distant - new.distant > improvement * int(problem.weight.sum())
+
+
+def is_better(old: int, new: int, improvement: Fraction) -> bool:
+    """Tell whether a greatest level is lower by more than a share of the new one."""
+    return old * improvement.denominator > new * (improvement.denominator + improvement.numerator)
 
 
 def _with_owner(problem: WeightedProblem, owner: Longs) -> WeightedProblem:
@@ -134,9 +139,9 @@ def _choose(problem: WeightedProblem, bound: LowerBound, tolerance: Fraction) ->
 
 def _candidates(problem: WeightedProblem, goal: int) -> Iterator[Solution]:
     """Yield solutions at the goal, at levels above it, and one from nothing."""
-    small = len(problem.weight) ** 2 <= PAIRS_MAX
+    small = len(problem.weight) <= SMALL
     fresh = not len(problem.owner) or int(problem.owner.max()) < 0
-    for step in _STEPS[:1] if fresh else _STEPS if small else _STEPS[:5]:
+    for step in _STEPS[:1] if fresh else _STEPS if small else LARGE_STEPS:
         yield solve_somehow(problem, int(goal * (1 + step)), goal)
     if small and not fresh:
         nothing = _with_owner(problem, np.full(len(problem.owner), -1, dtype=np.int64))
@@ -166,12 +171,12 @@ def solve_at(problem: WeightedProblem, level: int, goal: int) -> Solution:
     owner[find_forced(problem, owner)] = -1
     placed = Placement.of(problem, owner)
     movable = problem.owner >= 0
-    if level < _UNLIMITED:
+    if level < UNLIMITED:
         _shed(problem, placed, np.flatnonzero(placed.owner >= 0), level)
         _shed_between_cells(problem, placed, level)
     place_units(problem, placed, np.flatnonzero(placed.owner < 0), level)
     best = Solution.of(problem, placed.owner.copy(), placed.load)
-    if level >= _UNLIMITED or not movable.any():
+    if level >= UNLIMITED or not movable.any():
         improve_by_exchange(problem, placed, goal)
         after = Solution.of(problem, placed.owner, placed.load)
         return after if after.level < best.level else best
@@ -191,11 +196,10 @@ def _repair(problem: WeightedProblem, placed: Placement, level: int, best: Solut
     """
     room = room_under(level, problem.capacity)
     excess = int(np.maximum(placed.load - room, 0).sum())
-    for _ in range(_REPAIRS):
+    for _ in range(REPAIRS):
         if best.level <= level:
             break
-        rooms = (room - placed.load)[(problem.cell >= 0) & (placed.load < room)]
-        light = int(np.sort(rooms)[len(rooms) * 9 // 10]) if len(rooms) else _UNLIMITED
+        light = find_light(room, placed.load, problem.cell >= 0)
         over = placed.load > room
         unit = np.flatnonzero(over[placed.owner])
         lighter = unit[problem.weight[unit] <= light]
@@ -209,6 +213,12 @@ def _repair(problem: WeightedProblem, placed: Placement, level: int, best: Solut
             break
         excess = left
     return best
+
+
+def find_light(room: Longs, load: Longs, open_: Bools) -> int:
+    """Return what is light enough for the rooms that are there: nine tenths of them are smaller."""
+    rooms = (room - load)[open_ & (load < room)]
+    return int(np.sort(rooms)[len(rooms) * 9 // 10]) if len(rooms) else UNLIMITED
 
 
 def find_forced(problem: WeightedProblem, owner: Longs) -> Longs:

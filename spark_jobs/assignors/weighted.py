@@ -1,8 +1,8 @@
-"""The assignor weighted on DataFrames: one task is given the group, and assigns it with NumPy.
+"""The assignor weighted on DataFrames: in one task with NumPy, or in many for a large group.
 
-The search of `assignors.weighted` looks at all units again and again, level by level, so it runs
-where they all are: in one task, whose rows are those of the local engine. The driver gets only the
-summary, and the task's executor needs memory for the whole group.
+The search of `assignors.weighted` looks at all units again and again, level by level, so it is
+quickest where they all are: in one task, which needs memory for the whole group. A group that is
+too large for that is cut (`weighted_large.py`). The rows are those of the local engine.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from assignors.groups.task_rows import GROUP_ID
+from assignors.groups.task_rows import GROUP_ID, TABLES
 from assignors.parse_tables import refuse_unknown_columns
 from spark_jobs.assignors.groups import FrameGroups, assign_groups
-from spark_jobs.session.schemas import ASSIGNMENT
+from spark_jobs.assignors.weighted_large import assign_large
+from spark_jobs.session.schemas import ASSIGNMENT, select_known
+from spark_jobs.session.work_session import BUCKET_ROWS, WorkSession, release_with
 
+TASK_PARTITIONS = 20_000_000
 _GROUP = "the group"
 
 
@@ -57,23 +60,29 @@ def assign(
         "partitions": partitions, "constraints": constraints,
     }  # fmt: skip
     tables = {name: frame for name, frame in given.items() if frame is not None}
-    return assign_in_task(spark, "weighted", tables, options, as_of_ms=as_of_ms).rows
+    return assign_group(spark, "weighted", tables, options, as_of_ms=as_of_ms).rows
 
 
-def assign_in_task(
+def assign_group(
     spark: SparkSession,
     assignor: str,
     tables: Mapping[str, DataFrame],
     options: Mapping[str, Any],
     *,
     as_of_ms: int | None = None,
+    task_partitions: int = TASK_PARTITIONS,
+    bucket_rows: int = BUCKET_ROWS,
 ) -> FrameGroups:
-    """Assign one group in one task, by any assignor.
+    """Assign one group, by any assignor: in one task, or cut into many if it is too large for that.
 
     Parameters
     ----------
     tables
         As for `assign_groups`, without group ids.
+    task_partitions
+        One task assigns groups of up to so many partitions.
+    bucket_rows
+        About how many rows one task sorts at once, in a larger group.
 
     Raises
     ------
@@ -84,6 +93,9 @@ def assign_in_task(
         if GROUP_ID in frame.columns:
             known = [column for column in frame.columns if column != GROUP_ID]
             refuse_unknown_columns(frame.columns, known, name)
+    large = _assign_large(spark, assignor, tables, options, as_of_ms, task_partitions, bucket_rows)
+    if large is not None:
+        return large
     named = {name: frame.withColumn(GROUP_ID, F.lit(_GROUP)) for name, frame in tables.items()}
     try:
         return assign_groups(
@@ -91,3 +103,31 @@ def assign_in_task(
         )
     except SpecError as error:
         raise SpecError(str(error).removeprefix(f"group {_GROUP!r}: ")) from None
+
+
+def _assign_large(
+    spark: SparkSession,
+    assignor: str,
+    tables: Mapping[str, DataFrame],
+    options: Mapping[str, Any],
+    as_of_ms: int | None,
+    task_partitions: int,
+    bucket_rows: int,
+) -> FrameGroups | None:
+    chosen = {name: select_known(frame, name, TABLES[name]) for name, frame in tables.items()}
+    work_session = WorkSession(spark, bucket_rows)
+    try:
+        found = assign_large(
+            work_session, assignor,
+            {name: work_session.adopt(frame) for name, frame in chosen.items()},
+            options, as_of_ms, task_partitions,
+        )  # fmt: skip
+    except BaseException:
+        work_session.release()
+        raise
+    if found is None:
+        work_session.release()
+        return None
+    rows = work_session.give_back(found[0])
+    release_with(rows, work_session)
+    return FrameGroups(rows, found[1])

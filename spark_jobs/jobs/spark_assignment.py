@@ -107,7 +107,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
     weighted = job.options.assignor not in TWINS or bool(job.options.weighted)
     if weighted or job.partitions or job.constraints:
-        return _assign_in_task(spark, job, config, run, {"members": members, "topics": topics})
+        return _assign_whole(spark, job, config, run, {"members": members, "topics": topics})
     claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
@@ -169,7 +169,7 @@ def _assign_groups(
     return replace(done, version=version)
 
 
-def _assign_in_task(
+def _assign_whole(
     spark: Any,  # noqa: ANN401
     job: AssignmentJob,
     config: Config,
@@ -178,7 +178,7 @@ def _assign_in_task(
 ) -> AssignmentResult:
     """Assign a group with weights or constraints: one task does it."""
     from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
-    from spark_jobs.assignors.weighted import assign_in_task  # noqa: PLC0415
+    from spark_jobs.assignors.weighted import assign_group  # noqa: PLC0415
 
     forgotten, now = 0, wall_ms()
     tables |= _read_more(spark, job)
@@ -187,7 +187,7 @@ def _assign_in_task(
         tables["owned"], forgotten, total = _forget_frames(previous, tables["topics"])
         job.safeguards.check_forgotten(forgotten, total)
     options = job.options
-    found = assign_in_task(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
+    found = assign_group(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
     summary = found.summary.to_pylist()
     row: dict[str, Any] = summary[0] if summary else {"members": 0, "partitions": 0}
     job.safeguards.check_members(row["members"])

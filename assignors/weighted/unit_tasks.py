@@ -1,0 +1,171 @@
+"""What an engine's tasks do with the partitions of one large group: steps of `solve`, by batches.
+
+An engine that cuts a group into tasks keeps its partitions as rows and its members' sums as arrays.
+A task is given rows as batches of Arrow columns, and answers with such. What it does with them is
+what `solve.py` does, so the result is the same. Rows of units have the columns `UNITS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from assignors.arrays import Longs
+from assignors.weighted.levels import round_to_grid
+from assignors.weighted.shed import choose_surplus
+
+UNITS = ("place", "exact", "weight", "prev", "owner")
+"""int64 each: place on the line of the group's topics, weight as given, weight on the grid, index
+of the member that had it and of the one that has it, or -1."""
+
+
+class Shared(Protocol):
+    """Arrays that all tasks have: a broadcast of the engine's."""
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - what a task says
+        """Return them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumWeights:
+    """Add up given weights in a unit of 2^−shift, rounded: rows of one column, `sum`."""
+
+    shift: int
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a row a batch."""
+        for batch in batches:
+            total = int(quantise(_column(batch, "given"), self.shift).sum())
+            yield pa.record_batch({"sum": pa.array([total], pa.int64())})
+
+
+@dataclass(frozen=True, slots=True)
+class WeighUnits:
+    """Make units of places with given weights and owners."""
+
+    shift: int
+    floor: int
+    active: Shared
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `UNITS`; what the previous owner may not keep has no owner."""
+        active = np.append(self.active.value, False)  # −1 is nobody
+        for batch in batches:
+            exact = quantise(_column(batch, "given"), self.shift)
+            prev = _column(batch, "prev")
+            owner = np.where(active[prev], prev, -1)
+            weight = round_to_grid(np.maximum(exact, self.floor))
+            yield _units(_column(batch, "place"), exact, weight, prev, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class ShedUnits:
+    """Take from members what exceeds their rooms, as `solve` does; a task has all of a member.
+
+    Attributes
+    ----------
+    members
+        Of them: load and room, int64 (members,) each.
+    roomy
+        Above this weight, a unit is too heavy for everybody.
+    lightest
+        Only units up to this weight may be taken.
+    """
+
+    members: Shared
+    roomy: int
+    lightest: int
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `UNITS`, those that were taken without an owner."""
+        rows = _read_all(batches)
+        if rows is None:
+            return
+        load, room = self.members.value
+        rows = rows.sort_by("place")
+        place, exact, weight, prev, owner = (_column(rows, name) for name in UNITS)
+        who, whose = np.unique(owner, return_inverse=True)
+        load, room = load[who].copy(), room[who]
+        unit = np.flatnonzero(weight <= self.lightest)
+        misfit = unit[(weight[unit] > room[whose[unit]]) & (weight[unit] <= self.roomy)]
+        np.subtract.at(load, whose[misfit], weight[misfit])
+        unit = np.setdiff1d(unit, misfit, assume_unique=True)
+        taken = choose_surplus(unit, whose, weight, weight, load, room)
+        owner = owner.copy()
+        owner[misfit] = owner[taken] = -1
+        yield _units(place, exact, weight, prev, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceUnits:
+    """Give units to the members of runs, by their rank.
+
+    Attributes
+    ----------
+    runs
+        Member and end of each run (`runs.Runs`).
+    """
+
+    runs: Shared
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `UNITS` of rows that also have a `rank`."""
+        member, end = self.runs.value
+        for batch in batches:
+            owner = member[np.searchsorted(end, _column(batch, "rank"), side="right")]
+            yield _units(*(_column(batch, name) for name in UNITS[:-1]), owner)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRanges:
+    """Make ranges of places; a task has all of a member.
+
+    Attributes
+    ----------
+    start
+        int64 (topics + 1,): where each topic begins on the line.
+    """
+
+    start: Longs
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield owner, topic (index), first_partition, partition_count."""
+        rows = _read_all(batches)
+        if rows is None:
+            return
+        place, owner = _column(rows, "place"), _column(rows, "owner")
+        order = np.lexsort((place, owner))
+        place, owner = place[order], owner[order]
+        topic = np.searchsorted(self.start, place, side="right") - 1
+        head = np.ones(len(place), dtype=np.bool_)
+        head[1:] = (np.diff(place) != 1) | (np.diff(owner) != 0) | (np.diff(topic) != 0)
+        at = np.flatnonzero(head)
+        count = np.diff(at, append=len(place))
+        first = place[at] - self.start[topic[at]]
+        columns = {"owner": owner[at], "topic": topic[at]}
+        columns |= {"first_partition": first, "partition_count": count}
+        yield pa.record_batch({name: pa.array(it, pa.int64()) for name, it in columns.items()})
+
+
+def quantise(given: Any, shift: int) -> Longs:  # noqa: ANN401 - float64
+    """Return weights as integers in a unit of 2^−shift, as `load_spec.quantise_weights` does."""
+    return np.asarray(np.rint(np.ldexp(given, shift)).astype(np.int64))
+
+
+def _column(rows: pa.RecordBatch | pa.Table, name: str) -> Any:  # noqa: ANN401 - of its type
+    return np.asarray(rows[name])
+
+
+def _read_all(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    kept = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(kept).combine_chunks() if kept else None
+
+
+def _units(*columns: Longs) -> pa.RecordBatch:
+    arrays = [pa.array(column, pa.int64()) for column in columns]
+    return pa.record_batch(arrays, names=list(UNITS))

@@ -1,0 +1,249 @@
+"""The assignor weighted for a group that is too large for one task.
+
+It is for groups whose members all subscribe alike, with weights, capacities, states and drained
+members. Rows are those of the local engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assignors import GroupSpec, get_assignor
+from assignors.arrays import Bools, Longs, sum_by
+from assignors.certificate import bound_moves, find_makespan
+from assignors.groups.assign_groups import SUMMARY_SCHEMA
+from assignors.groups.task_rows import GROUP_ID
+from assignors.loads.constraints import DRAIN, parse_constraints
+from assignors.weighted.assignor import WeightedAssignor, parse_share
+from assignors.weighted.bounds import find_whole_bound
+from assignors.weighted.levels import SMALL
+from assignors.weighted.problem import IGNORE
+from spark_jobs.assignors.group import FrameGroup, TopicTable, key_of
+from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
+from spark_jobs.assignors.weighted_search import Placed, Search
+from spark_jobs.assignors.weighted_units import Line, Units, Weighed, weigh_units
+from spark_jobs.session.schemas import select_assignment, select_owned, small
+from spark_jobs.session.work_session import WorkSession
+
+_KNOWN = ("member_id", "instance_id", "subscribed")
+_PLAIN = {GROUP_ID, "topic", "partition", "weight"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members:
+    """Members on the driver, in member order.
+
+    Attributes
+    ----------
+    ids
+        Text (members,).
+    capacity, active
+        int64 and bool (members,).
+    unit
+        What a capacity of 1 is in the user's unit.
+    ruled
+        Whether any constraint is in force.
+    """
+
+    ids: pa.StringArray
+    capacity: Longs
+    active: Bools
+    unit: float
+    ruled: bool
+
+
+def find_members(
+    members: DataFrame, topics: pa.StringArray, constraints: DataFrame | None, as_of_ms: int | None
+) -> Members | None:
+    """Read members; None where they do not subscribe alike, or rules say where partitions may be.
+
+    Raises
+    ------
+    SpecError
+        Bad input.
+    """
+    rules = None if constraints is None else constraints.toArrow()
+    if any(rule.kind != DRAIN or not rule.hard for rule in parse_constraints(rules or [])):
+        return None
+    none = pa.array(np.zeros(len(topics), dtype=np.int64))  # rules on members ask for none
+    counted = pa.table({"topic": topics, "partitions": none})
+    spec = GroupSpec.from_arrow(members.toArrow(), counted, constraints=rules, as_of_ms=as_of_ms)
+    if spec.class_count != 1 or not spec.member_count:
+        return None
+    loads = spec.loads
+    if loads is None:
+        ones = np.ones(spec.member_count, dtype=np.int64)
+        return Members(spec.member_ids, ones, ones > 0, 1.0, ruled=False)
+    active = loads.active.copy()
+    for rule in loads.constraints:
+        active[rule.members] = False
+    return Members(
+        spec.member_ids, loads.capacity, active, loads.capacity_unit, bool(loads.constraints)
+    )
+
+
+def assign_large(
+    work_session: WorkSession,
+    assignor: str,
+    tables: Mapping[str, DataFrame],
+    options: Mapping[str, Any],
+    as_of_ms: int | None,
+    least: int,
+) -> tuple[DataFrame, pa.Table] | None:
+    """Assign a group with its partitions as rows; None for one that a single task is to assign.
+
+    Parameters
+    ----------
+    tables
+        As for `groups.assign_groups`, their known columns.
+    least
+        A single task assigns groups of up to so many partitions.
+
+    Returns
+    -------
+    rows, summary
+        A frame of `ASSIGNMENT`, and a row of `SUMMARY_SCHEMA`.
+
+    Raises
+    ------
+    SpecError
+        Bad input.
+    """
+    options_of = get_assignor(assignor, **options)
+    if not _is_plain(options_of, tables):
+        return None
+    topics = TopicTable.of(tables["topics"])
+    if int(topics.partitions.sum()) <= max(least, SMALL):
+        return None
+    members = find_members(tables["members"], topics.names, tables.get("constraints"), as_of_ms)
+    if members is None or not members.active.any():
+        return None
+    assert isinstance(options_of, WeightedAssignor)
+    return _Large(work_session, options_of, members).assign(tables)
+
+
+def _is_plain(assignor: object, tables: Mapping[str, DataFrame]) -> bool:
+    """Tell whether nothing but weights and capacities decides who gets what."""
+    if not isinstance(assignor, WeightedAssignor):
+        return False
+    if assignor.max_moves is not None or assignor.max_moved_weight is not None:
+        return False
+    columns = set(tables["partitions"].columns) if "partitions" in tables else set()
+    return columns <= _PLAIN | ({"racks"} if assignor.rack == IGNORE else set())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Large:
+    work_session: WorkSession
+    assignor: WeightedAssignor
+    members: Members
+
+    def assign(self, tables: Mapping[str, DataFrame]) -> tuple[DataFrame, pa.Table] | None:
+        session, members = self.work_session, self.members
+        claims, rows = None, 0
+        if "owned" in tables:
+            claims, rows = check_previous(select_owned(tables["owned"]))
+        known = [
+            name
+            for name in ("member_id", "instance_id", "subscribed")
+            if name in tables["members"].columns
+        ]
+        group = FrameGroup.of(session, tables["members"].select(*known), tables["topics"], rows)
+        line = Line.of(group)
+        if line.partitions <= SMALL:
+            return None
+        session.set_shuffle_parts(max(-(-line.partitions // session.bucket_rows), session.tasks))
+        owners, contested = None, 0
+        if claims is not None:
+            resolved = resolve_claims(group, claims)
+            numbers = self._number(group)
+            owners = resolved.ranges.join(numbers.hint("shuffle_hash"), "key", "inner")
+            contested = self._count_claims(group, line, claims) - resolved.owned
+        weighed = weigh_units(group, line, tables.get("partitions"), owners, members.active)
+        if self._is_equal(weighed):
+            return None
+        bound = find_whole_bound(
+            weighed.total_on_grid, weighed.heaviest_on_grid, members.capacity[members.active]
+        )
+        search = Search(
+            members.capacity, members.active, bound,
+            parse_share(self.assignor.tolerance, "tolerance"),
+            parse_share(self.assignor.improvement, "improvement"),
+        )  # fmt: skip
+        placed = search.solve(Units(session, weighed.rows, line.partitions))
+        ranges = session.keep(placed.units.join_ranges(line))
+        summary = self._summarise(placed, weighed, ranges, contested)
+        return self._name(group, line, ranges), summary
+
+    def _is_equal(self, weighed: Weighed) -> bool:
+        """Tell whether the local engine would count partitions: `LoadSpec.has_equal_loads`."""
+        members = self.members
+        return bool(
+            members.active.all()
+            and not members.ruled
+            and weighed.lightest == weighed.heaviest
+            and (members.capacity == members.capacity[0]).all()
+        )
+
+    def _number(self, group: FrameGroup) -> DataFrame:
+        """Return the index of each member, by key."""
+        table = pa.table({"member_id": self.members.ids, "owner": np.arange(len(self.members.ids))})
+        rows = group.spark.createDataFrame(table)
+        return rows.select(key_of("member_id", group.seed).alias("key"), "owner")
+
+    def _count_claims(self, group: FrameGroup, line: Line, claims: DataFrame) -> int:
+        topics = small(group.spark, {"topic": group.topics.names.take(pa.array(line.topic))})
+        live = group.members.select("member_id").hint("shuffle_hash")
+        mine = claims.join(topics, "topic", "left_semi").join(live, "member_id", "left_semi")
+        return int(mine.agg(F.sum("partition_count")).collect()[0][0] or 0)
+
+    def _name(self, group: FrameGroup, line: Line, ranges: DataFrame) -> DataFrame:
+        """Add names to ranges; return a frame of `ASSIGNMENT`."""
+        names = group.topics.names.take(pa.array(line.topic))
+        topics = small(group.spark, {"at": np.arange(len(names)), "name": names})
+        table = pa.table({"member_id": self.members.ids, "owner": np.arange(len(self.members.ids))})
+        members = group.spark.createDataFrame(table).hint("shuffle_hash")
+        named = ranges.withColumnRenamed("topic", "at").join(topics, "at", "inner")
+        return select_assignment(
+            named.withColumnRenamed("name", "topic").join(members, "owner", "inner")
+        )
+
+    def _summarise(
+        self, placed: Placed, weighed: Weighed, ranges: DataFrame, contested: int
+    ) -> pa.Table:
+        """Return what the assignment is worth, from the rows."""
+        members, units, size = self.members, placed.units, len(self.members.ids)
+        found = ranges.groupBy("owner").agg(
+            F.sum("partition_count").alias("sum"), F.count(F.lit(1)).alias("ranges")
+        ).toArrow()  # fmt: skip
+        owner = found["owner"].to_numpy()
+        loads = sum_by(owner, found["sum"].to_numpy(), size)
+        held = sum_by(owner, found["ranges"].to_numpy(), size)
+        owned = units.sum_loads(size, "1", "prev")
+        makespan = find_makespan(units.sum_loads(size, "exact"), members.capacity)
+        bound = find_whole_bound(weighed.total, weighed.heaviest, members.capacity[members.active])
+        before = units.sum_loads(size, "exact", "prev")
+        scale = weighed.unit / members.unit
+        row: dict[str, Any] = dict.fromkeys(SUMMARY_SCHEMA.names)
+        row |= {
+            "group_id": "", "members": size, "partitions": int(loads.sum()),
+            "load_min": int(loads.min()), "load_max": int(loads.max()),
+            "moved": units.sum_moved("1"),
+            "moved_lower_bound": int(np.maximum(owned - loads, 0).sum()),
+            "exact": True, "partial": False,
+            "orphans": units.count - int(owned.sum()), "contested": contested,
+            "ranges": int(held.sum()), "ranges_max": int(held.max()),
+            "makespan": float(makespan) * scale, "lower_bound": float(bound.ratio) * scale,
+            "term": bound.term, "moved_weight": units.sum_moved("exact") * weighed.unit,
+            "moved_weight_bound":
+                bound_moves(before, members.capacity, members.active, makespan) * weighed.unit,
+            "distant_before": 0.0, "distant_after": 0.0, "weights_known": weighed.known,
+        }  # fmt: skip
+        return pa.Table.from_pylist([row], schema=SUMMARY_SCHEMA)

@@ -1,0 +1,158 @@
+"""The search of `assignors.weighted.solve`, with partitions as rows (`weighted_units.py`).
+
+Twin of `solve.py` for a large group whose partitions may all be on all active members: levels,
+rooms, and who gets how much, are arrays of members on the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs
+from assignors.weighted.bounds import LowerBound
+from assignors.weighted.levels import levels_of, room_under
+from assignors.weighted.runs import place_pool
+from assignors.weighted.solve import LARGE_STEPS, REPAIRS, UNLIMITED, find_light, is_better
+from spark_jobs.assignors.weighted_units import Units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Who has what, and what each member has: `place.Placement` and `solve.Solution` in one.
+
+    Attributes
+    ----------
+    units
+        The rows.
+    load, capacity
+        int64 (members,).
+    active
+        bool (members,): may have partitions.
+    """
+
+    units: Units
+    load: Longs
+    capacity: Longs
+    active: Bools
+
+    @property
+    def level(self) -> int:
+        """Greatest level."""
+        return int(levels_of(self.load, self.capacity).max(initial=0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """What is searched for, and where it starts.
+
+    Attributes
+    ----------
+    capacity
+        int64 (members,).
+    active
+        bool (members,).
+    bound
+        What no greatest level is below.
+    tolerance, improvement
+        Options of `WeightedAssignor`.
+    """
+
+    capacity: Longs
+    active: Bools
+    bound: LowerBound
+    tolerance: Fraction
+    improvement: Fraction
+
+    def solve(self, units: Units) -> Placed:
+        """Do what `solve.solve` does."""
+        start = self._place_none(units)
+        whole = not units.rows.where("prev < 0 or owner < 0").limit(1).count()
+        best = self._choose(start)
+        if whole and not is_better(start.level, best.level, self.improvement):
+            return start
+        for _ in range(16):
+            if best.level <= self.bound.level(self.improvement):
+                break
+            again = self._choose(self._place_none(best.units.begin_again()))
+            if not is_better(best.level, again.level, self.improvement):
+                break
+            best = again
+        return best
+
+    def _place_none(self, units: Units) -> Placed:
+        load = units.sum_loads(len(self.capacity))
+        return Placed(units, load, self.capacity, self.active)
+
+    def _choose(self, start: Placed) -> Placed:
+        """Do what `solve._choose` does."""
+        goal = self.bound.level(self.tolerance)
+        found: list[Placed] = []
+        for placed in self._candidates(start, goal):
+            found.append(placed)
+            if placed.level <= goal:
+                break
+        if len(found) == 1:
+            return found[0]
+        least = min(one.level for one in found)
+        share = self.tolerance
+        enough = max(goal, least + least * share.numerator // share.denominator)
+        good = [one for one in found if one.level <= enough]
+        return min(good, key=lambda one: (one.units.sum_moved("weight"), one.level))
+
+    def _candidates(self, start: Placed, goal: int) -> Iterator[Placed]:
+        fresh = not start.units.rows.where("prev >= 0").limit(1).count()
+        for step in LARGE_STEPS[:1] if fresh else LARGE_STEPS:
+            yield self._solve_at(start, int(goal * (1 + step)), repair=not fresh)
+
+    def _solve_at(self, start: Placed, level: int, *, repair: bool) -> Placed:
+        """Do what `solve.solve_at` does."""
+        placed = self._place(self._shed(start, level, None), level)
+        return self._repair(placed, level) if repair else placed
+
+    def _shed(self, placed: Placed, level: int, lightest: int | None) -> Placed:
+        """Do what `solve._shed` does; `lightest`: take no heavier units, if there are lighter."""
+        room = room_under(level, self.capacity)
+        over = np.flatnonzero(placed.load > room)
+        if not len(over):
+            return placed
+        most = UNLIMITED
+        if lightest is not None and placed.units.find_lightest(over) <= lightest:
+            most = lightest
+        largest = np.array([self.capacity[self.active].max()])
+        roomy = int(room_under(level, largest)[0])
+        units = placed.units.shed(over, placed.load, room, roomy, most)
+        return replace(placed, units=units, load=units.sum_loads(len(room)))
+
+    def _place(self, placed: Placed, level: int) -> Placed:
+        """Do what `place.place_units` does."""
+        pool = placed.units.count_pool()
+        if not pool.units:
+            return placed
+        own = np.flatnonzero(self.active)
+        runs, after = place_pool(pool, placed.load[own], self.capacity[own], level)
+        units = placed.units.place(replace(runs, member=own[runs.member]), pool.units)
+        load = placed.load.copy()
+        load[own] = after
+        return replace(placed, units=units, load=load)
+
+    def _repair(self, placed: Placed, level: int) -> Placed:
+        """Do what `solve._repair` does."""
+        best = placed
+        room = room_under(level, self.capacity)
+        excess = int(np.maximum(placed.load - room, 0).sum())
+        for _ in range(REPAIRS):
+            if best.level <= level:
+                break
+            light = find_light(room, placed.load, self.active)
+            placed = self._place(self._shed(placed, level, light), level)
+            left = int(np.maximum(placed.load - room, 0).sum())
+            if placed.level < best.level:
+                best = placed
+            if left >= excess:
+                break
+            excess = left
+        return best

@@ -1,0 +1,138 @@
+"""Weighted groups that are cut into tasks: the rows and the summary of the local engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from assignors import GroupSpec, SpecError, get_assignor
+from assignors.groups.assign_groups import assign_groups
+from assignors.groups.group_set import GroupSet
+from tests.support.spark.watch import watch
+
+pytestmark = pytest.mark.spark
+
+ORDER = [(name, "ascending") for name in ("member_id", "topic", "first_partition")]
+TOPICS = pa.table({"topic": ["b", "a", "unused"], "partitions": [700, 1300, 9]})
+
+
+def members_of(count, capacities=(1.0,), draining=0, gone=0):
+    kept = range(gone, count)
+    return pa.table(
+        {
+            "member_id": [f"m{at:03}" for at in kept],
+            "subscribed": [["a", "b"]] * len(kept),
+            "capacity": [capacities[at % len(capacities)] for at in kept],
+            "state": ["draining" if at < gone + draining else None for at in kept],
+        }
+    )
+
+
+def weights_of(seed, sigma, drift=0.0, missing=0):
+    random = np.random.default_rng(seed)
+    weight = random.lognormal(3, sigma, 2000)
+    weight *= np.where(random.random(2000) < drift, random.lognormal(0, 1, 2000), 1)
+    at = random.permutation(2000)
+    table = pa.table(
+        {
+            "topic": ["a" if place < 1300 else "b" for place in at],
+            "partition": [place if place < 1300 else place - 1300 for place in at],
+            "weight": [None if place < missing // 2 else weight[place] for place in at],
+        }
+    )
+    return table.slice(missing - missing // 2)
+
+
+def on_spark(spark, tables, bucket_rows=1000, as_of_ms=None, **options):
+    from spark_jobs.assignors.weighted import assign_group
+
+    frames = {name: spark.createDataFrame(table) for name, table in tables.items() if table}
+    return assign_group(
+        spark, "weighted", frames, options, as_of_ms=as_of_ms, task_partitions=0,
+        bucket_rows=bucket_rows,
+    )  # fmt: skip
+
+
+def compare(spark, tables, large=True, most=None, **options):
+    """Assign on both engines; return the local rows.
+
+    `most`: rows of a frame that may come to the driver.
+    """
+    named = {
+        name: table.append_column("group_id", pa.array(["g"] * len(table), pa.string()))
+        for name, table in tables.items()
+    }
+    groups = GroupSet.from_arrow(
+        named.pop("members"), named.pop("topics"), named.pop("owned", None), **named
+    )
+    local = assign_groups(groups, get_assignor("weighted", **options))
+    with watch(spark) as seen:
+        found = on_spark(spark, tables, **options)
+    assert most is None or max(seen.collected) <= most
+    rows = local.rows.drop_columns(["group_id"]).sort_by(ORDER)
+    assert found.rows.toArrow().sort_by(ORDER).to_pylist() == rows.to_pylist()
+    drop = ["group_id", "moved_minimum"]
+    told, wanted = (it.summary.drop_columns(drop).to_pylist()[0] for it in (found, local))
+    assert told == wanted
+    assert (found.summary["group_id"][0].as_py() == "") is large
+    return rows
+
+
+@pytest.mark.slow
+def test_a_group_that_lives_has_the_rows_of_the_local_engine(spark):
+    """From nothing; then weights drift, members leave and drain: shed, place, repair, again."""
+    tables = {"topics": TOPICS, "members": members_of(24, (3.0,))}
+    owned = compare(spark, {**tables, "partitions": weights_of(1, 1, missing=400)})
+    tables["members"] = members_of(24, (3.0,), draining=2, gone=2)
+    drifted = weights_of(1, 1, drift=0.3, missing=400)
+    compare(spark, {**tables, "partitions": drifted, "owned": owned}, improvement="0%")
+
+
+def test_capacities_alone_and_drained_members_by_rule(spark):
+    rules = pa.table({"kind": ["drain"], "selector": ["m001"], "reason": ["disk"]})
+    tables = {"topics": TOPICS, "members": members_of(7, (1.0, 2.5)), "constraints": rules}
+    contested = pa.table(
+        {
+            "member_id": ["m002", "m003", "gone"], "topic": ["a", "a", "b"],
+            "first_partition": [0, 5, 0], "partition_count": [10, 10, 4],
+        }
+    )  # fmt: skip
+    owned = compare(spark, {**tables, "owned": contested}, most=150)  # members, and a sample
+    assert set(owned["member_id"].to_pylist()) == {f"m{at:03}" for at in range(7)} - {"m001"}
+
+
+def test_what_is_not_plain_is_assigned_in_one_task(spark):
+    members = members_of(5, (1.0, 2.0))
+    rules = pa.table({"kind": ["exclude"], "selector": ["a/3"], "value": ["m001"]})
+    tables = {"topics": TOPICS, "members": members, "constraints": rules}
+    compare(spark, tables, large=False)
+    equal = {"topics": TOPICS, "members": members_of(5)}
+    compare(spark, equal, large=False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"topic": ["c"], "partition": [0], "weight": [1.0]}, "topic 'c' is not in topics"),
+        ({"topic": ["a"], "partition": [1300], "weight": [1.0]}, "has no partition 1300"),
+        ({"topic": ["a"], "partition": [-1], "weight": [1.0]}, "has no partition -1"),
+        ({"topic": ["a", "a"], "partition": [7, 7], "weight": [1.0, 2.0]}, "is there twice"),
+        ({"topic": ["a"], "partition": [7], "weight": [-1.0]}, "has weight -1.0"),
+        ({"topic": ["a"], "partition": [7], "weight": [float("nan")]}, "has weight nan"),
+        ({"topic": ["a"], "partition": [7], "weight": [float("inf")]}, "has weight inf"),
+        ({"topic": ["a"], "partition": [7], "weight": [2.0**63]}, "has weight"),
+        ({"topic": ["a", None], "partition": [7, 8], "weight": [1.0, 1.0]}, "'topic' has a null"),
+    ],
+)
+def test_bad_weights_are_refused_as_by_the_local_engine(spark, columns, said):
+    tables = {
+        "topics": TOPICS,
+        "members": members_of(3, (1.0, 2.0)),
+        "partitions": pa.table(columns),
+    }
+    with pytest.raises(SpecError, match=said) as there:
+        on_spark(spark, tables)
+    with pytest.raises(SpecError) as here:
+        GroupSpec.from_arrow(tables["members"], TOPICS, partitions=tables["partitions"])
+    assert str(there.value) == str(here.value)
