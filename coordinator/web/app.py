@@ -22,9 +22,11 @@ from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
+from coordinator.web import past_pages
 from coordinator.web.access import Viewer, WebAccess
 from coordinator.web.errors import NoGroupError
 from coordinator.web.pages import Pages, Query, Values
+from coordinator.web.past_pages import PastPages
 from coordinator.web.rendering import ASSETS_BY_PATH, render
 
 T = TypeVar("T")
@@ -65,12 +67,18 @@ class Site:
 
 def make_app(site: Site) -> Starlette:
     """Return the pages as an ASGI application."""
-    pages = site.pages
+    pages, past = site.pages, PastPages(site.pages)
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
         _json(site, "/groups.json", pages.groups, shown.groups_json),
         _json(site, "/group.json", pages.group, shown.group_json),
+        _page(site, "/picture", "picture.html", past.picture),
+        _page(site, "/loads", "loads.html", past.loads),
+        _page(site, "/history", "history.html", past.history),
+        _json(site, "/history.json", past.history, past_pages.history_json),
+        _page(site, "/partition", "partition.html", past.partition),
+        _json(site, "/partition.json", past.partition, past_pages.partition_json),
         Route("/static/{digest}/{name}", _serve_asset),
         Route("/healthz", _serve_health),
     ]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.core.state import GroupState
+from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time
 from coordinator.history.view_rows import to_json_rows
 from coordinator.web import group_list, group_now
@@ -59,9 +60,9 @@ class Pages:
                 raise QueryError(f"state is {state[:TEXT_MAX]!r}: give one of {', '.join(STATES)}")
             found = found.filter(pc.equal(found["state"], state))
         found = contains(found, ("group_id",), text)
-        return self._base(look) | {
+        return self.base(look) | {
             "page": paging.cut(found, "group_id"),
-            "query": _kept(query, "q", "state", "sort", "rows"),
+            "query": kept_words(query, "q", "state", "sort", "rows"),
             "states": [(name, states.get(name, 0)) for name in STATES],
             "text": text,
             "state": state,
@@ -81,15 +82,16 @@ class Pages:
         elif only:
             raise QueryError(f"only is {only[:TEXT_MAX]!r}: give {WAITED}")
         members = contains(members, group_now.SEARCHED, text)
-        return self._base(look) | {
+        return self.base(look) | {
             "group_id": group_id,
             "now": now,
             "epoch": group_now.newest_epoch(now.epochs),
             "page": paging.cut(members, "member_id"),
-            "query": _kept(query, "id", "at", "at_ms", "q", "only", "sort", "rows"),
+            "query": kept_words(query, "id", "at", "at_ms", "q", "only", "sort", "rows"),
             "text": text,
             "only": only,
             "past": is_past(query),
+            "slider": self._make_slider(look, now),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
         }
 
@@ -102,7 +104,23 @@ class Pages:
             return self.reader.past(at[:TEXT_MAX])
         return self.reader.past(read_time(query, "at_ms"))
 
-    def _base(self, look: Look) -> Values:
+    def _make_slider(self, look: Look, now: GroupNow) -> Values:
+        """Return the times that the slider goes through, and the epochs before and after."""
+        newest = self.reader.newest().reading
+        positions = self.reader.newest().view("epochs", now.row["group_id"])
+        at = to_numbers(positions["position"])
+        times = combine_chunks(positions["recorded_at"]).cast(pa.timestamp("ms", tz="UTC"))
+        here = int(np.searchsorted(at, look.reading.position, side="right"))
+        is_newest = look.reading.position == newest.position
+        return {
+            "begin": times[0].value if len(times) else newest.at_ms,
+            "end": newest.at_ms,
+            "before": int(at[here - 2]) if here > 1 else None,
+            "after": int(at[here]) if here < len(at) and not is_newest else None,
+        }
+
+    def base(self, look: Look) -> Values:
+        """Return the values that all pages have."""
         reading = look.reading
         return {
             "store": self.name,
@@ -144,7 +162,7 @@ def find_group(query: Query, viewer: Viewer) -> str:
 
 def groups_json(values: Values) -> Values:
     """Return the list of groups as JSON values."""
-    return _head(values) | _rows(values["page"], "groups")
+    return _head(values) | show_page(values["page"], "groups")
 
 
 def group_json(values: Values) -> Values:
@@ -152,7 +170,7 @@ def group_json(values: Values) -> Values:
     now: GroupNow = values["now"]
     counts = {"partitions": now.partitions, "moving": now.moving, "waits_for": now.waited}
     row = now.row | {"member_count": now.row["members"]}
-    return _head(values) | row | counts | _rows(values["page"], "members")
+    return _head(values) | row | counts | show_page(values["page"], "members")
 
 
 def is_past(query: Query) -> bool:
@@ -164,7 +182,8 @@ def _head(values: Values) -> Values:
     return {"position": values["position"], "at": format_time(values["at_ms"])}
 
 
-def _rows(page: Page, name: str) -> Values:
+def show_page(page: Page, name: str) -> Values:
+    """Return the rows of a page as JSON values, and where they are among all."""
     return {"total": page.total, "page": page.number, "pages": page.last} | {
         name: to_json_rows(_name_times(page.table))
     }
@@ -182,7 +201,7 @@ def _text(query: Query, name: str) -> str:
     return query.get(name, "")[:TEXT_MAX]
 
 
-def _kept(query: Query, *names: str) -> dict[str, str]:
+def kept_words(query: Query, *names: str) -> dict[str, str]:
     """Return the words of an address that its links keep."""
     return {
         name: query[name] if name == "id" else query[name][:TEXT_MAX]

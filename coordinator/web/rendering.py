@@ -17,6 +17,7 @@ from coordinator.web.paging import link
 STATIC = files("coordinator.web") / "static"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TIME = Markup('<time datetime="{}">{} UTC</time>')
+FIXED = Markup("<span data-fixed>{}</span>")
 ID = Markup('<bdi class="id">{}</bdi>')
 DASH = "–"  # noqa: RUF001 - typography
 
@@ -60,6 +61,11 @@ def show_time(at: int | datetime | None) -> Markup:
     return TIME.format(full, plain)
 
 
+def show_moment(at: int | datetime | None) -> Markup:
+    """Return a time as an element that stays as it is: where times are compared."""
+    return FIXED.format(show_time(at))
+
+
 def show_id(value: str | None) -> Markup:
     """Return an id of somebody's choice: isolated, so that its direction turns nothing else."""
     if value is None:
@@ -76,7 +82,7 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": show_count, "time": show_time, "id": show_id}
+    made.filters |= {"count": show_count, "time": show_time, "moment": show_moment, "id": show_id}
     made.globals |= {
         "link": link,
         "asset": {name: asset.path for name, asset in ASSETS.items()},

@@ -93,6 +93,11 @@ def test_a_hostile_name_is_text_wherever_it_stands(hostile, number):
         ("/", {"q": name}),
         ("/group", {"id": name}),
         ("/group", {"id": name, "q": name, "sort": "-client_id"}),
+        ("/picture", {"id": name}),
+        ("/loads", {"id": name}),
+        ("/history", {"id": name, "member": name}),
+        ("/history", {"id": name}),
+        ("/partition", {"id": name, "topic": f"topic {number} {name[:60]}", "partition": 1}),
     ):
         answer = client.get(path, params=query)
         assert answer.status_code == 200, answer.text
@@ -117,7 +122,12 @@ def test_a_hostile_name_is_text_wherever_it_stands(hostile, number):
         ("/group?id=billing&at=999999", 400), ("/group?id=billing&at_ms=-1", 400),
         ("/group?id=billing&at_ms=99999999999999999999", 400), ("/?page=0", 400),
         ("/?page=\u0661", 400), ("/?page=1e9", 400), ("/?rows=100000", 400), ("/?sort=--state", 400),
-        ("/?state=Dead", 400), ("/group?id=billing&only=x", 400), ("/?sort=" + "x" * 20_000, 414),
+        ("/?state=Dead", 400), ("/group?id=billing&only=x", 400), ("/?sort=" + "x" * 20_000, 414), ("/picture?id=billing&span=x", 400),
+        ("/picture?id=billing&from=9&to=8", 400), ("/picture?id=nobody", 404),
+        ("/picture?id=billing&topic=orders&first=-1", 400), ("/partition?id=billing", 400),
+        ("/partition?id=billing&topic=orders&partition=x", 400), ("/loads?id=nobody", 404),
+        ("/history?id=billing&e_sort=x", 400), ("/history?id=nobody", 404),
+        ("/partition?id=billing&topic=none&partition=2147483647", 200),
         ("/static/0/app.js", 404), ("/static/../access.py", 404), ("/group/", 404),
         ("/?page=9999999", 200), ("/?q=" + "x" * 5_000, 200), ("/group?id=" + "x" * 9_000, 404),
     ],

@@ -2,13 +2,15 @@
 // instead of all of it, and keeps the page live. Nothing here makes HTML of what the log says.
 "use strict";
 (() => {
-  const STEPS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const STEPS = [[3600, "h"], [60, "min"], [1, "s"]];
 
   function sayAge(element) {
     const then = Date.parse(element.dateTime);
     if (Number.isNaN(then)) return;
     element.title ||= element.textContent;
+    if (element.closest("[data-fixed]")) return;
     const s = Math.max(0, Math.round((Date.now() - then) / 1000));
+    if (s >= 86400) return;
     const [size, unit] = STEPS.find(([least]) => s >= least) || [1, "s"];
     const text = s < 1 ? "now" : `${Math.floor(s / size)} ${unit} ago`;
     if (element.textContent !== text) element.textContent = text;
@@ -25,11 +27,26 @@
     });
     root.querySelectorAll("form[data-swap]").forEach((form) => {
       form.setAttribute("hx-get", form.getAttribute("action"));
-      form.setAttribute("hx-trigger", "input delay:250ms, change, submit");
+      form.setAttribute("hx-trigger", `${form.dataset.on || "input delay:250ms, change"}, submit`);
       form.setAttribute("hx-sync", "this:replace");
       select(form, form.dataset.swap || "#list");
     });
   }
+  // What takes long to read comes after the rest.
+  function load(root = document) {
+    root.querySelectorAll("section[data-load]").forEach((part) => {
+      const address = part.dataset.load;
+      part.removeAttribute("data-load");
+      htmx.ajax("GET", address, { target: part, select: `#${part.id}`, swap: "outerHTML" });
+    });
+  }
+  const sayTime = (slider) => {
+    const output = slider.form?.querySelector("output");
+    if (output) output.textContent = `${new Date(+slider.value).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  };
+  document.addEventListener("input", (event) => {
+    if (event.target.type === "range") sayTime(event.target);
+  });
   function select(element, target) {
     element.removeAttribute("data-swap");
     element.setAttribute("hx-target", target);
@@ -87,6 +104,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     wire();
+    load();
     sayAges();
     setInterval(sayAges, 1000);
     if (document.querySelector("[data-live]")) follow();
@@ -94,6 +112,7 @@
   document.addEventListener("visibilitychange", follow);
   document.addEventListener("htmx:afterSettle", (event) => {
     wire(event.target.parentNode || document);
+    load(event.target.parentNode || document);
     sayAges(event.target.parentNode || document);
     follow();
   });
