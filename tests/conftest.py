@@ -50,8 +50,19 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Start the longest tests first, so that no core is idle at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Start the longest tests first, so that no core is idle at the end.
+
+    Each process of xdist gets a part of the tests, one after the other, and later takes from the
+    end of others' parts. Those that share the Spark session are the beginning of the first part: a
+    session of a second process would have to start, and to warm up, as well.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    with_spark = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
+    others = [item for item in items if item not in set(with_spark)]
+    others.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = sum(item.get_closest_marker("slow") is not None for item in others)
+    rest = max(0, len(items) // workers - len(with_spark)) if workers > 1 else 0
+    items[:] = with_spark + others[slow : slow + rest] + others[:slow] + others[slow + rest :]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LONG = bool(os.environ.get("MUSTER_LONG"))
 """Play what takes minutes, too."""
-SIZES = [(50_000, "1g"), *([(1_000_000, "2g")] if LONG else [])]
+SIZES = [(20_000, "1g"), *([(1_000_000, "2g")] if LONG else [])]
 
 
 @pytest.mark.parametrize(("owners", "heap"), SIZES)
