@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.log_maintenance import LogMaintenance
+from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights
 from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
@@ -54,7 +55,10 @@ class BackgroundTasks:
     """
 
     def __init__(
-        self, loop: EventLoop, lease: Lease | None, weights: WeightSource | None = None
+        self,
+        loop: EventLoop,
+        lease: Lease | None,
+        weights: WeightSource | KafkaWeights | None = None,
     ) -> None:
         self._loop = loop
         self._lease = lease

@@ -25,7 +25,8 @@ from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
-from coordinator.runtime.plan_tasks.weight_source import WeightSource, open_weight_source
+from coordinator.runtime.plan_tasks.kafka_weights import open_weights
+from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import Status
 from coordinator.storage.record_log import RecordLog
@@ -95,7 +96,7 @@ class Coordinator(GroupRequests):
             as in the setting `topics.source`, which stands when this is left out.
         weights
             Where weights, capacities and constraints of groups come from: a folder of tables, a
-            table of weights, or a callable that returns `WeightTables`
+            table of weights, "kafka://host:port", or a callable that returns `WeightTables`
             (docs/guide/plans.md#weights). None takes the setting `weights.source`.
         engine
             What computes very large targets; None finds them by the entry points `muster.engines`.
@@ -125,7 +126,8 @@ class Coordinator(GroupRequests):
         """
         config = config or Config()
         catalog = catalog_for(topics, config)
-        source = open_weight_source(config.weights.source if weights is None else weights)
+        named = config.weights.source if weights is None else weights
+        source = open_weights(named, config.weights)
         lease = None
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)

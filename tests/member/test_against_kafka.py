@@ -6,9 +6,15 @@ import os
 import signal
 
 import pytest
+from confluent_kafka import Producer
 
 from coordinator import Fenced, GroupError, Member
 from coordinator.errors import ErrorCode
+from coordinator.runtime.plan_tasks.kafka_weights import (
+    GroupPosition,
+    KafkaOffsets,
+    KafkaWeights,
+)
 from tests.clients.kafka_broker import Kafka
 from tests.member.runs import Diary, Running, until
 from tests.member.test_processes import Worker
@@ -49,6 +55,21 @@ def test_a_static_member_finds_its_partitions_again(address):
     member.leave(for_a_while=True)
     with Member(address, **static) as again:
         assert again.wait_for_change(PATIENCE_S).owned == first.owned
+
+
+def test_the_lag_of_a_cluster_weighs_partitions(address):
+    """coordinator.runtime.plan_tasks.kafka_weights, which asks a cluster as an admin client."""
+    producer = Producer({"bootstrap.servers": address})
+    offsets = KafkaOffsets({"bootstrap.servers": address})
+    before = offsets.find([("clicks", 0), ("clicks", 1)], first=False)
+    for _ in range(10):
+        producer.produce("clicks", b"row", partition=1)
+    producer.flush()
+    after = offsets.find([("clicks", 0), ("clicks", 1), ("clicks", 9), ("none", 0)], first=False)
+    assert after == {("clicks", 0): before["clicks", 0], ("clicks", 1): before["clicks", 1] + 10}
+    committed = {("clicks", 0): after["clicks", 0], ("clicks", 1): after["clicks", 1] - 4}
+    found = KafkaWeights(offsets, "lag").read({"g": GroupPosition({"clicks": 2}, committed)})
+    assert found.partitions["weight"].to_pylist() == [0.0, 4.0]
 
 
 def test_a_refusal_for_good_is_raised(address):

@@ -16,6 +16,7 @@ from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.plan_tasks.kafka_weights import GroupPosition, KafkaWeights
 from coordinator.runtime.plan_tasks.weight_source import (
     UNKNOWN,
     WeightSource,
@@ -49,7 +50,7 @@ class WeightPoller:
         What is read at each turn.
     """
 
-    def __init__(self, loop: EventLoop, source: WeightSource) -> None:
+    def __init__(self, loop: EventLoop, source: WeightSource | KafkaWeights) -> None:
         self._loop = loop
         self._source = source
         self._smoothed: dict[str, _Smoothed] = {}
@@ -57,10 +58,13 @@ class WeightPoller:
     def run(self) -> None:
         """Read the source, and report each group; one that cannot be read holds up no other."""
         try:
-            tables = self._source()
+            tables = self._read()
             named = named_groups(tables)
         except (SpecError, OSError) as error:
             logger.warning("weights are as before: %s", error)
+            return
+        except GroupError as error:
+            logger.info("weights are not read: %s", error.message)  # the coordinator closes
             return
         try:
             found = self._loop.call(lambda: self._find_groups(named)).result()
@@ -72,6 +76,22 @@ class WeightPoller:
                 self._report(tables, basis)
             except SpecError as error:
                 logger.warning("weights of group %s are as before: %s", basis.group_id, error)
+
+    def _read(self) -> WeightTables:
+        if not isinstance(self._source, KafkaWeights):
+            return self._source()
+        return self._source.read(self._loop.call(self._find_positions).result())
+
+    def _find_positions(self) -> dict[str, GroupPosition]:
+        """Return where the groups are whose assignor knows weights."""
+        offsets = self._loop.processor.state.offsets
+        return {
+            basis.group_id: GroupPosition(
+                {topic.key.name: topic.partitions for topic in basis.input.topics},
+                {at: one.offset for at, one in offsets.get(basis.group_id, {}).items()},
+            )
+            for basis in self._find_groups(set())
+        }
 
     def _find_groups(self, named: set[str]) -> list[PlanBasis]:
         """Return the groups that are named, or whose assignor knows weights."""
