@@ -24,7 +24,7 @@ from assignors.loads.constraints import (
 )
 from assignors.loads.load_spec import Constraint, LoadSpec
 from assignors.partition_ranges import PartitionRanges
-from assignors.weighted.bounds import LowerBound, find_lower_bound
+from assignors.weighted.bounds import SHARE, LowerBound, find_lower_bound, find_whole_bound
 from assignors.weighted.problem import IGNORE, pose_problem
 
 _NEAR = Fraction(1, 100)
@@ -164,6 +164,8 @@ def _find_bound(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:
     """Return the bound with hard rules, from true weights; None where they cannot hold."""
     if not group.member_count or not group.subscribed_topics().any():
         return None
+    if group.class_count == 1 and all(rule.kind == DRAIN for rule in loads.constraints):
+        return _find_bound_for_all(group, loads)
     try:
         problem = pose_problem(group, loads, IGNORE, soft=False)
     except SpecError:
@@ -174,12 +176,29 @@ def _find_bound(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:
     return find_lower_bound(weight, problem.type, problem.capacity, problem.cell, problem.allowed)
 
 
-def _bound_moves(owners: _Owners, loads: LoadSpec, level: Fraction, members: int) -> int:
+def _find_bound_for_all(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:
+    """Return the bound where every partition may be on every active member."""
+    active = _find_active(loads)
+    weight = loads.weight[np.repeat(group.subscribed_topics(), group.partitions)]
+    if not len(weight):
+        return LowerBound(0, 1, SHARE)
+    if not active.any():
+        return None
+    return find_whole_bound(int(weight.sum()), int(weight.max()), loads.capacity[active])
+
+
+def _find_active(loads: LoadSpec) -> Bools:
+    """Tell which members may have partitions."""
     active = loads.active.copy()
     for rule in loads.constraints:
         if rule.kind == DRAIN and rule.hard:
             active[rule.members] = False
-    return bound_moves(owners.load(owners.before, members), loads.capacity, active, level)
+    return active
+
+
+def _bound_moves(owners: _Owners, loads: LoadSpec, level: Fraction, members: int) -> int:
+    before = owners.load(owners.before, members)
+    return bound_moves(before, loads.capacity, _find_active(loads), level)
 
 
 def bound_moves(load: Longs, capacity: Longs, active: Bools, level: Fraction) -> int:

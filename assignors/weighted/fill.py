@@ -39,7 +39,7 @@ def fill_members(weight: Longs, load: Longs, capacity: Longs, left: Longs | None
     if len(capacity) == 1:
         out[:] = 0
         return out
-    load, before = load.copy(), offsets_of(weight)
+    load, before, lighter = load.copy(), offsets_of(weight), -weight
     left = None if left is None else left.copy()
     shares = count_shares(capacity)
     at, rest = 0, int(before[-1])
@@ -50,7 +50,7 @@ def fill_members(weight: Longs, load: Longs, capacity: Longs, left: Longs | None
             end = max(end, at + 1)
             chosen = _lay_on_line(weight[at:end], load, capacity)
         else:
-            end = at + int(np.searchsorted(-weight[at:], -find_lightest(heaviest), side="right"))
+            end = int(lighter.searchsorted(-find_lightest(heaviest), side="right"))
             chosen = np.repeat(*take_slots(end - at, heaviest, load, capacity, left))
             if left is not None:
                 left -= np.bincount(chosen, minlength=len(load))
@@ -128,8 +128,12 @@ def take_slots(
     Returns
     -------
     member, slots
-        Members, ascending by level, and how many slots of each.
+        Members, and how many slots of each, in the order in which they take units.
     """
+    if left is None and count <= len(load):
+        found = _take_one_each(count, size, load, capacity)
+        if found is not None:
+            return found
 
     def slots_under(level: int) -> Longs:
         slots = np.maximum(room_under(level, capacity) - load, 0) // size
@@ -157,3 +161,17 @@ def take_slots(
         surplus = int(slots.sum()) - count
     order = np.argsort(levels_of(load, capacity), kind="stable")
     return order, slots[order]
+
+
+def _take_one_each(
+    count: int, size: int, load: Longs, capacity: Longs
+) -> tuple[Longs, Longs] | None:
+    """Choose the lowest slots where no member is to take two of them; None where one is."""
+    ends = levels_of(load + size, capacity)
+    member = ends.argsort(kind="stable")[:count]
+    if (
+        count > 1
+        and (levels_of(load[member] + 2 * size, capacity[member]) < ends[member[-1]]).any()
+    ):
+        return None
+    return member, np.ones(count, dtype=np.int64)

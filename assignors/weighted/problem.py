@@ -171,6 +171,9 @@ def _divide_members(
 
     Racks are indexes into the sorted names of members' racks; −1 for none.
     """
+    if group.class_count == 1 and not racks and not about and active.any():
+        one = np.zeros(1, dtype=np.int64)
+        return np.where(active, 0, -1), one, one - 1
     rack = np.full(group.member_count, -1, dtype=np.int64)
     if racks:
         names = pc.unique(group.racks.drop_null())
@@ -198,6 +201,8 @@ def _divide_partitions(
     """Return the type of each partition, and the first partition (index) of each type."""
     if not len(place):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if group.class_count == 1 and not about and (rack_set == rack_set[0]).all():
+        return np.zeros(len(place), dtype=np.int64), np.zeros(1, dtype=np.int64)
     class_ = np.repeat(np.arange(group.class_count), np.diff(group.class_offsets))
     order = np.argsort(group.class_topics, kind="stable")
     sizes = np.bincount(group.class_topics, minlength=len(group.topics))

@@ -7,6 +7,8 @@ import numpy as np
 from assignors.arrays import Bools, Longs, offsets_of
 
 _KEY_BITS = 42
+_TRIES = 2
+_NEVER = np.iinfo(np.int64).max
 
 
 def choose_surplus(
@@ -31,8 +33,8 @@ def choose_surplus(
     Notes
     -----
     A member gives the heaviest unit that fits its excess, then as many next lighter ones as fit,
-    and so on; then, for what is left, the lightest unit that covers it. Where moves have costs of
-    their own, the cheapest by weight go first instead.
+    and so on; then, for what is left, the lightest unit that covers it (`_cover_rest`).
+    Where moves have costs of their own, the cheapest by weight go first instead.
     """
     excess = load - room
     over = np.flatnonzero(excess > 0)
@@ -76,17 +78,45 @@ def _choose_heaviest(key: Longs, whose: Longs, weight: Longs, excess: Longs) -> 
         high[members] = low
         members = members[(left[members] > 0) & (low > start[members]) & (top > low)]
     chosen = np.cumsum(change[:-1]) > 0
-    _cover_rest(key, chosen, left, end)
+    _cover_rest(key, weight, chosen, left, high, end)
     return chosen
 
 
-def _cover_rest(key: Longs, chosen: Bools, left: Longs, end: Longs) -> None:
-    """For members that still exceed, choose the lightest unit that covers what is left."""
+def _cover_rest(
+    key: Longs, weight: Longs, chosen: Bools, left: Longs, low: Longs, end: Longs
+) -> None:
+    """For members that still exceed, choose the lightest unit that covers what is left.
+
+    Where that is less, they give it instead of one of the lightest that were chosen.
+
+    Parameters
+    ----------
+    left, low, end
+        (members,): what is left, and rows of the member: none before `low` is chosen.
+    """
     short = np.flatnonzero(left > 0)
     if not len(short):
         return
-    at = np.arange(len(chosen))
-    free = np.append(np.where(chosen, len(chosen), at), len(chosen))
-    free = np.minimum.accumulate(free[::-1])[::-1]
-    first = free[np.searchsorted(key, (short << _KEY_BITS) | left[short], side="left")]
-    chosen[first[first < end[short]]] = True
+    free, taken = _find_next(~chosen), _find_next(chosen)
+    weight = np.append(weight, 0)
+    least = np.full(len(short), _NEVER)
+    kept = added = np.full(len(short), len(chosen))
+    back, begin = kept, low[short]
+    for _ in range(_TRIES):
+        first = free[np.searchsorted(key, (short << _KEY_BITS) | (left[short] + weight[back]))]
+        price = np.where(first < end[short], weight[first] - weight[back], _NEVER)
+        less = price < least
+        least = np.where(less, price, least)
+        kept, added = np.where(less, back, kept), np.where(less, first, added)
+        back = taken[begin]
+        back = np.where(back < end[short], back, len(chosen))
+        begin = np.minimum(back + 1, len(chosen))
+    chosen[kept[kept < len(chosen)]] = False
+    chosen[added[added < len(chosen)]] = True
+
+
+def _find_next(rows: Bools) -> Longs:
+    """Return for each row the first one from it on that is true; their number where none is."""
+    count = len(rows)
+    at = np.append(np.where(rows, np.arange(count), count), count)
+    return np.asarray(np.minimum.accumulate(at[::-1])[::-1])
