@@ -26,7 +26,7 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.store_files import files_at, root_of, source_of
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")
@@ -103,7 +103,7 @@ class LogReader:
 
     def __init__(self, store: str | os.PathLike[str], as_of: AsOf = None) -> None:
         as_of = _check_as_of(as_of)
-        self.store = os.path.abspath(store)
+        self.store = root_of(store)
         self._folder = os.path.join(self.store, "log")
         try:
             self._parts = list_parts(open_log_table(self.store))
@@ -189,7 +189,7 @@ class LogReader:
         if not self._live:
             return
         path = os.path.join(self.store, "snapshots")
-        yield from read_snapshot_at(Filesystem(), path, self.position, seen)
+        yield from read_snapshot_at(files_at(path), path, self.position, seen)
 
     def _position_of(self, as_of: int | datetime | None) -> int:
         last = self._parts[-1].last
@@ -229,7 +229,7 @@ class LogReader:
         columns = ["position", "at_ms"]
         path = os.path.join(self._folder, part.path)
         try:
-            return pq.read_table(path, columns=columns)
+            return pq.read_table(source_of(path), columns=columns)
         except (OSError, pa.ArrowException) as error:
             raise CorruptLog(f"{path} cannot be read: {error}") from None
 

@@ -22,6 +22,8 @@ from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.object_store import is_url
+from coordinator.storage.tables.store_files import source_of
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression
@@ -104,11 +106,26 @@ class LogRows:
     def _read(self, paths: Sequence[str], columns: Sequence[str], wanted: Filter) -> pa.Table:
         schema = pa.schema([_field(name) for name in SCHEMA.names])
         try:
-            files = ds.dataset(list(paths), schema=schema, format=FORMAT)
-            rows = files.to_table(columns=list(columns), filter=wanted)
+            rows = self._scan(paths, columns, wanted, schema)
         except (OSError, pa.ArrowException) as error:
             raise CorruptLog(f"the log of {self.store} cannot be read: {error}") from None
         return rows.unify_dictionaries().combine_chunks()
+
+    def _scan(
+        self, paths: Sequence[str], columns: Sequence[str], wanted: Filter, schema: pa.Schema
+    ) -> pa.Table:
+        sources = map(source_of, paths)
+        if not is_url(self.store):
+            files = ds.dataset(list(sources), schema=schema, format=FORMAT)
+            return files.to_table(columns=list(columns), filter=wanted)
+        empty = schema.empty_table().select(list(columns))
+        pieces = (
+            ds.FileSystemDataset([FORMAT.make_fragment(source)], schema, FORMAT).to_table(
+                columns=list(columns), filter=wanted
+            )
+            for source in sources  # one after the other: each is read whole
+        )
+        return pa.concat_tables([empty, *pieces])
 
 
 def _is_text(value: object) -> bool:

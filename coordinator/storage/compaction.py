@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator import progress
@@ -31,6 +30,7 @@ from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.store_files import open_delta, root_of
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
@@ -79,7 +79,7 @@ def compact(
     BusyError
         The live coordinator does not answer, or others write targets all the time.
     """
-    root = os.path.abspath(store)
+    root = root_of(store)
     refuse_copy(root)
     before = len(list_parts(open_log_table(root)))
     by = _compact_log(root, config, now_ms, patience_s)
@@ -132,7 +132,7 @@ def _drop_targets(
     path = targets_path(store)
     with lock_targets(store, patience_s):
         try:
-            targets = DeltaTable(path)
+            targets = open_delta(path)
         except TableNotFoundError:
             return 0, 0, 0
         cutoff = now_ms - config.log.retention_days * DAY_MS

@@ -24,7 +24,8 @@ from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.store_files import source_of
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
@@ -69,7 +70,7 @@ def list_parts(table: DeltaTable) -> list[Part]:
 
 
 def write_part(
-    disk: Filesystem,
+    disk: Files,
     folder: str,
     rows: pa.Table,
     *,
@@ -88,7 +89,7 @@ def write_part(
     path = os.path.join(folder, name)
     try:
         size = disk.write_rows(path, rows)
-        if sync:
+        if sync and disk.needs_sync:
             disk.sync(path)
             disk.sync(folder)
     except OSError as error:
@@ -156,13 +157,14 @@ def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     path = os.path.join(folder, part.path)
     rows = 0
     try:
-        with pq.ParquetFile(path) as plain:
+        source = source_of(path)
+        with pq.ParquetFile(source) as plain:
             names = plain.schema_arrow.names
         # Parquet has checksums of its pages only: under another name a column would be missed.
         if unknown := set(names) - set(SCHEMA.names):
             raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
         coded = [AS_TEXT_ONCE] if AS_TEXT_ONCE in names else None
-        with pq.ParquetFile(path, read_dictionary=coded, page_checksum_verification=True) as file:
+        with pq.ParquetFile(source, read_dictionary=coded, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
                 piece = file.read_row_group(group)
                 rows += len(piece)

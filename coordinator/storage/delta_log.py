@@ -46,13 +46,14 @@ from coordinator.storage.tables.fenced_table import (
     VersionConflict,
     open_newest,
 )
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import (
     find_damage,
     list_remains,
     log_folder,
     set_aside_torn,
 )
+from coordinator.storage.tables.store_files import files_at, root_of
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -84,11 +85,11 @@ class DeltaLog:
         self,
         store: str | os.PathLike[str],
         config: LogConfig | None = None,
-        disk: Filesystem | None = None,
+        disk: Files | None = None,
         write_commit: WriteCommit = write_commit,
         snapshot_files_kept_ms: int = SNAPSHOT_FILES_KEPT_MS,
     ) -> None:
-        self.store = os.path.abspath(store)
+        self.store = root_of(store)
         self.config = config or LogConfig()
         self.epoch = 0
         self.position = 0
@@ -333,8 +334,9 @@ def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     ConfigError
         It is a copy that is not whole.
     """
-    refuse_incomplete(os.path.abspath(store))
-    return open_newest(Filesystem(), os.path.join(os.path.abspath(store), "log"))
+    root = root_of(store)
+    refuse_incomplete(root)
+    return open_newest(files_at(root), os.path.join(root, "log"))
 
 
 def read_log(
@@ -342,18 +344,16 @@ def read_log(
 ) -> Iterator[Batch]:
     """Yield what a store's log has after a position, and up to another one, without a claim."""
     opened = open_log_table(store)
-    folder = os.path.join(os.path.abspath(store), "log")
+    folder = os.path.join(root_of(store), "log")
     seen = ValueCache()
-    for rows in _read_rows(Filesystem(), folder, list_parts(opened), after):
+    for rows in _read_rows(files_at(folder), folder, list_parts(opened), after):
         wanted = len(rows) if until is None else until + 1 - rows["position"][0].as_py()
         yield from decode_batches(rows.slice(0, max(0, wanted)), seen)
         if wanted < len(rows):
             return
 
 
-def _read_rows(
-    disk: Filesystem, folder: str, parts: Sequence[Part], after: int
-) -> Iterator[pa.Table]:
+def _read_rows(disk: Files, folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
     try:
         yield from read_parts(folder, parts, after)
     except CorruptLog as error:

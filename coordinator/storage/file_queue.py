@@ -11,6 +11,7 @@ import os
 import uuid
 
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.store_files import root_of
 
 BYTES_MAX = 1 << 16
 NAME_BYTES_KEPT = 150
@@ -40,11 +41,11 @@ class FileQueue:
         ending: str,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        self._folder = os.path.join(os.path.abspath(store), folder)
-        self._aside = os.path.join(os.path.abspath(store), "_set_aside")
+        self._folder = os.path.join(root_of(store), folder)
+        self._aside = os.path.join(root_of(store), "_set_aside")
         self._ending = ending
         self._bytes_max = bytes_max
-        self._disk = filesystem_of(os.path.abspath(store))
+        self._disk = filesystem_of(root_of(store))
 
     def put(self, name: str, content: bytes) -> None:
         """Leave a message; it is durable when this returns."""
@@ -64,7 +65,7 @@ class FileQueue:
             It is too large to be one.
         """
         path = self._path(name)
-        if (size := os.stat(path).st_size) > self._bytes_max:
+        if (size := self._disk.size(path)) > self._bytes_max:
             raise MessageError(f"it has {size:,} bytes, a message has at most {self._bytes_max:,}")
         return self._disk.read(path)
 

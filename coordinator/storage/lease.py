@@ -19,7 +19,7 @@ import msgspec
 
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.table_io import BusyError
 
 POLL_MS = 200
@@ -77,7 +77,7 @@ class Lease:
         config: LeaseConfig,
         clock: Callable[[], int],
         sleep: Callable[[float], None] = time.sleep,
-        disk: Filesystem | None = None,
+        disk: Files | None = None,
     ) -> None:
         self._store = store
         self._path = f"{store}/_lease.json"

@@ -21,7 +21,7 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import CorruptLog, LogError
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.store_files import files_at, root_of, source_of
 
 BEFORE_THE_LOG = -(1 << 62)
 """Added to the positions of a snapshot's rows, which count from 1: all are before the log's."""
@@ -47,7 +47,7 @@ class LogScan:
     @classmethod
     def of(cls, store: str | os.PathLike[str], position: int | None = None) -> LogScan:
         """Return the files for a position; None is the newest."""
-        root = os.path.abspath(store)
+        root = root_of(store)
         parts = list_parts(open_log_table(root))
         position = max((p.last for p in parts), default=0) if position is None else position
         after, snapshot = _find_snapshot(os.path.join(root, "snapshots"), position)
@@ -81,19 +81,19 @@ def scan_all_groups(
 
 def list_data_files(store: str | os.PathLike[str]) -> list[str]:
     """Return the data files of the whole log, in order."""
-    root = os.path.abspath(store)
+    root = root_of(store)
     return _list_paths(os.path.join(root, "log"), list_parts(open_log_table(root)))
 
 
 def _find_snapshot(folder: str, position: int) -> tuple[int, list[str]]:
     """Return the newest snapshot that is not after the position, and whose files are there."""
     try:
-        parts = list_parts(FencedTable(folder, Filesystem(), sync=False).refresh())
+        parts = list_parts(FencedTable(folder, files_at(folder), sync=False).refresh())
     except LogError:
         return 0, []
     for at in sorted({p.snapshot for p in parts if p.snapshot <= position}, reverse=True):
         files = _list_paths(folder, [p for p in parts if p.snapshot == at])
-        if all(map(os.path.exists, files)):
+        if all(map(files_at(folder).exists, files)):
             return at, files
     return 0, []
 
@@ -112,9 +112,10 @@ def _read(path: str, group_id: str, kinds: Collection[str], columns: list[str]) 
 def _read_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Table:
     """Read the rows of some kinds that one file has; columns that none of them has are null."""
     try:
-        with pq.ParquetFile(path) as plain:
+        source = source_of(path)
+        with pq.ParquetFile(source) as plain:
             there = [name for name in columns if name in plain.schema_arrow.names]
-        with pq.ParquetFile(path, read_dictionary=_choose_dictionary(there)) as file:
+        with pq.ParquetFile(source, read_dictionary=_choose_dictionary(there)) as file:
             rows = file.read(columns=there)
     except (OSError, pa.ArrowException) as error:
         raise CorruptLog(f"{path} cannot be read: {error}") from None

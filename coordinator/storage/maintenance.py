@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
@@ -26,7 +25,7 @@ from coordinator.storage.data_files import (
 )
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.fenced_table import FencedTable, explain_unreadable, open_newest
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
     COMMIT_FILE,
@@ -34,6 +33,7 @@ from coordinator.storage.tables.recovery import (
     UNFINISHED_COMMIT,
     log_folder,
 )
+from coordinator.storage.tables.store_files import open_delta
 
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
@@ -42,7 +42,7 @@ PACKED_BYTES_MAX = 32 << 20
 class Maintenance:
     """Maintenance of one table. One thread calls it; the table's lock is held only briefly."""
 
-    def __init__(self, table: FencedTable, config: LogConfig, disk: Filesystem) -> None:
+    def __init__(self, table: FencedTable, config: LogConfig, disk: Files) -> None:
         self._table = table
         self._config = config
         self._disk = disk
@@ -90,7 +90,7 @@ class Maintenance:
     def _checkpoint(self) -> None:
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
         # its commit file, would keep everybody from writing.
-        table = DeltaTable(self._table.path, version=self._table.version)
+        table = open_delta(self._table.path, self._table.version)
         table.create_checkpoint()
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]

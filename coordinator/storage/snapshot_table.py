@@ -29,7 +29,7 @@ from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 
 SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
 KEPT = 2
@@ -40,7 +40,7 @@ logger = logging.getLogger("muster.coordinator")
 
 def write_snapshot(
     table: FencedTable,
-    disk: Filesystem,
+    disk: Files,
     records: Iterable[Record],
     position: int,
     at_ms: int,
@@ -80,7 +80,7 @@ def write_snapshot(
     return [part.path for part in replaced]
 
 
-def read_snapshot_at(disk: Filesystem, path: str, until: int, seen: ValueCache) -> Iterator[Batch]:
+def read_snapshot_at(disk: Files, path: str, until: int, seen: ValueCache) -> Iterator[Batch]:
     """Open the table of snapshots and yield the newest one up to a position, if there is any.
 
     Whatever is wrong with the snapshots, the log has everything.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any
+from contextlib import suppress
 
 import msgspec
 
 from coordinator.config import ConfigError
 from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.tables.store_files import files_at
 
 INCOMPLETE = "_incomplete"
 BACKUP = "_backup.json"
@@ -64,8 +65,7 @@ def read_backup(store: str) -> Backup | None:
     """
     path = os.path.join(store, BACKUP)
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Backup)
+        return msgspec.json.decode(files_at(path).read(path), type=Backup)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
@@ -81,15 +81,13 @@ def refuse_incomplete(store: str) -> None:
         The copy is still being made, or its process was killed.
     """
     path = os.path.join(store, INCOMPLETE)
-    if not os.path.lexists(path):
+    files = files_at(path)
+    if not files.exists(path):
         return
     what = "a copy"
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            said: Any = file.readline().strip()
-            what = said or what
-    except OSError:
-        pass
+    with suppress(OSError):
+        said = files.read(path).decode(errors="replace").partition("\n")[0].strip()
+        what = said or what
     raise ConfigError(
         f"{store} is incomplete: {what} is still being made there, or was interrupted; if nothing "
         f"is writing it, remove the folder and start again"
@@ -105,7 +103,8 @@ def refuse_copy(store: str) -> None:
         The store is one of them.
     """
     refuse_incomplete(store)
-    if os.path.lexists(os.path.join(store, BACKUP)):
+    backup = os.path.join(store, BACKUP)
+    if files_at(backup).exists(backup):
         raise ConfigError(
             f"{store} is a backup, which is read-only: restore a store from it with "
             f"`muster restore --from {store} --store NEW`"

@@ -22,6 +22,7 @@ from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.store_files import open_delta, root_of, source_of
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_digest import digest_rows
 
@@ -41,7 +42,7 @@ RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition
 
 def targets_path(store: str | os.PathLike[str]) -> str:
     """Return where a store has its table of targets."""
-    return os.path.join(os.path.abspath(store), "targets")
+    return os.path.join(root_of(store), "targets")
 
 
 @contextmanager
@@ -101,9 +102,9 @@ def list_files(path: str, group_id: str, assignment_epoch: int, version: int) ->
     one has them, or they are lost.
     """
     try:
-        table = DeltaTable(path, version=version)
+        table = open_delta(path, version)
     except DeltaError:
-        table = DeltaTable(path)
+        table = open_delta(path)
     found = pa.table(table.get_add_actions(flatten=True))
     if not len(found):
         return []
@@ -124,7 +125,7 @@ def list_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
     written = found["modification_time"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     for name, at_ms in zip(found["path"].to_pylist(), written.to_pylist(), strict=True):
         file = os.path.join(table.table_uri.removeprefix("file://"), unquote(name))
-        with pq.ParquetFile(file, read_dictionary=["run_id"]) as opened:
+        with pq.ParquetFile(source_of(file), read_dictionary=["run_id"]) as opened:
             for run_id in pc.unique(opened.read(columns=["run_id"])["run_id"]).to_pylist():
                 yield file, run_id, at_ms
 
@@ -133,7 +134,7 @@ def read_rows(files: list[str], run_id: str) -> pa.Table:
     """Return the ranges of one run, as they lie in the files."""
     pieces = []
     for file in files:
-        rows = pq.ParquetFile(file).read(columns=["run_id", *RANGE_COLUMNS])
+        rows = pq.ParquetFile(source_of(file)).read(columns=["run_id", *RANGE_COLUMNS])
         mine = pc.equal(rows["run_id"], run_id)
         pieces.append((rows if pc.all(mine).as_py() else rows.filter(mine)).select(RANGE_COLUMNS))
     schema = pa.schema(

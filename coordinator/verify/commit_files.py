@@ -14,6 +14,7 @@ from coordinator.storage.tables.recovery import (
     RESTORE,
     log_folder,
 )
+from coordinator.storage.tables.store_files import files_at
 
 REMEDY = f"stop all coordinators and remove it, the table is readable without it; or {RESTORE}"
 LOOKS_MAX = 3
@@ -30,7 +31,7 @@ def check_commit_files(table: str) -> None:
     """
     folder = log_folder(table)
     _check_last_checkpoint(folder)
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    names = files_at(folder).names(folder)
     newest = max(filter(COMMIT_FILE.match, names), default=None)
     for name in names:
         path = os.path.join(folder, name)
@@ -49,13 +50,12 @@ def _check_last_checkpoint(folder: str) -> None:
     path = os.path.join(folder, LAST_CHECKPOINT)
     for _ in range(LOOKS_MAX):
         try:
-            with open(path, "rb") as file:
-                version = int(json.loads(file.read())["version"])
+            version = int(json.loads(files_at(path).read(path))["version"])
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CorruptLog(f"{path} is damaged ({error}): {REMEDY}") from None
-        found = [CHECKPOINT_FILE.match(name) for name in os.listdir(folder)]
+        found = [CHECKPOINT_FILE.match(name) for name in files_at(folder).names(folder)]
         if any(one and int(one[1]) == version for one in found):
             return
     raise CorruptLog(f"{path} names checkpoint {version}, which does not exist: {REMEDY}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles
 from coordinator.storage.tables.recovery import RESTORE
+from coordinator.storage.tables.store_files import files_at, source_of
 from coordinator.verify.statistics import FileSummary
 
 
@@ -72,14 +72,14 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
         Its size differs from its commit, it cannot be read, or the statistics in the file or in its
         commit do not match its rows.
     """
-    size = os.stat(path).st_size
+    size = files_at(path).size(path)
     if size != file.bytes:
         raise CorruptLog(
             f"{path} is damaged: it has {size} bytes, its commit says {file.bytes}; {RESTORE}"
         )
     try:
         summaries = FileSummary()
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        with pq.ParquetFile(source_of(path), page_checksum_verification=True) as opened:
             for group in range(opened.num_row_groups):
                 rows = opened.read_row_group(group)
                 rows.validate(full=True)

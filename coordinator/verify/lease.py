@@ -9,6 +9,7 @@ import msgspec
 
 from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.tables.store_files import files_at
 
 AHEAD_MAX_MS = 86_400_000
 """No lease lasts a day, even if a clock is some hours wrong."""
@@ -28,8 +29,7 @@ def read_lease(store: str) -> tuple[str, Holder] | None:
     """
     path = os.path.join(store, "_lease.json")
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = files_at(path).read(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.clock import wall_ms
@@ -27,6 +26,7 @@ from coordinator.storage.tables.commit_reader import TableFiles, read_table_file
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.fenced_table import FORMAT, FORMAT_PROPERTY
 from coordinator.storage.tables.recovery import RESTORE
+from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
@@ -91,7 +91,7 @@ def open_store(store: str | os.PathLike[str]) -> str:
         There is no store, or it is an incomplete copy.
     """
     root = find_root(store)
-    if not os.path.isdir(root):
+    if not files_at(root).is_folder(root):
         raise NoLog(
             f"there is no store in {root}: name the folder that a coordinator was opened with"
         )
@@ -173,7 +173,7 @@ def _check_schema(table: TableFiles) -> None:
 def _compare_with_delta(table: TableFiles) -> None:
     """Check that delta-rs, which coordinators use, finds the same files and writer."""
     try:
-        opened = DeltaTable(table.folder, version=table.version)
+        opened = open_delta(table.folder, table.version)
         found = {(part.path, part.bytes) for part in list_parts(opened)}
         writer = opened.transaction_version(APP) or 0
     except (DeltaError, OSError) as error:

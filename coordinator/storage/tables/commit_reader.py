@@ -27,6 +27,7 @@ from coordinator.storage.tables.recovery import (
     lines_of,
     log_folder,
 )
+from coordinator.storage.tables.store_files import files_at, source_of
 
 LISTINGS_MAX = 10
 """How often the commits are listed anew when their writer cleans up meanwhile."""
@@ -160,20 +161,19 @@ def read_table_files(folder: str) -> TableFiles:
 
 def _refuse_nothing(folder: str) -> None:
     """Refuse a folder without commits; without rows too it is a table that is just being made."""
-    for path, _, names in os.walk(folder):
-        if rows := sorted(name for name in names if name.endswith(".parquet")):
-            there = os.path.relpath(os.path.join(path, rows[0]), folder)
-            raise CorruptLog(
-                f"{log_folder(folder)} has no commits, while {there} is there: {RESTORE}"
-            )
+    there = files_at(folder).names_below(folder)
+    if rows := [name for name in there if name.endswith(".parquet")]:
+        raise CorruptLog(
+            f"{log_folder(folder)} has no commits, while {rows[0]} is there: {RESTORE}"
+        )
     raise NoLog(f"there is no table of a coordinator in {folder}")
 
 
 def _list_versions(folder: str) -> tuple[dict[int, list[str]], list[int]]:
     """Return the whole checkpoints, as the names of their files, and the versions of commits."""
     try:
-        names = sorted(os.listdir(log_folder(folder)))
-    except (FileNotFoundError, NotADirectoryError):
+        names = files_at(folder).names(log_folder(folder))
+    except NotADirectoryError:
         return {}, []
     versions = [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
     whole: dict[int, list[str]] = {}
@@ -229,8 +229,7 @@ def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:
     CorruptLog
         It is not whole.
     """
-    with open(path, "rb") as file:
-        content = file.read()
+    content = files_at(path).read(path)
     remedy = f"a coordinator with log.fsync on sets it aside, else {RESTORE}" if newest else RESTORE
     try:
         actions = [json.loads(line) for line in lines_of(content)]
@@ -254,7 +253,7 @@ def read_checkpoint(path: str) -> Iterator[LoggedAction]:
         It cannot be read.
     """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(source_of(path), page_checksum_verification=True) as file:
             names = set(file.schema_arrow.names)
             if "sidecar" in names and not {"add"} <= names:
                 raise CorruptLog(f"{path} is a checkpoint of a kind that Muster never writes")

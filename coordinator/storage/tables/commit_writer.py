@@ -15,8 +15,9 @@ from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookPropert
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.clock import wall_ms
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import ACTIONS, commit_file
+from coordinator.storage.tables.store_files import open_delta
 
 APP = "coordinator"
 """The Delta application whose transaction number is the coordinator epoch."""
@@ -29,11 +30,11 @@ SAFE = "/=@:,;!~*'()+$&"
 
 TableAction: TypeAlias = AddAction | RemoveAction | Field
 """What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
-WriteCommit: TypeAlias = Callable[[Filesystem, str, int, Sequence[TableAction], int, str], None]
+WriteCommit: TypeAlias = Callable[[Files, str, int, Sequence[TableAction], int, str], None]
 
 
 def write_commit(
-    disk: Filesystem,
+    disk: Files,
     path: str,
     version: int,
     actions: Sequence[TableAction],
@@ -59,7 +60,7 @@ def write_commit(
     columns = [action for action in actions if isinstance(action, Field)]
     if columns:
         assert len(columns) == len(actions), "columns are added in a commit of their own"
-        _add_columns(DeltaTable(path, version=version - 1), columns, epoch, commit_id)
+        _add_columns(open_delta(path, version - 1), columns, epoch, commit_id)
         return
     lines = [_commit_info(len(actions) + 1, commit_id), *_describe(actions)]
     lines.append({"txn": {"appId": APP, "version": epoch}})

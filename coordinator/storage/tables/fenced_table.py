@@ -31,7 +31,7 @@ from coordinator.storage.record_log import (
     NoLog,
 )
 from coordinator.storage.tables.commit_writer import APP, TableAction, WriteCommit, write_commit
-from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.protocol import find_unread, find_unwritten
 from coordinator.storage.tables.recovery import (
     RESTORE,
@@ -40,6 +40,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
+from coordinator.storage.tables.store_files import open_delta
 
 FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
@@ -55,7 +56,7 @@ class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
 
 
-def open_newest(disk: Filesystem, path: str) -> DeltaTable:
+def open_newest(disk: Files, path: str) -> DeltaTable:
     """Open a table at its newest version.
 
     Raises
@@ -68,7 +69,7 @@ def open_newest(disk: Filesystem, path: str) -> DeltaTable:
         A newer version of Muster made it.
     """
     try:
-        table = DeltaTable(path)
+        table = open_delta(path)
         found = table.metadata().configuration.get(FORMAT_PROPERTY)
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
@@ -107,7 +108,7 @@ def find_new_columns(there: pa.Schema, wanted: pa.Schema) -> list[Field]:
     return Schema.from_arrow(pa.schema(new)).fields
 
 
-def explain_unreadable(disk: Filesystem, path: str, error: Exception) -> str:
+def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
     """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
     reason = None
     with suppress(OSError):  # a file in place of a folder
@@ -133,7 +134,7 @@ class FencedTable:
     def __init__(
         self,
         path: str,
-        disk: Filesystem,
+        disk: Files,
         *,
         sync: bool,
         write_commit: WriteCommit = write_commit,
@@ -146,7 +147,7 @@ class FencedTable:
         self._disk = disk
         self._write_commit = write_commit
         self._handle: DeltaTable | None = None
-        self._sync = sync
+        self._sync = sync and disk.needs_sync
         self._broken = ""
         self._unwritten: str | None = None
 
@@ -192,6 +193,7 @@ class FencedTable:
                 Schema.from_arrow(schema),
                 partition_by=partition_by,
                 configuration=PROPERTIES,
+                storage_options=self._disk.options(),
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:

@@ -1,4 +1,4 @@
-"""All operations on files that the log and the lease need.
+"""All operations on files of a local disk that the log and the lease need.
 
 What Delta does is delta-rs's. A simulator replaces this class, and its disk loses what was not
 synced, or fails, when it likes.
@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from coordinator.storage.tables.files import Source
 
 LOCK_POLL_S = 0.02
 ROW_GROUP = 65_536
@@ -44,10 +46,17 @@ class Filesystem:
 
     folder_mode = PRIVATE
     owner: tuple[int, int] | None = None
+    has_locks = needs_sync = True
+    lands_late = False
+    trust_s = poll_s = 0.0
 
     def __init__(self, folder_mode: int = PRIVATE, owner: tuple[int, int] | None = None) -> None:
         self.folder_mode = folder_mode
         self.owner = owner
+
+    def options(self) -> dict[str, str] | None:
+        """Return nothing: delta-rs needs no more than the path."""
+        return None
 
     def make_folder(self, path: str) -> None:
         """Make a folder; one that is there stays as it is, those above have the umask's mode."""
@@ -97,7 +106,7 @@ class Filesystem:
         """Whether a file is there; an error is not an absence."""
         try:
             os.stat(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
@@ -108,6 +117,14 @@ class Filesystem:
         except FileNotFoundError:
             return False
 
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder is there."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """Return how many bytes a file has."""
+        return os.stat(path).st_size
+
     def names(self, folder: str) -> list[str]:
         """List a folder; a missing one is empty."""
         try:
@@ -115,10 +132,23 @@ class Filesystem:
         except FileNotFoundError:
             return []
 
+    def names_below(self, folder: str) -> list[str]:
+        """List the files in a folder and in its folders, by their paths from there, sorted."""
+        found = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+        return sorted(os.path.relpath(path, folder) for path in found)
+
     def read(self, path: str) -> bytes:
         """Return what a file holds."""
         with open(path, "rb") as file:
             return file.read()
+
+    def read_tagged(self, path: str) -> tuple[bytes, str]:
+        """Return what a file holds; it has no tag, there are locks."""
+        return self.read(path), ""
+
+    def source(self, path: str) -> Source:
+        """Return the path: pyarrow opens it."""
+        return path
 
     def sync(self, path: str) -> None:
         """Wait until a file, or the names in a folder, would survive a power cut."""
@@ -164,6 +194,11 @@ class Filesystem:
         """
         with self._write_beside(path, content) as beside:
             os.link(beside, path)
+
+    def swap(self, path: str, content: bytes, tag: str | None) -> str:  # noqa: ARG002 - the lock
+        """Replace a small file whole; the caller holds a lock since it has read it."""
+        self.replace(path, content)
+        return ""
 
     @contextmanager
     def _write_beside(self, path: str, content: bytes, *, sync: bool = False) -> Iterator[str]:

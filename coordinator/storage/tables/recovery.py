@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.tables.filesystem import UNFINISHED, Filesystem
+from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.filesystem import UNFINISHED
+from coordinator.storage.tables.store_files import source_of
 
 LOCK_S = 30.0
 COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
@@ -46,19 +48,19 @@ def lines_of(commit: bytes) -> list[str]:
     return commit.decode().removesuffix("\n").split("\n") if commit else []
 
 
-def list_commits(disk: Filesystem, table: str) -> list[int]:
+def list_commits(disk: Files, table: str) -> list[int]:
     """Return the versions that have a commit file."""
     names = disk.names(log_folder(table))
     return [int(found[1]) for name in names if (found := COMMIT_FILE.match(name))]
 
 
-def list_remains(disk: Filesystem, table: str) -> list[str]:
+def list_remains(disk: Files, table: str) -> list[str]:
     """Return what lies in a table's folder and is not its `_delta_log`."""
     log = os.path.basename(log_folder(table))
     return [os.path.join(table, name) for name in disk.names(table) if name != log]
 
 
-def set_aside_torn(disk: Filesystem, table: str) -> None:
+def set_aside_torn(disk: Files, table: str) -> None:
     """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
 
     What was synced is never torn, so nobody was told of that commit; and a checkpoint holds only
@@ -82,7 +84,7 @@ def set_aside_torn(disk: Filesystem, table: str) -> None:
             logger.warning("%s was torn by a crash and is set aside as %s", path, aside)
 
 
-def find_torn(disk: Filesystem, table: str) -> list[str]:
+def find_torn(disk: Files, table: str) -> list[str]:
     """Return the newest commit or checkpoint of a table if it is not whole."""
     found = []
     versions = list_commits(disk, table)
@@ -100,7 +102,7 @@ def find_torn(disk: Filesystem, table: str) -> list[str]:
     return found
 
 
-def _is_hint_valid(disk: Filesystem, table: str, names: list[str]) -> bool:
+def _is_hint_valid(disk: Files, table: str, names: list[str]) -> bool:
     """Whether the file that names the newest checkpoint names one that is there."""
     try:
         hint = json.loads(disk.read(os.path.join(log_folder(table), LAST_CHECKPOINT)))
@@ -113,7 +115,7 @@ def _is_hint_valid(disk: Filesystem, table: str, names: list[str]) -> bool:
     return version in there
 
 
-def find_damage(disk: Filesystem, table: str) -> str | None:
+def find_damage(disk: Files, table: str) -> str | None:
     """Return what is wrong with the table's commits and the remedy; None when nothing is seen."""
     names = disk.names(log_folder(table))
     checkpoints = [int(found[1]) for name in names if (found := CHECKPOINT_FILE.match(name))]
@@ -135,13 +137,13 @@ def find_damage(disk: Filesystem, table: str) -> str | None:
 
 def _is_readable(path: str) -> bool:
     try:
-        pq.read_table(path).validate(full=True)
+        pq.read_table(source_of(path)).validate(full=True)
     except (OSError, pa.ArrowException):
         return False
     return True
 
 
-def _is_whole(disk: Filesystem, path: str) -> bool:
+def _is_whole(disk: Files, path: str) -> bool:
     """Whether a commit file holds every line that was written."""
     try:
         lines = [json.loads(line) for line in lines_of(disk.read(path))]

@@ -1,0 +1,135 @@
+"""The calls on files by which a store is read and written, wherever it is.
+
+`Filesystem` has them for local disks (filesystem.py), `ObjectFiles` for object stores
+(object_files.py). A path is a local one, or the URL of an object.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+Source: TypeAlias = "str | pa.NativeFile"
+"""What pyarrow reads a file from."""
+
+
+class SwapLostError(OSError):
+    """A file is not the one that was read: somebody else has written it since."""
+
+
+class Files(Protocol):
+    """Where files are, and what may be done with them.
+
+    Attributes
+    ----------
+    has_locks
+        Whether `lock` keeps other processes out. Else `swap` compares before it replaces.
+    needs_sync
+        Whether a crash may lose or tear what was written and not synced.
+    lands_late
+        Whether a write that was given up may still land.
+    trust_s
+        For how long a commit surely stays that was seen to be the newest; 0: nobody knows.
+    poll_s
+        How often at most it is asked whether another process has changed something; 0: often.
+    """
+
+    @property
+    def has_locks(self) -> bool: ...  # noqa: D102 - see above
+
+    @property
+    def needs_sync(self) -> bool: ...  # noqa: D102
+
+    @property
+    def lands_late(self) -> bool: ...  # noqa: D102
+
+    @property
+    def trust_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def poll_s(self) -> float: ...  # noqa: D102
+
+    def options(self) -> dict[str, str] | None:
+        """Return what delta-rs is told of the place, beside the environment."""
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; one that is there stays as it is."""
+
+    def permit(self, path: str) -> None:
+        """Give a file or a folder its mode."""
+
+    def permit_all(self, folder: str) -> None:
+        """Give a folder and all that is in it their modes."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there; an error is not an absence."""
+
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there, not a folder, a pipe, or a link to one."""
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder is there; without folders, whether anything is below the path."""
+
+    def size(self, path: str) -> int:
+        """Return how many bytes a file has."""
+
+    def names(self, folder: str) -> list[str]:
+        """List a folder; a missing one is empty."""
+
+    def names_below(self, folder: str) -> list[str]:
+        """List the files in a folder and in its folders, by their paths from there, sorted."""
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds."""
+
+    def read_tagged(self, path: str) -> tuple[bytes, str]:
+        """Return what a file holds, and its tag for `swap`."""
+
+    def source(self, path: str) -> Source:
+        """Return what pyarrow reads a file from.
+
+        Raises
+        ------
+        FileNotFoundError
+            Not found; or only once it is read.
+        """
+
+    def sync(self, path: str) -> None:
+        """Wait until a file, or the names in a folder, would survive a power cut."""
+
+    def write_rows(self, path: str, rows: pa.Table) -> int:
+        """Write a data file, with checksums, and return its size."""
+
+    def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:
+        """Replace a small file whole: readers see the old or the new one."""
+
+    def create(self, path: str, content: bytes) -> None:
+        """Write a small file whole where none is: readers see nothing, or all of it.
+
+        Raises
+        ------
+        FileExistsError
+            One is there.
+        """
+
+    def swap(self, path: str, content: bytes, tag: str | None) -> str:
+        """Replace the file that has a tag, or write it where none is; return the new tag.
+
+        Where there are locks the caller holds one, and the tag is not looked at.
+
+        Raises
+        ------
+        SwapLostError
+            The file has another tag, or is gone, or there is one though the tag is None.
+        """
+
+    def move(self, path: str, to: str) -> None:
+        """Rename a file, into a folder that is made if need be."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone is no error."""
+
+    def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:
+        """Hold a lock file while in here; False when somebody else held it all the time."""
