@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from spark_jobs.session.session import SHORT_LIVED
 from tests.support.coordinator_core import group
+from tests.support.s3.client import S3Server
 from tests.support.table_engine import engine
 
 __all__ = ["engine", "group"]
@@ -81,6 +82,26 @@ def spark():
     yield session
     session.stop()
     gc.collect()  # here pyspark's sockets are ignored as above, at the end of the run they are not
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """An S3 server in a process of its own, for the whole run."""
+    server = S3Server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch):
+    """The same, as processes find it by their environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    s3_server.heal()
+    s3_server.requests()
+    return s3_server
 
 
 @pytest.fixture(scope="session")

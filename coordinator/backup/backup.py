@@ -23,6 +23,7 @@ from coordinator.storage.store_marks import (
     sum_file,
 )
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.store_files import COPY, refuse_remote
 from coordinator.verify.store import open_store, verify_tables
 
 
@@ -67,6 +68,7 @@ def backup(
         Files were replaced faster than they could be copied, or the disk is full, read-only or
         broken. Nothing is left behind.
     """
+    refuse_remote(store, "a backup", COPY)
     source = open_store(store)
     refuse_copy(source)
     with create_destination(str(into), source, f"a backup of {source}") as root:

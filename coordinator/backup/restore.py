@@ -16,6 +16,7 @@ from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup
 from coordinator.storage.tables.commit_reader import read_table_files
+from coordinator.storage.tables.store_files import COPY, refuse_remote
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import sort_by_position
 from coordinator.verify.store import open_store, verify_tables
@@ -73,6 +74,7 @@ def restore(
         The disk is full, read-only or broken. Nothing is left behind.
     """
     to = parse_as_of(to, "--to") if isinstance(to, str) else to
+    refuse_remote(source, "a restore", COPY)
     root = open_store(source)
     backup = read_backup(root)
     check_sums(root, "/_delta_log/")  # data files are checked as they are copied

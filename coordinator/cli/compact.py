@@ -14,7 +14,7 @@ from coordinator.cli.main import load_config
 
 
 def compact(
-    store: Annotated[Path, typer.Option(help="The folder of the store.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.

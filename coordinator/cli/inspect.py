@@ -28,7 +28,7 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
-Store = Annotated[Path, typer.Option(help="The folder of the store.")]
+Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
 AsOf = Annotated[
     str | None,
     typer.Option(

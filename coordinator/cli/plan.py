@@ -30,7 +30,7 @@ from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
-Store = Annotated[Path, typer.Option(help="The folder of the store.")]
+Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Settings = Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")]
 Reason = Annotated[str, typer.Option(help="Why, for whoever reads the log.")]
@@ -228,7 +228,7 @@ def _read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
 
 
 def _rebase(
-    made: PlanMade, store: Path, config: Config, output: Path | None, *, json_: bool
+    made: PlanMade, store: str, config: Config, output: Path | None, *, json_: bool
 ) -> None:
     """Plan again as it was asked then, and show which moves are others."""
     basis = _read_basis(LogReader(store), config, made.group_id)

@@ -61,7 +61,7 @@ def read_plan(path: Path) -> PlanMade:
 
 
 def ask_coordinator(
-    store: Path,
+    store: str,
     config: Config,
     action: Literal["apply", "approve", "reject", "propose"],
     group_id: str,
@@ -94,8 +94,8 @@ def ask_coordinator(
     return judged.group_epoch
 
 
-def _await_answer(store: Path, config: Config, request_id: str, after: int) -> ProposalJudged:
-    lease = Lease(str(store), "", "", config.lease, wall_ms)
+def _await_answer(store: str, config: Config, request_id: str, after: int) -> ProposalJudged:
+    lease = Lease(store, "", "", config.lease, wall_ms)
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         waits = request_id in plan_queue.list_plan_requests(store)
@@ -117,7 +117,7 @@ def _await_answer(store: Path, config: Config, request_id: str, after: int) -> P
     )
 
 
-def _serve_request(store: Path, config: Config, request_id: str) -> None:
+def _serve_request(store: str, config: Config, request_id: str) -> None:
     """Be the coordinator until the request is answered, unless another one has the store."""
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415 - takes its time
 

@@ -6,7 +6,6 @@ import gc
 import getpass
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -24,6 +23,7 @@ from coordinator.cli.main import load_config
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import BusyError
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ the thread of the sockets loses that much at each read and write while another t
 
 def serve(
     store: Annotated[
-        str | None, typer.Option(help="The folder of the store; without it, nothing is stored.")
+        str | None,
+        typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
     ] = None,
     listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
     advertised: Annotated[
@@ -189,8 +190,11 @@ def _check_store(store: str | None, config: Config) -> None:
     """Refuse a store folder that cannot be created, before waiting for its lease."""
     if store is None:
         return
+    root = root_of(store)
+    if is_remote(root):
+        return  # its bucket is there or not
     try:
-        Filesystem(folder_mode(config.log)).make_folder(os.path.abspath(store))
+        Filesystem(folder_mode(config.log)).make_folder(root)
     except OSError as error:
         raise ConfigError(
             f"--store {store} cannot be created: {error.strerror}: give a writable folder"

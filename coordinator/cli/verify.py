@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ from coordinator.storage.record_log import CorruptLog
 
 
 def verify(
-    store: Annotated[Path, typer.Option(help="The folder of the store.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
 ) -> None:
     """Check a store: its log, snapshots and targets, owners and epochs.
 

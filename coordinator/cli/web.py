@@ -23,7 +23,7 @@ TURN_S = 0.5
 
 
 def web(
-    store: Annotated[Path, typer.Option(help="The folder of the store; it is only read.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL: only read.")],
     listen: Annotated[str | None, typer.Option(help=f"host:port of the pages [{LISTEN}].")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")

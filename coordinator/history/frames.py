@@ -24,6 +24,8 @@ from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.store_files import is_remote, open_delta
+from coordinator.storage.tables.table_io import read_delta
 from coordinator.storage.target_table import COLUMNS, targets_path
 
 
@@ -41,7 +43,7 @@ def frame(
     Parameters
     ----------
     store
-        The folder that the coordinator was opened with.
+        The folder, or URL, that the coordinator was opened with.
     view
         A name in `VIEWS`; docs/guide/sql.md describes each view.
     group_id
@@ -94,7 +96,11 @@ def _read_targets(log: LogRows) -> pa.Table:
     path = targets_path(log.store)
     of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
     try:
-        found = DeltaTable(path).to_pyarrow_table(filters=of_group, columns=list(COLUMNS))
+        if is_remote(path):  # through its own file system delta-rs calls back into Python
+            rows = read_delta(open_delta(path)).select(list(COLUMNS))
+            found = rows if of_group is None else rows.filter(pc.field("group_id") == log.group_id)
+        else:
+            found = DeltaTable(path).to_pyarrow_table(filters=of_group, columns=list(COLUMNS))
     except TableNotFoundError:
         return schema.empty_table()
     except (DeltaError, OSError, pa.ArrowException) as error:

@@ -22,8 +22,7 @@ from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.object_store import is_url
-from coordinator.storage.tables.store_files import source_of
+from coordinator.storage.tables.store_files import is_remote, source_of
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression
@@ -115,7 +114,7 @@ class LogRows:
         self, paths: Sequence[str], columns: Sequence[str], wanted: Filter, schema: pa.Schema
     ) -> pa.Table:
         sources = map(source_of, paths)
-        if not is_url(self.store):
+        if not is_remote(self.store):
             files = ds.dataset(list(sources), schema=schema, format=FORMAT)
             return files.to_table(columns=list(columns), filter=wanted)
         empty = schema.empty_table().select(list(columns))

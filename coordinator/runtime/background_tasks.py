@@ -17,6 +17,7 @@ from coordinator.runtime.proposal_submitter import ProposalSubmitter
 from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced
+from coordinator.storage.tables.store_files import files_at
 
 logger = logging.getLogger("muster.coordinator")
 
@@ -68,6 +69,8 @@ class BackgroundTasks:
         while_loading = []
         if lease is not None:
             while_loading.append(PeriodicTask("lease", config.lease.renew_ms / 1000, self._renew))
+        store = loop.processor.log.store
+        poll_s = 0.0 if store is None else files_at(store).poll_s
         while_serving = [
             PeriodicTask(
                 "maintenance",
@@ -76,14 +79,16 @@ class BackgroundTasks:
                 loop.maintenance_due,
             ),
             PeriodicTask("topics", config.topics.poll_ms / 1000, self._poll_topics),
-            PeriodicTask("plans", config.plans.poll_ms / 1000, PlanSubmitter(loop).run),
+            PeriodicTask(
+                "plans", max(config.plans.poll_ms / 1000, poll_s), PlanSubmitter(loop).run
+            ),
         ]
         if weights is not None:
             poller = WeightPoller(loop, weights)
             every_s = config.weights.poll_ms / 1000
             while_serving.append(PeriodicTask("weights", every_s, poller.run))
-        if loop.processor.log.store is not None:
-            every_s = config.engine.proposals_ms / 1000
+        if store is not None:
+            every_s = max(config.engine.proposals_ms / 1000, poll_s)
             while_serving.append(PeriodicTask("proposals", every_s, ProposalSubmitter(loop).run))
         self._tasks = [*while_loading, *while_serving]
         self._while_loading = [self._thread(task) for task in while_loading]

@@ -88,7 +88,8 @@ class Coordinator(GroupRequests):
         Parameters
         ----------
         store
-            Folder of the tables (docs/design/log_format.md#store); None keeps everything in memory.
+            Folder of the tables (docs/design/log_format.md#store), or its URL (guide: stores);
+            None keeps everything in memory.
         config
             The settings; None takes the defaults.
         topics

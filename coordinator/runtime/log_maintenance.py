@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.status import Status
 from coordinator.storage import admin_requests
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log, write_snapshot
+from coordinator.storage.tables.store_files import files_at
 
 ROWS_A_MEMBER = 3
 """About how many rows of a snapshot a member takes."""
@@ -28,6 +30,8 @@ class LogMaintenance:
         self._processor = processor
         self._snapshot_at = 0
         """The position of the last snapshot."""
+        self._next_look = 0.0
+        """When requests are looked for again; on an object store each look costs."""
 
     def start(self) -> None:
         """Take the snapshot that the load began with for the last one."""
@@ -59,8 +63,9 @@ class LogMaintenance:
     def _compact(self) -> None:
         """Do what `muster compact` requested; the request goes once it is done."""
         store = self._processor.log.store
-        if store is None:
+        if store is None or time.monotonic() < self._next_look:
             return
+        self._next_look = time.monotonic() + files_at(store).poll_s
         admin_requests.set_unknown_aside(store)
         requests = admin_requests.list_requests(store, admin_requests.COMPACT)
         if requests:

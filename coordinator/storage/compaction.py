@@ -30,7 +30,7 @@ from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.store_files import open_delta, root_of
+from coordinator.storage.tables.store_files import is_remote, open_delta, root_of
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
@@ -130,6 +130,8 @@ def _drop_targets(
 ) -> tuple[int, int, int]:
     """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
     path = targets_path(store)
+    if is_remote(store):
+        return 0, 0, 0  # no job writes targets there yet, and nothing could be locked
     with lock_targets(store, patience_s):
         try:
             targets = open_delta(path)

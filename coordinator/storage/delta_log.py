@@ -53,7 +53,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import files_at, root_of
+from coordinator.storage.tables.store_files import files_at, is_remote, root_of
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -124,7 +124,7 @@ class DeltaLog:
                 self._disk.make_folder(self.store)
                 self._disk.make_folder(table.path)
                 table.open(SCHEMA, remains=self._remains())
-                if self.config.fsync:
+                if self.config.fsync and self._disk.needs_sync:
                     set_aside_torn(self._disk, self._snapshots.path)
             except OSError as error:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
@@ -310,18 +310,19 @@ def find_root(store: str | os.PathLike[str]) -> str:
     text = str(store)
     if not isinstance(store, str | os.PathLike) or not text or "\0" in text:
         raise ConfigError(f"the store is {store!r}: {remedy}")
-    if "://" in text:
-        raise ConfigError(f"the store {text} is no folder: {remedy}; a mounted one will do")
-    if odd := ELSEWHERE.search(os.path.abspath(text)):
+    root = root_of(text)
+    if odd := ELSEWHERE.search(root):
         raise ConfigError(
             f"the store {text} has {odd[0]!r} in its path, and Delta would look for it at another "
             f"one: {remedy}"
         )
-    if os.path.exists(text) and not os.path.isdir(text):
+    if is_remote(root):
+        return root
+    if os.path.exists(root) and not os.path.isdir(root):
         raise ConfigError(f"the store {text} is a file: {remedy}")
-    if os.path.exists(log_folder(text)):
+    if os.path.exists(log_folder(root)):
         raise ConfigError(f"the store {text} is itself a Delta table: {remedy}")
-    return os.path.abspath(text)
+    return root
 
 
 def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:

@@ -78,7 +78,9 @@ class FileQueue:
         self._move(name + self._ending, reason)
 
     def set_strangers_aside(self) -> None:
-        """Do so with what has a message's ending, but is none."""
+        """Do so with what has a message's ending, but is none; every object is a file."""
+        if self._disk.poll_s:
+            return
         for file in self._files():
             if not self._is_one(file):
                 self._move(file, "it is no file, or its name is no text")

@@ -12,14 +12,15 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 import msgspec
 
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.files import Files, SwapLostError
+from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 
 POLL_MS = 200
@@ -79,21 +80,26 @@ class Lease:
         sleep: Callable[[float], None] = time.sleep,
         disk: Files | None = None,
     ) -> None:
-        self._store = store
-        self._path = f"{store}/_lease.json"
-        self._lock = f"{store}/_locks/_lease"
+        root = root_of(store)
+        self._store = root
+        self._path = f"{root}/_lease.json"
+        self._lock = f"{root}/_locks/_lease"
         self._owner, self._address = owner, address
         self._config = config
         self._clock, self._sleep = clock, sleep
-        self._disk = disk or filesystem_of(store)
+        self._disk = disk or filesystem_of(root)
         self._token = uuid.uuid4().hex
         self._epoch = 0
         self._seen: Holder | None = None
         self._unchanged_ms = 0
+        self._tag: str | None = None
+        """Of the file as we wrote it last; where there are no locks it is replaced as long as it
+        has this tag, and a renewal is one request."""
+        self._poll_ms = max(POLL_MS, int(self._disk.poll_s * 500))
 
     def holder(self) -> Holder | None:
         """Return who has the lease, None when nobody does."""
-        held = self._read()
+        held, _ = self._read()
         return None if held is None or held.expires_ms <= self._clock() else held
 
     def wait(self, takeover: str = "wait") -> None:
@@ -109,14 +115,25 @@ class Lease:
         BusyError
             Another coordinator holds it, and takeover is "refuse".
         """
-        while (held := self._take(force=takeover == "force")) is not None:
-            if takeover == "refuse":
-                raise BusyError(
-                    f"{self._store} is held by {held}: "
-                    f"wait for its end, stop it, or take over by force"
-                )
-            self._sleep(POLL_MS / 1000)
-            self._unchanged_ms += POLL_MS
+        looked = False
+        while True:
+            try:
+                held = self._take(force=takeover == "force")
+            except OSError as error:
+                if self._disk.has_locks or not looked:
+                    raise
+                logger.warning("the lease cannot be read, and is looked at again: %s", error)
+            else:
+                looked = True
+                if held is None:
+                    return
+                if takeover == "refuse":
+                    raise BusyError(
+                        f"{self._store} is held by {held}: "
+                        f"wait for its end, stop it, or take over by force"
+                    )
+            self._sleep(self._poll_ms / 1000)
+            self._unchanged_ms += self._poll_ms
 
     def publish_epoch(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""
@@ -126,10 +143,20 @@ class Lease:
     def renew(self, now_ms: int) -> bool:
         """Renew the lease; False when another coordinator has it, or the file is gone."""
         with self._hold_lock():
-            held = self._read()
+            if self._tag is not None and not self._disk.has_locks:
+                try:
+                    self._write(now_ms, self._tag)
+                except SwapLostError:
+                    pass  # an answer of ours may have been lost: look
+                else:
+                    return True
+            held, tag = self._read()
             if held is None or held.token != self._token:
                 return False
-            self._write(now_ms)
+            try:
+                self._write(now_ms, tag)
+            except SwapLostError:
+                return False
         return True
 
     def retake(self) -> bool:
@@ -143,20 +170,29 @@ class Lease:
         """Give the lease back, so that a stand-by claims at once; where that fails it expires."""
         try:
             with self._hold_lock():
-                held = self._read()
-                if held is not None and held.token == self._token:
+                held, tag = self._read()
+                if held is None or held.token != self._token:
+                    return
+                if self._disk.has_locks:
                     self._disk.remove(self._path)
+                else:  # nothing is removed on a condition, so it expires instead
+                    self._write(-self._config.ttl_ms, tag)
         except OSError as error:
             logger.warning("the lease is not given back, it expires by itself: %s", error)
 
     def _take(self, *, force: bool) -> Holder | None:
         """Write our name into the file, or return the current holder."""
         with self._hold_lock():
-            held = self._read()
-            if held is None or held.token == self._token or force or self._has_ended(held):
-                self._write(self._clock())
+            while True:
+                held, tag = self._read()
+                free = held is None or held.token == self._token or force
+                if not (free or (held is not None and self._has_ended(held))):
+                    return held
+                try:
+                    self._write(self._clock(), tag)
+                except SwapLostError:
+                    continue  # another was faster: see who it is
                 return None
-        return held
 
     def _has_ended(self, held: Holder) -> bool:
         """Whether it expired, or did not change for a ttl: its clock may be ahead of ours."""
@@ -172,19 +208,35 @@ class Lease:
         A process that was stopped in here keeps the lock; the others go on after a while, the log
         will fence whoever is late.
         """
+        if not self._disk.has_locks:
+            return nullcontext(True)
         return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
 
-    def _read(self) -> Holder | None:
-        """Return what the file says; one that says nothing of a lease holds nothing."""
+    def _read(self) -> tuple[Holder | None, str | None]:
+        """Return what the file says, and its tag; one that says nothing of a lease holds nothing.
+
+        Without a tag there is no file.
+        """
         try:
-            return msgspec.json.decode(self._disk.read(self._path), type=Holder)
+            content, tag = self._disk.read_tagged(self._path)
         except FileNotFoundError:
-            return None
+            return None, None
+        try:
+            return msgspec.json.decode(content, type=Holder), tag
         except (ValueError, RecursionError) as error:  # msgspec's errors among them
             logger.warning("%s is no lease, and keeps nobody out: %s", self._path, error)
-            return None
+            return None, tag
 
-    def _write(self, now_ms: int) -> None:
+    def _write(self, now_ms: int, tag: str | None) -> None:
+        """Write our name into the file, if it still has the tag.
+
+        Raises
+        ------
+        SwapLostError
+            Another has written it.
+        """
         until = now_ms + self._config.ttl_ms
         held = Holder(self._owner, self._epoch, self._address, until, self._token)
-        self._disk.replace(self._path, msgspec.json.format(msgspec.json.encode(held)) + b"\n")
+        content = msgspec.json.format(msgspec.json.encode(held)) + b"\n"
+        self._tag = None
+        self._tag = self._disk.swap(self._path, content, tag)

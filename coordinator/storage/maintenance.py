@@ -38,6 +38,9 @@ from coordinator.storage.tables.store_files import open_delta
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
 
+KEPT_TRUSTS = 5
+"""How much longer a commit stays, at least, than others trust that it does (`Files.trust_s`)."""
+
 
 class Maintenance:
     """Maintenance of one table. One thread calls it; the table's lock is held only briefly."""
@@ -102,18 +105,22 @@ class Maintenance:
 
     def _clean_commits(self) -> None:
         """Remove commits and checkpoints that an older checkpoint of ours holds."""
-        old = time.monotonic() - self._config.commits_kept_ms / 1000
+        old = time.monotonic() - max(
+            self._config.commits_kept_ms / 1000, KEPT_TRUSTS * self._disk.trust_s
+        )
         while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= old:
             self._checkpoints.popleft()
         made, version = self._checkpoints[0]
         if made > old:
             return
         folder = log_folder(self._table.path)
+        gone = []
         for name in self._disk.names(folder):
             found = COMMIT_FILE.match(name) or CHECKPOINT_FILE.match(name)
             found = found or UNFINISHED_COMMIT.match(name)
             if found and int(found[1]) < version:
-                self._disk.remove(os.path.join(folder, name))
+                gone.append(os.path.join(folder, name))
+        self._disk.remove_all(gone)
 
     def _pack(self, epoch: int) -> list[str]:
         """Write the newest small files anew as one, commit it in their place, and return them."""
@@ -133,8 +140,8 @@ class Maintenance:
         replaced.append((time.monotonic(), replaced_now))
         old = time.monotonic() - self._config.files_kept_ms / 1000
         while replaced and replaced[0][0] <= old:
-            for name in replaced.popleft()[1]:
-                self._disk.remove(os.path.join(self._table.path, name))
+            names = replaced.popleft()[1]
+            self._disk.remove_all(os.path.join(self._table.path, name) for name in names)
 
     def _replaced_before(self) -> deque[tuple[float, list[str]]]:
         """Return what was replaced; at first, all files that no version names are so from now on.

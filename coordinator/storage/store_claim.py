@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from collections import defaultdict
 from pathlib import Path
 
 from coordinator import progress
 from coordinator.clock import Clock
 from coordinator.config import Config, folder_mode
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.delta_log import DeltaLog, make_root
+from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import Lease
-from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, RecordLog
+from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, MemoryRecords, RecordLog
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
+from coordinator.storage.tables.store_files import MEMORY
+
+_SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
+"""Stores by the URL memory://NAME, of this process."""
 
 
 def claim_store(
@@ -26,16 +31,18 @@ def claim_store(
             ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
         )
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    if store is None:
-        memory = MemoryLog()
+    if store is None or find_root(store).startswith(f"{MEMORY}:"):
+        memory = MemoryLog() if store is None else MemoryLog(_SHARED[find_root(store)])
         memory.claim(owner, address, clock())
         return memory, None
-    root, mode = make_root(store), folder_mode(config.log)
+    mode = folder_mode(config.log)
     try:
+        root = make_root(store)
         disk = filesystem_of(root, mode)
         disk.make_folder(root)
+        disk.check_conditions(root)
     except OSError as error:
-        raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
+        raise CommitFailed(f"the store {store} cannot be opened: {error}") from None
     lease = Lease(root, owner, address, config.lease, clock, disk=disk)
     while True:
         try:

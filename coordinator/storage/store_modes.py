@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.filesystem import PRIVATE, Filesystem
+from coordinator.storage.tables.store_files import files_at, is_remote
 
 WIDEST = 0o775
 """Everybody may read what is made in a store that is open to everybody, never write."""
@@ -17,7 +19,7 @@ OTHERS_WRITE = 0o002
 logger = logging.getLogger("muster.coordinator")
 
 
-def filesystem_of(store: str, folder_mode: int = PRIVATE) -> Filesystem:
+def filesystem_of(store: str, folder_mode: int = PRIVATE) -> Files:
     """Return the disk that makes files and folders of a store as those that are there.
 
     Parameters
@@ -25,6 +27,8 @@ def filesystem_of(store: str, folder_mode: int = PRIVATE) -> Filesystem:
     folder_mode
         Of a store that has no log yet.
     """
+    if is_remote(store):
+        return files_at(store)
     try:
         top, log = os.stat(store), os.stat(_find_log(store))
     except (FileNotFoundError, NotADirectoryError):
@@ -37,6 +41,8 @@ def warn_of_others(store: str, folder_mode: int) -> None:
 
     It may have been made by an older version or another setting, or its folder by somebody else.
     """
+    if is_remote(store):
+        return
     try:
         modes = {path: os.stat(path).st_mode & 0o777 for path in (store, _find_log(store))}
     except OSError:

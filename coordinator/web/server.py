@@ -13,6 +13,7 @@ from typing import Self
 import uvicorn
 
 from coordinator.config import Config
+from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, WebAccess
 from coordinator.web.app import READERS, Site, make_app
 from coordinator.web.pages import Pages
@@ -60,7 +61,7 @@ class WebServer:
         config = config or Config()
         listen = listen or config.web.listen
         self._access = WebAccess(config, listen)
-        pages = Pages(StoreReader(store), os.path.basename(os.path.abspath(store)))
+        pages = Pages(StoreReader(store), os.path.basename(root_of(store)))
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
         self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from coordinator.history.frames import WITHOUT_GROUPS, read_view
 from coordinator.history.log_reader import AsOf, LogReader
+from coordinator.storage.tables.store_files import root_of
 from coordinator.web.activity import Activity
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class StoreReader:
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
-        self.store = os.path.abspath(store)
+        self.store = root_of(store)
         self._commits = os.path.join(self.store, "log", "_delta_log")
         self._lock = threading.Lock()
         self._kept = Kept()

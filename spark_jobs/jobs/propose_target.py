@@ -30,6 +30,7 @@ from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
+from coordinator.storage.tables.store_files import refuse_remote
 from coordinator.storage.tables.table_io import BusyError
 from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
@@ -70,6 +71,7 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     RuntimeError
         The proposal was refused. The message begins with the error's name.
     """
+    refuse_remote(wanted.store, "a target job", "its coordinator computes the target itself")
     store = os.path.abspath(wanted.store)
     try:
         snapshot = GroupSnapshot(LogScan.of(store), wanted.group_id)

@@ -24,7 +24,9 @@ REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
 
-def run_query(store: Path, position: int, query: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def run_query(
+    store: str | Path, position: int, query: str
+) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """Return the columns and rows of a query's result, as of a position of the log.
 
     This process only holds a part of the rows at a time.

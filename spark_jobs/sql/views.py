@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.view_schemas import VIEW_SCHEMAS
+from coordinator.storage.tables.store_files import refuse_remote
 from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
 ENGINES = ("auto", "local", "spark")
@@ -76,6 +77,7 @@ def register(
     SpecError
         There is no store, the position or time is outside of its log, or the engine is unknown.
     """
+    refuse_remote(store, "SQL", "use coordinator.history.frame, or muster groups and history")
     reading = LogReader(store, as_of)
     wanted = set(view_texts() if only is None else only)
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":

@@ -31,6 +31,7 @@ RUN = {
     "docs/guide/operations.md": {"shell"},  # this file
     "docs/guide/security.md": {"toml"},
     "docs/guide/serving.md": {"python", "shell"},
+    "docs/guide/stores.md": {"python"},
     "docs/guide/workers.md": {"python"},
 }
 ADDRESS = "127.0.0.1:9092"
@@ -96,6 +97,14 @@ def test_the_programs_of_the_guide_serve_and_join(tmp_path, monkeypatch, capsys)
     with Coordinator.open("store") as coordinator, coordinator.serve("127.0.0.1:0") as server:
         exec(joining.replace(ADDRESS, server.address), {})
     assert capsys.readouterr().out == f"{list(range(12))}\n"
+
+
+def test_a_store_by_url_opens(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("docs/guide/stores.md", "python"):
+        exec(block, {})
+    assert capsys.readouterr().out == "active\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_workers_of_the_guide_work(tmp_path, monkeypatch, capsys):

@@ -21,6 +21,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import (
     CommitFailed,
@@ -40,7 +41,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import open_delta
+from coordinator.storage.tables.store_files import explain, open_delta
 
 FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
@@ -113,7 +114,7 @@ def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
     reason = None
     with suppress(OSError):  # a file in place of a folder
         reason = find_damage(disk, path)
-    return reason or f"{path} cannot be read: {one_line(error)}: {RESTORE}"
+    return reason or f"{path} cannot be read: {explain(path, error)}: {RESTORE}"
 
 
 class FencedTable:
@@ -150,6 +151,10 @@ class FencedTable:
         self._sync = sync and disk.needs_sync
         self._broken = ""
         self._unwritten: str | None = None
+        self._seen: tuple[int, int] | None = None
+        """When our version was last the newest, on both clocks; used where commits stay a while."""
+        self._late: int | None = None
+        """The version that a write of ours, which was given up, may still take."""
 
     def open(
         self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
@@ -198,7 +203,9 @@ class FencedTable:
             )
         except (DeltaError, OSError) as error:
             if not self._disk.exists(commit_file(self.path, 0)):  # else another one made it
-                raise CommitFailed(f"{self.path} cannot be made: {one_line(error)}") from None
+                raise CommitFailed(
+                    f"{self.path} cannot be made: {explain(self.path, error)}"
+                ) from None
 
     def refresh(self) -> DeltaTable:
         """Look at the newest version; the caller compares epochs before it goes on.
@@ -209,9 +216,12 @@ class FencedTable:
         with self.lock:
             if self._broken:
                 raise CommitFailed(self._broken)
-            known = -1 if self.unsure else self.version
+            self._seal()
+            known, now = -1 if self.unsure else self.version, _now()
             self._adopt(open_newest(self._disk, self.path))
-            if self.version != known and self._disk.exists(commit_file(self.path, self.version)):
+            self._seen = now
+            newest = commit_file(self.path, self.version)
+            if self._sync and self.version != known and self._disk.exists(newest):
                 self._persist(self.version)
             return self.load()
 
@@ -230,11 +240,14 @@ class FencedTable:
         nothing to somebody who slept for long.
         """
         with self.lock:
+            now = _now()
             if self.unsure or not (
-                self._disk.exists(commit_file(self.path, self.version))
+                self._is_kept(self.version)
                 and not self._disk.exists(commit_file(self.path, self.version + 1))
             ):
                 self.refresh()
+            else:
+                self._seen = now
 
     def reopen(self) -> None:
         """Take a fresh handle: one from before many commits has to read them all."""
@@ -256,6 +269,7 @@ class FencedTable:
             Nothing was written, or (`unsure`) it cannot be seen whether it was.
         """
         with self.lock:
+            began = _now()  # we may be stopped once it has landed
             try:
                 version = self._land(actions, epoch)
             except LogError:
@@ -264,12 +278,14 @@ class FencedTable:
                 raise
             self._persist(version)
             self.version, self.epoch, self.unsure = version, epoch, False
+            self._seen = began
             return version
 
     def _land(self, actions: Sequence[TableAction], epoch: int) -> int:
         """Get the actions into the next version, whatever is said of it, and return it."""
         try:
-            if self.unsure or not self._is_kept(self.version):
+            # Where commits stay a while, seeing it afterwards is enough.
+            if self.unsure or not (self._disk.trust_s or self._is_kept(self.version)):
                 self.refresh()
         except OSError as error:
             raise CommitFailed(f"nothing was written to {self.path}: {error}") from None
@@ -281,7 +297,9 @@ class FencedTable:
             self._write_commit(self._disk, self.path, version, actions, epoch, commit_id)
             kept = self._is_kept(version - 1)
         except (DeltaError, OSError) as error:
-            self._resolve(version, epoch, commit_id, one_line(error))
+            if self._disk.lands_late and not isinstance(error, FileExistsError):
+                self._late = version
+            self._resolve(version, epoch, commit_id, explain(self.path, error))
         else:
             if not kept:
                 self._withdraw(version, epoch)
@@ -298,9 +316,40 @@ class FencedTable:
         """Whether a commit is still there.
 
         Commits that a checkpoint holds are removed, the oldest first. So while one is there no
-        later one was removed, and where a later one is not, nobody has committed it.
+        later one was removed, and where a later one is not, nobody has committed it. Where each
+        request counts, ours is not looked at while it surely stays (`Files.trust_s`).
         """
+        if version == self.version and self._is_fresh():
+            return True
         return self._disk.exists(commit_file(self.path, version))
+
+    def _is_fresh(self) -> bool:
+        """Whether our version was the newest so shortly ago that nobody can have removed it.
+
+        On either clock: a machine that was suspended may learn of it from the wall clock alone.
+        """
+        if self._seen is None or not self._disk.trust_s:
+            return False
+        since = [now - then for now, then in zip(_now(), self._seen, strict=True)]
+        return 0 <= min(since) <= max(since) <= self._disk.trust_s * 1000
+
+    def _seal(self) -> None:
+        """See to it that a write of ours, which was given up, lands now or never.
+
+        Its version is taken by a commit that does nothing, if by nothing else.
+
+        Raises
+        ------
+        OSError
+            It cannot be seen.
+        """
+        if self._late is None:
+            return
+        with suppress(FileExistsError):
+            self._write_commit(
+                self._disk, self.path, self._late, [], self.epoch, f"seal-{uuid.uuid4().hex}"
+            )
+        self._late = None
 
     def _withdraw(self, version: int, epoch: int) -> None:
         """Take back a commit below the newest checkpoint: nobody reads it, and nobody ever will."""
@@ -392,3 +441,7 @@ class FencedTable:
         self.epoch = handle.transaction_version(APP) or 0
         self._unwritten = find_unwritten(handle)
         self.unsure = False
+
+
+def _now() -> tuple[int, int]:
+    return monotonic_ms(), wall_ms()

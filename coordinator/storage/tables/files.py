@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
@@ -20,36 +21,36 @@ class SwapLostError(OSError):
 
 
 class Files(Protocol):
-    """Where files are, and what may be done with them.
-
-    Attributes
-    ----------
-    has_locks
-        Whether `lock` keeps other processes out. Else `swap` compares before it replaces.
-    needs_sync
-        Whether a crash may lose or tear what was written and not synced.
-    lands_late
-        Whether a write that was given up may still land.
-    trust_s
-        For how long a commit surely stays that was seen to be the newest; 0: nobody knows.
-    poll_s
-        How often at most it is asked whether another process has changed something; 0: often.
-    """
+    """Where files are, and what may be done with them."""
 
     @property
-    def has_locks(self) -> bool: ...  # noqa: D102 - see above
+    def has_locks(self) -> bool:
+        """Whether `lock` keeps other processes out. Else `swap` compares before it replaces."""
 
     @property
-    def needs_sync(self) -> bool: ...  # noqa: D102
+    def needs_sync(self) -> bool:
+        """Whether a crash may lose or tear what was written and not synced."""
 
     @property
-    def lands_late(self) -> bool: ...  # noqa: D102
+    def lands_late(self) -> bool:
+        """Whether a write that was given up may still land."""
 
     @property
-    def trust_s(self) -> float: ...  # noqa: D102
+    def trust_s(self) -> float:
+        """For how long a commit surely stays that was seen to be the newest; 0: nobody knows."""
 
     @property
-    def poll_s(self) -> float: ...  # noqa: D102
+    def poll_s(self) -> float:
+        """How often at most to look for what other processes have changed; 0: at any rate."""
+
+    def check_conditions(self, root: str) -> None:
+        """See that a store can be written here without losing what others write.
+
+        Raises
+        ------
+        ConfigError
+            It cannot.
+        """
 
     def options(self) -> dict[str, str] | None:
         """Return what delta-rs is told of the place, beside the environment."""
@@ -108,10 +109,13 @@ class Files(Protocol):
     def create(self, path: str, content: bytes) -> None:
         """Write a small file whole where none is: readers see nothing, or all of it.
 
+        No two writers may give a path the same content: by it a writer knows its own file again,
+        where the answer to a write can be lost.
+
         Raises
         ------
         FileExistsError
-            One is there.
+            Another one is there.
         """
 
     def swap(self, path: str, content: bytes, tag: str | None) -> str:
@@ -130,6 +134,9 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone is no error."""
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove files; those that are gone are no error."""
 
     def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:
         """Hold a lock file while in here; False when somebody else held it all the time."""

@@ -12,8 +12,9 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,13 @@ from coordinator.storage.tables.files import Source
 LOCK_POLL_S = 0.02
 ROW_GROUP = 65_536
 """Rows that are read at once: a load holds no more of a file in memory."""
+PARQUET: dict[str, Any] = {
+    "compression": "zstd",
+    "write_page_checksum": True,
+    "store_schema": False,
+    "row_group_size": ROW_GROUP,
+}
+"""How data files are written, wherever they are."""
 PRIVATE = 0o700
 UNFINISHED = ".tmp"
 """How names of files end that their writer has not published, or was killed over."""
@@ -53,6 +61,9 @@ class Filesystem:
     def __init__(self, folder_mode: int = PRIVATE, owner: tuple[int, int] | None = None) -> None:
         self.folder_mode = folder_mode
         self.owner = owner
+
+    def check_conditions(self, root: str) -> None:
+        """Do nothing: there are links and locks."""
 
     def options(self) -> dict[str, str] | None:
         """Return nothing: delta-rs needs no more than the path."""
@@ -163,14 +174,7 @@ class Filesystem:
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Write a data file, with checksums, and return its size."""
-        pq.write_table(
-            rows,
-            path,
-            compression="zstd",
-            write_page_checksum=True,
-            store_schema=False,
-            row_group_size=ROW_GROUP,
-        )
+        pq.write_table(rows, path, **PARQUET)
         self.permit(path)
         return os.path.getsize(path)
 
@@ -233,6 +237,11 @@ class Filesystem:
         """Remove a file; one that is gone is no error."""
         with suppress(FileNotFoundError):
             os.unlink(path)
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove files; those that are gone are no error."""
+        for path in paths:
+            self.remove(path)
 
     def _opener(self, path: str, flags: int) -> int:
         return os.open(path, flags, self.folder_mode & 0o666)

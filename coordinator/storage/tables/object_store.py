@@ -46,6 +46,30 @@ _VARIABLES = (
 """Environment variables by which delta-rs reaches a store, by the URL's scheme."""
 
 
+NO_CREDENTIALS = "no credentials were found"
+_DEBUG = "\n\nDebug source"
+"""What follows it in an error of obstore is for its makers."""
+_ANSWER = re.compile(r"status code: ([45]\d\d [A-Z][A-Za-z ]+)")
+
+
+def explain_store_error(error: Exception) -> str:
+    """Return why obstore failed, in one line without keys, signatures and bodies."""
+    text = str(error).partition(_DEBUG)[0]
+    if status := _ANSWER.search(text):
+        code = _CODE.search(text)
+        return status[1].strip() + (f" ({code[1]})" if code else "")
+    if _NO_CREDENTIALS.search(text):
+        return NO_CREDENTIALS
+    line = " ".join(text.partition("<")[0].split())
+    return _SIGNED.sub(r"\1", line.rpartition(" - ")[2]) or type(error).__name__
+
+
+def split_container(bucket: str) -> tuple[str, str]:
+    """Split a bucket's URL into its container, and the account that it names, if any."""
+    container, _, host = urlsplit(bucket).netloc.partition("@")
+    return container, host.partition(".")[0]
+
+
 def is_url(name: str) -> bool:
     """Tell whether a name is a URL and no path."""
     return _SCHEME.match(name) is not None
@@ -76,7 +100,7 @@ def check_url(url: str, what: str) -> None:
         raise SpecError(
             f"{what} {f'{parts.scheme}://{host}{parts.path}'!r}: its URL has a password, a query "
             "or a fragment, which are left out here: credentials "
-            f"{_explain_credentials(parts.scheme)}"
+            f"{explain_credentials(parts.scheme)}"
         )
 
 
@@ -109,7 +133,7 @@ def unreachable_error(url: str, what: str, error: Exception) -> SpecError:
     scheme = urlsplit(url).scheme
     return SpecError(
         f"{what} {url!r} cannot be read: {short_reason(error)}: check the URL; "
-        f"credentials {_explain_credentials(scheme)}"
+        f"credentials {explain_credentials(scheme)}"
     )
 
 
@@ -117,7 +141,7 @@ def short_reason(error: Exception) -> str:
     """Return why in a few words: the store's status and code, or the innermost of the errors."""
     text = DECORATION.sub("", str(error))
     if _NO_CREDENTIALS.search(text):
-        return "no credentials were found"
+        return NO_CREDENTIALS
     if status := _STATUS.search(text):
         code = _CODE.search(text)
         return status[1].strip() + (f" ({code[1]})" if code else "")
@@ -126,7 +150,8 @@ def short_reason(error: Exception) -> str:
     return _SIGNED.sub(r"\1", said) or type(error).__name__
 
 
-def _explain_credentials(scheme: str) -> str:
+def explain_credentials(scheme: str) -> str:
+    """Return by what credentials are given, as the end of a sentence."""
     named = _VARIABLES.get(scheme.lower())
     if named:
         return f"are given by {named}"

@@ -1,25 +1,100 @@
-"""Where a store is: a folder on this machine, or a URL of an object store."""
+"""Where a store is: a folder on this machine, or the URL of one in an object store."""
 
 from __future__ import annotations
 
 import os
+import re
+from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
+from coordinator.config import ConfigError
+from coordinator.error_text import one_line
 from coordinator.storage.tables.files import Files, Source
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.object_store import short_reason
 
+MEMORY = "memory"
+SCHEMES = {
+    "s3": "s3", "s3a": "s3",
+    "gs": "gs", "gcs": "gs",
+    "az": "az", "azure": "az", "abfs": "abfss", "abfss": "abfss",
+    "file": "file",
+    MEMORY: MEMORY,
+}  # fmt: skip
+"""Schemes of stores, and what each is called here."""
+KNOWN = "s3://, gs://, az://, abfss://, file:// or memory://"
+COPY = "copy its objects with the store's own tools, while no coordinator has it"
+"""How a store by URL is backed up, and restored."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _LOCAL = Filesystem()
 
 
+def is_remote(store: str) -> bool:
+    """Whether the root of a store, or a path in one, is a URL and no path of this machine."""
+    return "://" in store
+
+
 def root_of(store: str | os.PathLike[str]) -> str:
-    """Return the root of a store, of which paths in it begin."""
-    return os.path.abspath(store)
+    """Return the root of a store, with which paths in it begin: an absolute path, or a URL.
+
+    `pathlib` makes `s3:/bucket` of a URL; that is taken for what it was.
+
+    Raises
+    ------
+    ConfigError
+        It is a URL that names no store.
+    """
+    text = os.fspath(store)
+    found = _URL.match(text)
+    if found is None or (found[1].lower() not in SCHEMES and "://" not in text):
+        return os.path.abspath(text)
+    scheme = SCHEMES.get(found[1].lower())
+    if scheme is None:
+        raise ConfigError(f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder")
+    if scheme == "file":
+        return os.path.abspath(unquote(urlsplit(text).path))
+    place, _, inside = text[found.end() :].strip("/").partition("/")
+    if not place:
+        raise ConfigError(f"the store {text} names no bucket: give {scheme}://BUCKET/FOLDER")
+    if ":" in place or set(inside) & set("?#") or {"", ".", ".."} & set(inside.split("/")[:-1]):
+        raise ConfigError(
+            f"the store {_hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
+            f"password, a query, or a step up; credentials are given by the environment"
+        )
+    return f"{scheme}://{place}/{inside}".rstrip("/")
 
 
-def files_at(path: str) -> Files:  # noqa: ARG001 - every store is on a disk so far
+def refuse_remote(store: str | os.PathLike[str], what: str, remedy: str) -> None:
+    """Refuse what is only done in a folder so far.
+
+    Raises
+    ------
+    ConfigError
+        The store is a URL.
+    """
+    root = root_of(store)
+    if is_remote(root):
+        raise ConfigError(f"{what} is not done on an object store yet ({root}): {remedy}")
+
+
+def _hide_secret(url: str) -> str:
+    """Return a URL without what may be a secret."""
+    scheme, _, rest = url.partition("://")
+    place, slash, inside = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{re.split('[?#]', inside)[0]}"
+
+
+def files_at(path: str) -> Files:
     """Return the calls on files for a path, to read there; `filesystem_of` gives files modes."""
-    return _LOCAL
+    if not is_remote(path):
+        return _LOCAL
+    if path.startswith(f"{MEMORY}:"):
+        raise ConfigError(f"{path} is in a coordinator's memory: only it can read it")
+    # Imported here because most stores do without it.
+    from coordinator.storage.tables.object_files import object_files  # noqa: PLC0415
+
+    return object_files("/".join(path.split("/", 3)[:3]))
 
 
 def source_of(path: str) -> Source:
@@ -30,3 +105,9 @@ def source_of(path: str) -> Source:
 def open_delta(path: str, version: int | None = None) -> DeltaTable:
     """Open a Delta table, at a version or its newest; delta-rs's errors are raised as they are."""
     return DeltaTable(path, version=version, storage_options=files_at(path).options())
+
+
+def explain(path: str, error: Exception) -> str:
+    """Return in one line why something failed; of an object store, without what is secret."""
+    ours = isinstance(error, OSError) and error.errno is not None  # delta-rs's have no number
+    return short_reason(error) if is_remote(path) and not ours else one_line(error)

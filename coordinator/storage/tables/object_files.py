@@ -1,0 +1,311 @@
+"""Files of an object store, on obstore: each is an object, there whole or not at all.
+
+Nothing needs a sync, and nothing has a mode: who may read a store, its bucket's policy says. What
+is published without a rename or a lock is put on a condition: that no object is there, or that it
+is still the one that was read. A put that was given up may land later: who writes the log sees to
+that (fenced_table.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PreconditionError,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from coordinator.config import ConfigError
+from coordinator.storage.tables.files import Source, SwapLostError
+from coordinator.storage.tables.filesystem import PARQUET
+from coordinator.storage.tables.object_store import (
+    NO_CREDENTIALS,
+    explain_credentials,
+    explain_store_error,
+    split_container,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore
+
+CONNECT_S, REQUEST_S, RETRY_S, RETRIES = 5, 20, 15, 3
+"""How long a connection, and an answer, are waited for; how long and often is tried again."""
+REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
+"""How reasons begin that other credentials may mend."""
+_TRUE = ("1", "true", "yes", "on")
+
+
+class ObjectFiles:
+    """The objects of one bucket or container.
+
+    Parameters
+    ----------
+    bucket
+        Its URL, with which all paths begin.
+    store
+        The same for obstore.
+    """
+
+    has_locks = needs_sync = False
+    lands_late = True
+    trust_s = 2.0
+    poll_s = 2.0
+
+    def __init__(self, bucket: str, store: ObjectStore) -> None:
+        self._bucket = bucket
+        self._store: Any = store
+
+    def options(self) -> dict[str, str] | None:
+        """Return how long delta-rs tries; the rest it reads from the environment."""
+        return {
+            "connect_timeout": f"{CONNECT_S}s",
+            "timeout": f"{REQUEST_S}s",
+            "retry_timeout": f"{RETRY_S}s",
+            "max_retries": str(RETRIES),
+        }
+
+    def make_folder(self, path: str) -> None:
+        """Do nothing: there are no folders."""
+
+    def permit(self, path: str) -> None:
+        """Do nothing: there are no modes."""
+
+    def permit_all(self, folder: str) -> None:
+        """Do nothing: there are no modes."""
+
+    def exists(self, path: str) -> bool:
+        """Whether an object is there; an error is not an absence."""
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_file(self, path: str) -> bool:
+        """Whether an object is there."""
+        return self.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether any object is below a path."""
+        with _explaining(path):
+            return any(map(len, obstore.list(self._store, f"{self._key(path)}/", chunk_size=1)))
+
+    def size(self, path: str) -> int:
+        """Return how many bytes an object has."""
+        with _explaining(path):
+            return int(obstore.head(self._store, self._key(path))["size"])
+
+    def names(self, folder: str) -> list[str]:
+        """List the objects in a folder, without those in its folders."""
+        with _explaining(folder):
+            found = obstore.list_with_delimiter(self._store, f"{self._key(folder)}/")
+        return sorted(str(one["path"]).rpartition("/")[2] for one in found["objects"])
+
+    def names_below(self, folder: str) -> list[str]:
+        """List the objects in a folder and in its folders, by their paths from there, sorted."""
+        above = f"{self._key(folder)}/"
+        with _explaining(folder):
+            found = [str(one["path"]) for some in obstore.list(self._store, above) for one in some]
+        return sorted(path.removeprefix(above) for path in found)
+
+    def read(self, path: str) -> bytes:
+        """Return what an object holds."""
+        with _explaining(path):
+            return bytes(obstore.get(self._store, self._key(path)).bytes())
+
+    def read_tagged(self, path: str) -> tuple[bytes, str]:
+        """Return what an object holds, and its tag for `swap`."""
+        with _explaining(path):
+            found = obstore.get(self._store, self._key(path))
+            return bytes(found.bytes()), _tag_of(found.meta, path)
+
+    def source(self, path: str) -> Source:
+        """Return an object's bytes: one request, as data files are read whole."""
+        return pa.BufferReader(self.read(path))
+
+    def sync(self, path: str) -> None:
+        """Do nothing: what a store has answered is durable."""
+
+    def write_rows(self, path: str, rows: pa.Table) -> int:
+        """Put a data file, with checksums, and return its size."""
+        made = pa.BufferOutputStream()
+        pq.write_table(rows, made, **PARQUET)
+        content = made.getvalue()
+        self._put(path, content.to_pybytes(), "overwrite")
+        return int(content.size)
+
+    def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:  # noqa: ARG002 - it is
+        """Put an object, whatever is there."""
+        self._put(path, content, "overwrite")
+
+    def create(self, path: str, content: bytes) -> None:
+        """Put an object where none is; its content must be nobody else's.
+
+        A request whose answer was lost is sent again, and then finds its own object: the content
+        tells.
+
+        Raises
+        ------
+        FileExistsError
+            Another one is there.
+        """
+        try:
+            self._put(path, content, "create")
+        except FileExistsError:
+            if self._find(path, content) is None:
+                raise
+
+    def swap(self, path: str, content: bytes, tag: str | None) -> str:
+        """Replace the object that has a tag, or put it where none is; return the new tag.
+
+        The content must be nobody else's, as for `create`.
+
+        Raises
+        ------
+        SwapLostError
+            It has another tag by now.
+        """
+        try:
+            made = self._put(path, content, "create" if tag is None else {"e_tag": tag})
+        except FileExistsError:
+            if (found := self._find(path, content)) is not None:
+                return found
+            raise SwapLostError(errno.EAGAIN, "written by another", path) from None
+        except FileNotFoundError:
+            if tag is None:
+                raise
+            raise SwapLostError(errno.EAGAIN, "removed by another", path) from None
+        return _tag_of(made, path)
+
+    def move(self, path: str, to: str) -> None:
+        """Copy an object, then remove it."""
+        with _explaining(path):
+            obstore.copy(self._store, self._key(path), self._key(to))
+        self.remove(path)
+
+    def remove(self, path: str) -> None:
+        """Remove an object; one that is gone is no error."""
+        with suppress(FileNotFoundError), _explaining(path):
+            obstore.delete(self._store, self._key(path))
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove objects, in as few requests as the store has them."""
+        found = list(paths)
+        if found:
+            with suppress(FileNotFoundError), _explaining(found[0]):
+                obstore.delete(self._store, [self._key(path) for path in found])
+
+    def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002
+        """Refuse: nobody holds an object."""
+        raise OSError(errno.ENOLCK, "an object store has no locks", path)
+
+    def check_conditions(self, root: str) -> None:
+        """See by trying that the store keeps the conditions of puts; it may just pass them over.
+
+        Raises
+        ------
+        ConfigError
+            It does not: two coordinators could both write one version of the log.
+        OSError
+            It cannot be reached or written to.
+        """
+        path = f"{root}/_probe-{uuid.uuid4().hex}"
+        missing = []
+        try:
+            self.create(path, b"1")
+            with suppress(FileExistsError):
+                self.create(path, b"2")
+                missing.append("If-None-Match")
+            _, tag = self.read_tagged(path)
+            self.swap(path, b"3", tag)
+            with suppress(SwapLostError):
+                self.swap(path, b"4", tag)
+                missing.append("If-Match")
+        finally:
+            with suppress(OSError):
+                self.remove(path)
+        if missing:
+            raise ConfigError(
+                f"{root} is on an object store that passes over {' and '.join(missing)} of a put: "
+                f"two coordinators could have it at once; name a store that has conditional puts, "
+                f"or a folder"
+            )
+
+    def _put(self, path: str, content: bytes, mode: Any) -> Any:  # noqa: ANN401 - obstore's
+        with _explaining(path):
+            # In one request: parts of an upload know no condition.
+            return obstore.put(
+                self._store, self._key(path), content, mode=mode, use_multipart=False
+            )
+
+    def _find(self, path: str, content: bytes) -> str | None:
+        """Return the tag of an object that has this content; None when there is no such object."""
+        try:
+            there, tag = self.read_tagged(path)
+        except FileNotFoundError:
+            return None
+        return tag if there == content else None
+
+    def _key(self, path: str) -> str:
+        assert path.startswith(f"{self._bucket}/"), f"{path} is not in {self._bucket}"
+        return path[len(self._bucket) + 1 :]
+
+
+def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries
+    if said["e_tag"] is None:
+        raise OSError(errno.ENOTSUP, "the store gives its objects no tags (ETag)", path)
+    return str(said["e_tag"])
+
+
+@contextmanager
+def _explaining(path: str) -> Iterator[None]:
+    """Raise a store's error as an OSError of one line, without keys, signatures and bodies."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+    except (AlreadyExistsError, PreconditionError):
+        raise FileExistsError(errno.EEXIST, "another object is there", path) from None
+    except (BaseError, NotImplementedError) as error:
+        why = explain_store_error(error)
+        if why.startswith(REFUSED):
+            said = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
+            raise PermissionError(errno.EACCES, said, path) from None
+        raise OSError(errno.EIO, why, path) from None
+
+
+@cache
+def object_files(bucket: str) -> ObjectFiles:
+    """Return the objects of a bucket or container; a process has one client for it."""
+    scheme, (container, account) = urlsplit(bucket).scheme, split_container(bucket)
+    client: ClientConfig = {"timeout": f"{REQUEST_S}s", "connect_timeout": f"{CONNECT_S}s"}
+    kind = {"s3": "AWS", "gs": "GOOGLE"}.get(scheme, "AZURE_STORAGE")
+    if any(os.environ.get(f"{one}_ALLOW_HTTP", "").lower() in _TRUE for one in (kind, "AZURE")):
+        client["allow_http"] = True
+    retry: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
+    made: ObjectStore
+    try:
+        if scheme == "s3":
+            made = S3Store(container, client_options=client, retry_config=retry)
+        elif scheme == "gs":
+            made = GCSStore(container, client_options=client, retry_config=retry)
+        else:
+            named: dict[str, Any] = {"account_name": account} if account else {}
+            made = AzureStore(container, client_options=client, retry_config=retry, **named)
+    except (BaseError, ValueError) as error:
+        why = f"{explain_store_error(error)}: credentials {explain_credentials(scheme)}"
+        raise ConfigError(f"{bucket} cannot be reached: {why}") from None
+    return ObjectFiles(bucket, made)

@@ -1,0 +1,275 @@
+"""A store in an object store: written, read, taken over, and what its network does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from deltalake import DeltaTable
+
+from coordinator import Coordinator
+from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig
+from coordinator.errors import GroupError
+from coordinator.history import frame
+from coordinator.storage.delta_log import DeltaLog, read_log
+from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.verify import verify
+from tests.conftest import ROOT
+from tests.support.lives import life
+from tests.support.s3.client import SECRET
+
+TOPICS = {"clicks": 6}
+SHORT = Config(lease=LeaseConfig(ttl_ms=1_500, renew_ms=300))
+
+
+def join(coordinator, member_id):
+    return coordinator.consumer_group_heartbeat(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["clicks"],
+        topic_partitions={},
+    )
+
+
+@pytest.fixture
+def store(s3):
+    return s3.new_store()
+
+
+@pytest.fixture
+def log(store):
+    log = DeltaLog(store)
+    log.claim("one", "", 1)
+    return log
+
+
+def positions(store):
+    return [batch.position for batch in read_log(store)]
+
+
+def test_what_is_written_is_read_by_everybody(store, muster_here):
+    config = Config(log=LogConfig(reopen_commits=5, pack_commits=6, snapshot_rows=10))
+    with Coordinator.open(store, topics=TOPICS, config=config) as coordinator:
+        for number in range(8):
+            join(coordinator, f"m{number}")
+        live = muster_here("compact", "--store", store)  # which asks the coordinator
+        assert json.loads(live.stdout)["by"] == "coordinator", live.stderr
+    found = verify(store)
+    assert (found.groups, found.members) == (1, 8)
+    table = DeltaTable(f"{store}/log")
+    rows = table.to_pyarrow_table()
+    assert sorted(rows["position"].to_pylist()) == list(range(1, found.position + 1))
+    assert frame(store, "log").num_rows == found.position
+    assert frame(store, "groups").to_pylist()[0]["members"] == 8
+    assert frame(store, "assignment_history").num_rows
+    assert frame(store, "targets").num_rows == 0
+    for words in (
+        ["groups"],
+        ["describe", "g"],
+        ["history", "g"],
+        ["explain", "g"],
+        ["verify"],
+        ["compact"],
+    ):
+        said = muster_here(*words, "--store", store)
+        assert said.returncode == 0, (words, said.stderr)
+        assert json.loads(said.stdout.splitlines()[0])
+    assert verify(store).coordinator_epoch == 2  # as nobody had it, `compact` claimed it
+    with Coordinator.open(store, topics=TOPICS) as coordinator:
+        (group,) = coordinator.consumer_group_describe("g")
+        assert len(group["members"]) == 8
+
+
+SERVE = """
+import sys, time
+from coordinator import Coordinator
+from tests.storage.test_store_by_url import SHORT, TOPICS, join
+with Coordinator.open(sys.argv[1], topics=TOPICS, config=SHORT) as coordinator:
+    for number in range(1_000):
+        join(coordinator, f"m{number}")
+        print(number, flush=True)
+        time.sleep(0.01)
+"""
+
+
+def test_a_killed_coordinator_is_taken_over_and_nothing_acknowledged_is_lost(store):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, store],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    acknowledged = [process.stdout.readline() for _ in range(15)]
+    process.send_signal(signal.SIGKILL)
+    acknowledged += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    began = time.monotonic()
+    with Coordinator.open(store, topics=TOPICS, config=SHORT) as coordinator:
+        assert 0.2 < time.monotonic() - began < 20
+        there = {row["member_id"] for row in frame(store, "members").to_pylist()}
+        assert {f"m{int(number)}" for number in acknowledged} <= there
+        assert join(coordinator, "one-more").member_epoch
+    verify(store)
+
+
+def test_a_stand_by_takes_over_by_force_and_the_other_is_fenced(store):
+    with Coordinator.open(store, topics=TOPICS) as first:
+        join(first, "m0")
+        with Coordinator.open(store, topics=TOPICS, takeover="force") as second:
+            join(second, "m1")
+            with pytest.raises(GroupError, match="Another coordinator has taken over the store"):
+                join(first, "m2")
+    assert frame(store, "groups")["members"].to_pylist() == [2]
+
+
+def test_a_commit_is_two_requests_and_a_look_is_one(log, s3):
+    s3.requests()
+    for epoch in range(2, 12):
+        log.append(life(epoch), epoch)
+    assert [one.split()[0] for one in s3.requests()] == ["PUT"] * 20
+    log.look()
+    assert [one.split()[0] for one in s3.requests()] == ["HEAD"]
+
+
+def test_an_idle_coordinator_asks_little(store, s3):
+    with Coordinator.open(store, topics=TOPICS):
+        s3.requests()
+        time.sleep(4.5)
+        assert len(s3.requests()) <= 2.5 * 4.5
+
+
+ENTRY = "/log/_delta_log/0000"
+
+
+@pytest.mark.parametrize("kind", ["lost", "503"])
+def test_an_answer_that_was_lost_is_found_in_the_entry(log, store, s3, kind):
+    s3.fault(kind, ENTRY, "PUT")
+    at = log.append(life(2), 2)
+    assert log.append(life(3), 3) > at
+    assert positions(store) == [1, at, log.position]
+
+
+def test_a_put_that_never_lands_is_done_again(log, store, s3):
+    s3.fault("never", ENTRY, "PUT", times=4)  # as often as it is tried
+    at = log.append(life(2), 2)
+    assert positions(store) == [1, at]
+    assert verify(store).position == at
+
+
+def test_a_put_that_lands_after_it_was_given_up_is_not_lost_twice(log, store, s3):
+    """Its data file must stay, and who goes on must know of it."""
+    faults = [("late", ENTRY, "PUT", 1), ("503", ENTRY, "PUT", 100)]
+    s3.faults(faults)
+    with pytest.raises((CommitFailed, OSError)):
+        log.append(life(2), 2)
+    s3.heal()
+    replayed = [batch.position for batch in log.replay()]
+    assert replayed == positions(store) == [1, log.position]
+    at = log.append(life(3), 3)
+    assert positions(store) == [*replayed, at]
+    assert verify(store).position == at
+
+
+def test_a_put_that_would_land_late_finds_its_version_taken(log, store, s3):
+    s3.fault("503", ENTRY, "PUT", times=100)
+    with pytest.raises((CommitFailed, OSError)):
+        log.append(life(2), 2)
+    s3.heal()
+    version = log._table.version
+    assert [batch.position for batch in log.replay()] == [1]
+    entry = f"{store}/log/_delta_log/{version + 1:020}.json"
+    with pytest.raises(FileExistsError):  # as the late one would be
+        log._disk.create(entry, b"late")
+    at = log.append(life(2), 2)
+    assert positions(store) == [1, at]
+    assert verify(store).position == at
+
+
+def test_a_zombie_that_slept_through_clean_up_is_fenced(log, store, monkeypatch):
+    log.append(life(2), 2)
+    successor = DeltaLog(store, LogConfig(commits_kept_ms=0))
+    successor.claim("two", "", 3)
+    for epoch in range(3, 8):
+        successor.append(life(epoch), epoch)
+    with monkeypatch.context() as patch:  # as if all that had taken long
+        patch.setattr(type(log._disk), "trust_s", 0.0)
+        successor.maintain(pack=True)
+        successor.append(life(8), 8)
+        successor.maintain(pack=True)
+    taken = f"{store}/log/_delta_log/{log._table.version + 1:020}.json"
+    assert not log._disk.exists(taken)  # so nothing keeps its next commit from landing
+    log._table._seen = None
+    with pytest.raises(Fenced):
+        log.append(life(9), 9)
+    with pytest.raises(Fenced):
+        log.look()
+    assert verify(store).position == successor.position
+
+
+def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
+    s3.fault("deaf", times=99)
+    with pytest.raises(ConfigError, match="two coordinators could have it at once"):
+        Coordinator.open(store)
+    s3.heal()
+    assert DeltaTable.is_deltatable(f"{store}/log") is False
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["groups", "--store", "STORE"], "is not the store of a coordinator"),
+        (["verify", "--store", "STORE"], "there is no store in STORE"),
+        (["groups", "--store", "ftp://host/x"], "is at no s3://"),
+        (["serve", "--store", "s3://"], "names no bucket"),
+        (
+            ["backup", "--store", "STORE", "--into", "copy"],
+            "a backup is not done on an object store",
+        ),
+        (["restore", "--from", "STORE", "--store", "new"], "a restore is not done on an object"),
+        (["sql", "SELECT 1", "--store", "STORE"], "SQL is not done on an object store yet"),
+        (["assign", "--store", "STORE", "--group", "g"], "a target job is not done on an object"),
+    ],
+)
+def test_what_does_not_work_says_so_in_one_line(store, muster_here, tmp_path, words, said):
+    done = muster_here(*[word.replace("STORE", store) for word in words], cwd=tmp_path)
+    assert done.returncode == 2
+    assert said.replace("STORE", store) in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_reached_is_said_without_secrets(store, s3, monkeypatch):
+    s3.fault("403", times=99)
+    with pytest.raises(CommitFailed, match=r"cannot be opened: .*403 Forbidden") as error:
+        Coordinator.open(store)
+    assert SECRET not in str(error.value)
+    with pytest.raises(Exception, match="403 Forbidden") as error:
+        frame(store, "groups")
+    assert SECRET not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_store_in_memory_is_shared_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Coordinator.open("memory://shared", topics=TOPICS) as first:
+        join(first, "m0")
+    with Coordinator.open("memory://shared", topics=TOPICS) as second:
+        (group,) = second.consumer_group_describe("g")
+        assert len(group["members"]) == 1
+    with pytest.raises(ConfigError, match="only it can read it"):
+        frame("memory://shared", "groups")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_url_is_a_folder(tmp_path):
+    with Coordinator.open(f"file://{tmp_path}/a%20b", topics=TOPICS) as coordinator:
+        join(coordinator, "m0")
+    assert frame(tmp_path / "a b", "groups").num_rows == 1
