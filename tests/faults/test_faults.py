@@ -22,7 +22,7 @@ from spark_jobs.jobs.spark_engine import _failures_in_one_line
 from tests.faults import crash, damage, disk, drivers, session, standby, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
-from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
 from tests.support.table_engine import rows_of, write_rows
 
 
@@ -124,7 +124,7 @@ def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
 
 def opened(store, engine):
     spark = EngineConfig(engine="spark", max_failures=1_000, backoff_ms=10)
-    config = Config(kafka=AT_ONCE, engine=spark)
+    config = Config(kafka=WHILE_JOBS_RUN, engine=spark)
     return Coordinator.open(store, topics={"a": 6}, config=config, engine=engine)
 
 

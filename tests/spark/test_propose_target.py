@@ -11,20 +11,11 @@ from coordinator import Coordinator
 from coordinator.compute import proposal_inbox
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMetadata
-from coordinator.kafka_config import kafka_config
 from coordinator.storage.delta_log import read_log
-from tests.support.members import Members
+from tests.support.members import WHILE_JOBS_RUN, Members
 
 pytestmark = pytest.mark.spark
-KAFKA = kafka_config(
-    {
-        "group.consumer.assignment.interval.ms": 0,
-        # Nobody sends heartbeats while Spark computes.
-        "group.consumer.session.timeout.ms": 600_000,
-        "group.consumer.max.session.timeout.ms": 600_000,
-    }
-)
-CONFIG = Config(kafka=KAFKA, engine=EngineConfig(engine="spark"))
+CONFIG = Config(kafka=WHILE_JOBS_RUN, engine=EngineConfig(engine="spark"))
 
 
 @pytest.fixture

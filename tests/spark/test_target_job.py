@@ -22,12 +22,12 @@ from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
-from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
 from tests.support.table_engine import TableEngine
 
 pytestmark = pytest.mark.spark
 SPARK = Config(
-    kafka=replace(AT_ONCE, assignors=("uniform", "range", "sticky")),
+    kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky")),
     engine=EngineConfig(engine="spark", backoff_ms=10),
 )
 

@@ -8,6 +8,14 @@ from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
+WHILE_JOBS_RUN = kafka_config(
+    {
+        "group.consumer.assignment.interval.ms": 0,
+        "group.consumer.max.session.timeout.ms": 600_000,
+        "group.consumer.session.timeout.ms": 600_000,
+    }
+)
+"""For members that do not beat while a test waits for Spark: on a busy machine that takes long."""
 
 
 def join(coordinator, member, topics=("a",), group="g", **fields):
