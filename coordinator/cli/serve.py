@@ -36,6 +36,9 @@ LOOK_S = 0.2
 SWITCH_S = 0.0005
 """How long a thread may keep Python's global lock while others wait. With Python's default, 5 ms,
 the thread of the sockets loses that much at each read and write while another thread works."""
+GC_THRESHOLDS = 10_000, 10, 10
+"""For `gc.set_threshold`: with Python's (700, 10, 10), ten thousand joins that wait make it look at
+all objects five times, for up to 0.1 s each, and nobody is answered meanwhile."""
 
 
 def serve(
@@ -164,6 +167,7 @@ def _serve(
         coordinator = open_now.enter_context(opening.result())
         gc.collect()
         gc.freeze()  # loaded modules stay: without scanning them, heartbeats cost a fifth less
+        gc.set_threshold(*GC_THRESHOLDS)
         with _explain_address("server.listen (--listen)"):
             serving = open_now.enter_context(coordinator.serve())
         if settings.push.workers:

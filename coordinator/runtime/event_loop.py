@@ -1,8 +1,9 @@
 """The thread that runs the event processor, and hands its slow work out.
 
-Requests wait in one queue. The loop takes all that wait as one batch: an idle coordinator answers
-at once, a busy one batches by itself while a commit is under way; `log.linger_ms` makes it wait
-longer for more requests.
+Requests wait in two queues: what members send all the time, and everything else. The loop takes
+what waits in the first as one batch, then some of the second as another: an idle coordinator
+answers at once, a busy one batches by itself while a commit is under way, and heartbeats never wait
+behind a flood of joins. `log.linger_ms` makes it wait longer for more requests.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ TICK_S = 0.05
 RETRY_S = 1.0
 TIMERS_A_ROUND = 200
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
-REQUESTS_A_ROUND = 500
-"""Requests about groups that a round takes: bounded, so that they do not starve heartbeats."""
+REQUESTS_A_ROUND = 50
+"""Requests about groups that a round takes: heartbeats wait for so many of them at most."""
 ANSWERS_A_ROUND = 1_000
 """Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
@@ -85,7 +86,8 @@ class EventLoop:
 
     def __init__(self, processor: EventProcessor, engine: Engine | None = None) -> None:
         self.processor = processor
-        self._queue: deque[Item] = deque()
+        self._brief: deque[Item] = deque()
+        self._others: deque[Item] = deque()
         self._wake = threading.Condition()
         self._open = True
         self._ended = False
@@ -134,11 +136,20 @@ class EventLoop:
     def _put(self, item: Item) -> Future[list[Answer]]:
         with self._wake:
             if self._open:
-                self._queue.append(item)
+                self._queue_of(item).append(item)
                 self._wake.notify()
                 return item.future
         _refuse(item)
         return item.future
+
+    def _queue_of(self, item: Item) -> deque[Item]:
+        """Return the queue that an item waits in."""
+        brief = item.call is None and all(isinstance(event, BRIEF) for event in item.events)
+        return self._brief if brief else self._others
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._brief) + len(self._others)
 
     # In the loop's thread ------------------------------------------------------------------------
 
@@ -146,7 +157,7 @@ class EventLoop:
         try:
             while self._wait():
                 self._round()
-            while self._queue:
+            while self._waiting:
                 self._round()
         except BaseException:
             logger.exception("the coordinator's loop ends: a stand-by may take the store over")
@@ -154,8 +165,9 @@ class EventLoop:
             self.processor.close()
             with self._wake:
                 self._open = False
-                left = [*self._items, *self._queue]
-                self._queue.clear()
+                left = [*self._items, *self._brief, *self._others]
+                self._brief.clear()
+                self._others.clear()
             self._later.give(self.processor.parked.take_answered())
             self._later.refuse()
             for item in left:
@@ -166,26 +178,37 @@ class EventLoop:
         """Wait for something to do; False when it is time to stop."""
         began = time.monotonic()
         with self._wake:
-            if not self._queue and self._open and not self.processor.parked.has_answered:
+            if not self._waiting and self._open and not self.processor.parked.has_answered:
                 self._wake.wait(TICK_S)
             going = self._open
         self._idle_s += time.monotonic() - began
         linger = self.processor.config.log.linger_ms
-        if linger > 0 and self._queue:
+        if linger > 0 and self._waiting:
             time.sleep(linger / 1000)
         return going
 
     def _round(self) -> None:
-        """Answer a batch, fire timers, hand out tasks.
+        """Answer what waits, fire timers, hand out tasks.
 
         Answers first: after a pause, members whose heartbeats wait here are alive.
         """
-        began = time.monotonic()
         if self.processor.status is Status.FAILED:
             self._retry_load()
         elif self.processor.status is Status.FENCED:
             self.target_jobs.cancel_all()
-        items = self._items = self._take()
+        self._serve(self._brief)
+        self._serve(self._others)
+        self.processor.tick(TIMERS_A_ROUND)
+        self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
+        if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
+            self.maintenance_due.set()
+        for task in self.processor.take_tasks():
+            self._start(task)
+
+    def _serve(self, queue: deque[Item]) -> None:
+        """Answer a batch of what waits in a queue."""
+        began = time.monotonic()
+        items = self._items = self._take(queue)
         events = [event for item in items for event in item.piece]
         answers = self.processor.run(events) if events else []
         self._answer(items, answers)
@@ -195,28 +218,22 @@ class EventLoop:
             waited = (began - items[0].since) * 1000
             idle = self._idle_s / total if total else 0.0
             self.processor.metrics.processed(
-                max(waited, 0.0), (ended - began) * 1000, len(self._queue), idle
+                max(waited, 0.0), (ended - began) * 1000, self._waiting, idle
             )
             self._idle_s = 0.0
         for item in items:
             if item.call is not None:
                 _do_call(item, item.call)
         self._items = []
-        self.processor.tick(TIMERS_A_ROUND)
-        self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
-        if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
-            self.maintenance_due.set()
-        for task in self.processor.take_tasks():
-            self._start(task)
 
-    def _take(self) -> list[Item]:
+    def _take(self, queue: deque[Item]) -> list[Item]:
         """Take what waits and is still wanted, up to the size of a batch."""
         most = self.processor.config.log.batch_records_max
         items: list[Item] = []
         room = most
         with self._wake:
-            while self._queue and room > 0:
-                item = self._queue.popleft()
+            while queue and room > 0:
+                item = queue.popleft()
                 if item.answers or futures.begin(item.future):
                     items.append(item)
                     room = item.take_piece(room, max(most // REQUESTS_A_ROUND, 1))
@@ -238,7 +255,7 @@ class EventLoop:
             else:
                 item.since = time.monotonic()
                 with self._wake:
-                    self._queue.append(item)
+                    self._queue_of(item).append(item)
 
     def _retry_load(self) -> None:
         time.sleep(RETRY_S)

@@ -13,6 +13,7 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
@@ -23,7 +24,7 @@ from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Call, Cluster
 from coordinator.wire.codec import Request, decode_body
-from coordinator.wire.connection import Connection, PendingRequest
+from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quotas
 from coordinator.wire.refusals import RefusalCounter
@@ -34,7 +35,7 @@ from coordinator.wire.split_requests import SplitRequest, split_request
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
-REQUESTS_A_TURN = 100
+REQUESTS_A_TURN = 50
 """Requests that a turn of the event loop takes beside heartbeats and commits, and answers that it
 gives to those that waited: bounded, so that they do not starve heartbeats."""
 PATROL_S = 1.0
@@ -288,11 +289,17 @@ class Server:
             self.loop.call_later(GATHER_S - since, self._submit_pending)
 
     def _submit_pending(self) -> None:
-        """Ask the coordinator everything that came meanwhile, as one batch."""
+        """Ask the coordinator what came meanwhile: what is brief as one batch, and the rest.
+
+        The coordinator answers brief requests first; in one batch they would wait for the rest.
+        """
         self._submitted = self.loop.time()
-        batch, self._pending = self._pending, []
-        events = [event for _, _, call in batch for event in call.events]
-        self._ask_coordinator(events, lambda answers: self._deliver(batch, answers))
+        pending, self._pending = self._pending, []
+        brief = [asked for asked in pending if asked[1].request.api in BRIEF]
+        others = [asked for asked in pending if asked[1].request.api not in BRIEF]
+        for batch in filter(None, (brief, others)):
+            events = [event for _, _, call in batch for event in call.events]
+            self._ask_coordinator(events, partial(self._deliver, batch))
 
     def _ask_coordinator(
         self, events: Sequence[Event], answered: Callable[[Sequence[Answer]], object]

@@ -12,6 +12,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.core.events import DescribeGroup, ListGroups
+from coordinator.runtime.event_loop import REQUESTS_A_ROUND
 from tests.support.members import code_of, wait_for
 
 
@@ -46,6 +47,24 @@ def test_a_cancelled_call_is_not_done_and_the_others_are(coordinator):
     assert coordinator.list_groups()["groups"] == []
     with pytest.raises(CancelledError):
         asked[0].result(0)
+
+
+def test_a_heartbeat_does_not_wait_for_requests_about_groups_that_came_before_it(coordinator):
+    """Whoever asks about thousands of groups, or joins thousands, fences nobody."""
+    let = held(coordinator)
+    done = []
+    asked = [coordinator.submit([ListGroups()]) for _ in range(2_000)]
+    split = coordinator.submit([ListGroups()] * 2_000)
+    beat = coordinator.submit_heartbeat(
+        group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+        subscribed_topic_names=["a"], topic_partitions={},
+    )  # fmt: skip
+    for future in (*asked, split, beat):
+        future.add_done_callback(done.append)
+    let.set()
+    assert len(split.result(30)) == 2_000
+    assert done.index(beat) <= REQUESTS_A_ROUND
+    assert [one for one in done if one is not beat] == [*asked, split], "in their order"
 
 
 def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
