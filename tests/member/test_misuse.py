@@ -159,6 +159,15 @@ def test_work_and_callbacks_may_have_their_member_leave(coordinator, where):
     assert left
 
 
+@pytest.fixture
+def python_handles_ctrl_c():
+    """Another test may have served in this process, which has a handler of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_ctrl_c")
 def test_ctrl_c_ends_the_work_and_the_member(coordinator):
     interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     ended = []

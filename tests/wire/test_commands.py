@@ -153,7 +153,8 @@ def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(serve.typer, "echo", served)
-    switch, handlers = sys.getswitchinterval(), {n: signal.getsignal(n) for n in SIGNALS}
+    switch, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     holder = Coordinator.open(store)
     with terminal() as seen, ThreadPoolExecutor(1) as pool:
 
@@ -170,6 +171,7 @@ def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
         finally:
             sys.setswitchinterval(switch)
             gc.unfreeze()
+            gc.set_threshold(*thresholds)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         watched.result()
