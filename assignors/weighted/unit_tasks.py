@@ -32,19 +32,6 @@ class Shared(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SumWeights:
-    """Add up given weights in a unit of 2^−shift, rounded: rows of one column, `sum`."""
-
-    shift: int
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a row a batch."""
-        for batch in batches:
-            total = int(quantise(_column(batch, "given"), self.shift).sum())
-            yield pa.record_batch({"sum": pa.array([total], pa.int64())})
-
-
-@dataclass(frozen=True, slots=True)
 class WeighUnits:
     """Make units of places with given weights and owners."""
 

@@ -230,18 +230,19 @@ class _Large:
         makespan = find_makespan(units.sum_loads(size, "exact"), members.capacity)
         bound = find_whole_bound(weighed.total, weighed.heaviest, members.capacity[members.active])
         before = units.sum_loads(size, "exact", "prev")
+        moved, _, moved_weight = units.sum_moved()
         scale = weighed.unit / members.unit
         row: dict[str, Any] = dict.fromkeys(SUMMARY_SCHEMA.names)
         row |= {
             "group_id": "", "members": size, "partitions": int(loads.sum()),
             "load_min": int(loads.min()), "load_max": int(loads.max()),
-            "moved": units.sum_moved("1"),
+            "moved": moved,
             "moved_lower_bound": int(np.maximum(owned - loads, 0).sum()),
             "exact": True, "partial": False,
             "orphans": units.count - int(owned.sum()), "contested": contested,
             "ranges": int(held.sum()), "ranges_max": int(held.max()),
             "makespan": float(makespan) * scale, "lower_bound": float(bound.ratio) * scale,
-            "term": bound.term, "moved_weight": units.sum_moved("exact") * weighed.unit,
+            "term": bound.term, "moved_weight": moved_weight * weighed.unit,
             "moved_weight_bound":
                 bound_moves(before, members.capacity, members.active, makespan) * weighed.unit,
             "distant_before": 0.0, "distant_after": 0.0, "weights_known": weighed.known,

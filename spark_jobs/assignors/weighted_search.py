@@ -101,7 +101,7 @@ class Search:
         share = self.tolerance
         enough = max(goal, least + least * share.numerator // share.denominator)
         good = [one for one in found if one.level <= enough]
-        return min(good, key=lambda one: (one.units.sum_moved("weight"), one.level))
+        return min(good, key=lambda one: (one.units.sum_moved()[1], one.level))
 
     def _candidates(self, start: Placed, goal: int) -> Iterator[Placed]:
         fresh = not start.units.rows.where("prev >= 0").limit(1).count()

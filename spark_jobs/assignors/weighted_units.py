@@ -23,7 +23,6 @@ from assignors.weighted.unit_tasks import (
     JoinRanges,
     PlaceUnits,
     ShedUnits,
-    SumWeights,
     WeighUnits,
 )
 from spark_jobs.assignors.group import FrameGroup
@@ -116,19 +115,17 @@ def weigh_units(
     """
     session = group.work_session
     rows, known = _read_weights(group, line, partitions)
-    if owners is not None:
+    if owners is None:
+        rows = rows.withColumn("prev", F.lit(-1).cast("bigint"))
+    else:
         start = {"topic_index": line.topic.astype(np.int32), "start": line.start[:-1]}
         at = F.col("start") + F.col("first")
         held = owners.join(small(session.spark, start), "topic_index", "inner").select(
-            F.explode(F.sequence(at, at + F.col("count") - 1)).alias("place"),
-            F.col("owner").alias("prev"),
+            F.explode(F.sequence(at, at + F.col("count") - 1)).alias("place"), "owner"
         )
+        prev = F.coalesce("owner", F.lit(-1).cast("bigint")).alias("prev")
         rows = rows.join(held.hint("shuffle_hash"), "place", "left")
-    else:
-        rows = rows.withColumn("prev", F.lit(None).cast("bigint"))
-    rows = session.keep(
-        rows.select("place", "given", F.coalesce("prev", F.lit(-1).cast("bigint")).alias("prev"))
-    )
+        rows = session.keep(rows.select("place", "given", prev))
     greatest = float(rows.agg(F.max("given")).collect()[0][0])
     shift = 0
     if greatest > 0:
@@ -144,68 +141,67 @@ def weigh_units(
 
 
 def _sum_given(rows: DataFrame, shift: int) -> int:
-    sums = rows.select("given").mapInArrow(SumWeights(shift).run, "sum bigint")
-    return int(sums.agg(F.sum("sum")).collect()[0][0] or 0)
+    """Add up weights in a unit of 2^-shift, each rounded as `unit_tasks.quantise` does."""
+    halves = float(np.ldexp(1.0, shift // 2)), float(np.ldexp(1.0, shift - shift // 2))
+    scaled = F.col("given") * F.lit(halves[0]) * F.lit(halves[1])  # at once it might overflow
+    return int(rows.agg(F.sum(F.rint(scaled).cast("bigint"))).collect()[0][0] or 0)
 
 
 def _read_weights(
     group: FrameGroup, line: Line, partitions: DataFrame | None
 ) -> tuple[DataFrame, int]:
     """Return place and given weight of every partition, and how many weights were given."""
-    spark = group.spark
-    every = spark.range(0, line.partitions, 1, group.work_session.tasks).withColumnRenamed(
-        "id", "place"
-    )
-    total = int(group.topics.partitions.sum())
-    if partitions is None or "weight" not in partitions.columns:
-        if partitions is not None:
-            _find_places(group, line, partitions)
-        return every.withColumn("given", F.lit(1.0)), total
-    found = _find_places(group, line, partitions)
-    known, wanted = found.agg(
-        F.count("weight"), F.count(F.when(F.col("place").isNotNull(), F.col("weight")))
-    ).collect()[0]
-    weights = found.where("place is not null").select("place", F.col("weight").alias("given"))
-    if wanted == line.partitions:
+    every = group.spark.range(0, line.partitions, 1, group.work_session.tasks)
+    every = every.withColumnRenamed("id", "place")
+    found, known = None, 0
+    if partitions is not None:
+        found, known = _find_places(group, line, partitions)
+    if found is None or partitions is None or "weight" not in partitions.columns:
+        return every.withColumn("given", F.lit(1.0)), int(group.topics.partitions.sum())
+    weights = found.where(F.col("place") < line.partitions).select("place", "given")
+    if weights.agg(F.count("given")).collect()[0][0] == line.partitions:
         return weights, known
     return _fill_medians(group, line, every, weights), known
 
 
-def _find_places(group: FrameGroup, line: Line, partitions: DataFrame) -> DataFrame:
-    """Add the place of each row; null where nobody subscribes. Refuse what local engines refuse."""
-    names = group.topics.names
-    start = np.full(len(names), -1, dtype=np.int64)
+def _find_places(group: FrameGroup, line: Line, partitions: DataFrame) -> tuple[DataFrame, int]:
+    """Return place and given weight of the rows, and how many have a weight.
+
+    What nobody subscribes to has its place behind the line. Refuses what local engines refuse.
+    """
+    names, sizes = group.topics.names, group.topics.partitions
+    idle = np.setdiff1d(np.arange(len(names)), line.topic)
+    start = np.empty(len(names), dtype=np.int64)
     start[line.topic] = line.start[:-1]
-    topics = {
-        "topic": names, "topic_index": np.arange(len(names)),
-        "partitions": group.topics.partitions, "start": start,
-    }  # fmt: skip
+    start[idle] = line.partitions + offsets_of(sizes[idle])[:-1]
+    topics = {"topic": names, "partitions": sizes, "start": start}
     rows = partitions.join(small(group.spark, topics), "topic", "left")
+    weight = F.col("weight") if "weight" in partitions.columns else F.lit(None).cast("double")
     fault = (
-        F.col("topic").isNull() | F.col("partition").isNull() | F.col("topic_index").isNull()
+        F.col("partition").isNull() | F.col("start").isNull()
         | (F.col("partition") < 0) | (F.col("partition") >= F.col("partitions"))
+        | (weight.isNotNull() & ~((weight >= 0) & (weight <= NUMBER_MAX)))  # NaN is the greatest
     )  # fmt: skip
-    if "weight" in partitions.columns:
-        good = (F.col("weight") >= 0) & (F.col("weight") <= NUMBER_MAX)  # NaN is above all numbers
-        fault = fault | (F.col("weight").isNotNull() & ~good)
-    bad = rows.where(F.coalesce(fault, F.lit(True)))
-    _refuse(group, bad.select(*partitions.columns).limit(1))
-    rows = group.work_session.keep(
-        rows.repartition(group.work_session.tasks, "topic_index", "partition")
+    fault = F.coalesce(fault, F.lit(True))
+    bad, known = rows.agg(F.max(fault), F.count(weight)).collect()[0]
+    if bad:
+        _refuse(group, rows.where(fault).select(*partitions.columns).limit(1))
+    place = (F.col("start") + F.col("partition")).alias("place")
+    placed = rows.select(place, weight.alias("given")).groupBy("place")
+    found = group.work_session.keep(
+        placed.agg(F.max("given").alias("given"), F.count(F.lit(1)).alias("rows"))
     )
-    twice = rows.groupBy("topic_index", "partition").count().where("count > 1").limit(1)
-    again = rows.join(F.broadcast(twice), ["topic_index", "partition"], "left_semi")
-    _refuse(group, again.select(*partitions.columns))
-    place = F.when(F.col("start") >= 0, F.col("start") + F.col("partition"))
-    return rows.withColumn("place", place)
+    twice = found.where("rows > 1").agg(F.min("place")).collect()[0][0]
+    if twice is not None:
+        _refuse(group, rows.where(place == twice).select(*partitions.columns))
+    return found, known
 
 
 def _refuse(group: FrameGroup, bad: DataFrame) -> None:
-    """Let the local engine say what is wrong with some rows, if there are any."""
-    rows = bad.toArrow()
-    if rows.num_rows:
-        nobody = pa.table({"member_id": pa.array([], pa.string())})
-        parse_load_tables(nobody, group.topics.names, group.topics.partitions, rows, None, None)
+    """Let the local engine say what is wrong with some rows."""
+    nobody = pa.table({"member_id": pa.array([], pa.string())})
+    names, sizes = group.topics.names, group.topics.partitions
+    parse_load_tables(nobody, names, sizes, bad.toArrow(), None, None)
 
 
 def _fill_medians(group: FrameGroup, line: Line, every: DataFrame, weights: DataFrame) -> DataFrame:
@@ -253,10 +249,11 @@ class Units:
         found = self.rows.where("owner < 0").groupBy("weight").count().toArrow()
         return Pool.of(found["weight"].to_numpy(), found["count"].to_numpy())
 
-    def sum_moved(self, column: str) -> int:
-        """Add up what has another owner than before."""
-        moved = self.rows.where("prev >= 0 and owner <> prev").agg(F.sum(F.expr(column)))
-        return int(moved.collect()[0][0] or 0)
+    def sum_moved(self) -> tuple[int, int, int]:
+        """Count what has another owner than before, and add up weights, planned with and given."""
+        moved = self.rows.where("prev >= 0 and owner <> prev")
+        found = moved.agg(F.count(F.lit(1)), F.sum("weight"), F.sum("exact")).collect()[0]
+        return found[0], found[1] or 0, found[2] or 0
 
     def begin_again(self) -> Units:
         """Take the owners of now as those of before."""
