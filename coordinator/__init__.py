@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coordinator.core.plan_steps.planner import ShownPlan
     from coordinator.errors import Fenced, GroupError, PartitionsRefusedError, UnavailableError
+    from coordinator.member.application import AsyncStop, Stop
     from coordinator.member.async_member import AsyncMember
+    from coordinator.member.driver import Change
     from coordinator.member.exactly_once import ExactlyOnceTable
     from coordinator.member.member import Member
     from coordinator.member.transport import TopicPartition
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncCoordinator",
     "AsyncMember",
+    "AsyncStop",
+    "Change",
     "Coordinator",
     "DictCatalog",
     "ExactlyOnceTable",
@@ -39,6 +43,7 @@ __all__ = [
     "Member",
     "PartitionsRefusedError",
     "ShownPlan",
+    "Stop",
     "TopicPartition",
     "UnavailableError",
     "WeightTables",
@@ -47,6 +52,8 @@ __all__ = [
 _ROOMS = {
     "AsyncCoordinator": "coordinator.runtime.async_coordinator",
     "AsyncMember": "coordinator.member.async_member",
+    "AsyncStop": "coordinator.member.application",
+    "Change": "coordinator.member.driver",
     "Coordinator": "coordinator.runtime.coordinator",
     "DictCatalog": "coordinator.runtime.topic_catalog",
     "ExactlyOnceTable": "coordinator.member.exactly_once",
@@ -57,6 +64,7 @@ _ROOMS = {
     "Member": "coordinator.member.member",
     "PartitionsRefusedError": "coordinator.errors",
     "ShownPlan": "coordinator.core.plan_steps.planner",
+    "Stop": "coordinator.member.application",
     "TopicPartition": "coordinator.member.transport",
     "UnavailableError": "coordinator.errors",
     "WeightTables": "coordinator.runtime.plan_tasks.weight_source",

@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coordinator import AsyncMember, Coordinator, Member
+from coordinator import AsyncMember, Coordinator, DictCatalog, Member
 from coordinator.config import parse
-from coordinator.runtime.topic_catalog import DictCatalog
 from spark_jobs.session.session import spark_session
 from spark_jobs.sql import views
 

@@ -11,9 +11,7 @@ import signal
 import sys
 import time
 
-from coordinator import Member
-from coordinator.member.application import Stop
-from coordinator.member.transport import TopicPartition
+from coordinator import Member, Stop, TopicPartition
 
 
 def main(address: str, group_id: str, topic: str) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from files import SCHEMA, TOPIC, folder_of, read
 
-from coordinator import ExactlyOnceTable, Member, TopicPartition
-from coordinator.member.application import Stop
+from coordinator import ExactlyOnceTable, Member, Stop, TopicPartition
 
 
 def main(name: str, address: str, data: str, output: str) -> None:
