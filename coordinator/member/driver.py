@@ -330,15 +330,18 @@ class Driver:
         """Send a heartbeat and take in what came of it."""
         number, jitter = action.number, random.random()  # noqa: S311 - spreads retries
         event: Event
+        patience_s = min(REQUEST_TIMEOUT_S, self.membership.session_ms / 3_000)
         try:
-            patience_s = min(REQUEST_TIMEOUT_S, self.membership.session_ms / 3_000)
             served = await asyncio.wait_for(self._transport.heartbeat(action.request), patience_s)
             event = HeartbeatAnswered(number, *served)
         except GroupError as error:
             self._log(f"refused: {error.code.name}: {error}")
             event = HeartbeatRefused(number, error, jitter, isinstance(error, CoordinatorGoneError))
         except OSError as error:
-            self._log(f"not answered: {str(error) or type(error).__name__}")
+            why = str(error) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                why = f"silence for {patience_s:.0f} s"
+            self._log(f"not answered: {why}")
             event = HeartbeatUnanswered(number, jitter)
         except Exception as error:  # of ours, or what no coordinator could read
             logger.exception("%s: a heartbeat cannot be sent: it leaves", self._name)
