@@ -81,6 +81,9 @@ def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
 def test_the_nightly_job_on_spark(folder):
     pairs = said_and_shown("docs/guide/assign.md", folder, having="nightly/")
     assert '"engine": "spark"' in pairs[-1][0]
+    errors = (folder / "errors").read_text()
+    assert " INFO " not in errors
+    assert " WARN " not in errors
     for said, shown in pairs:
         assert said == shown
 

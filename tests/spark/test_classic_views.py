@@ -9,6 +9,7 @@ import pytest
 from coordinator.history import frame
 from coordinator.history.view_rows import to_json_rows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
+from tests.spark.test_views import computed_views
 from tests.support.classic_stories import classic_log
 
 pytestmark = pytest.mark.spark
@@ -17,11 +18,9 @@ VIEWS = sorted(VIEW_SCHEMAS.keys() - {"audit", "offsets", "plans", "topics"})
 
 @pytest.fixture(scope="module")
 def store(spark, tmp_path_factory):
-    from spark_jobs.sql.views import register
-
     store = tmp_path_factory.mktemp("classic")
     classic_log(store, 5)
-    register(spark, store, only=VIEWS, engine="spark")
+    computed_views(spark, store, only=VIEWS)
     return store
 
 

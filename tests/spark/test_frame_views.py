@@ -11,6 +11,7 @@ from assignors import SpecError
 from coordinator.history import VIEWS, frame
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from tests.conftest import ROOT
+from tests.spark.test_views import computed_views
 from tests.support.stories import all_stories, billing, stored
 
 pytestmark = pytest.mark.spark
@@ -32,7 +33,7 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
     from spark_jobs.sql.views import register
 
     views = sorted(VIEW_SCHEMAS)
-    register(spark, store, only=views, engine="spark")
+    computed_views(spark, store)
     queried = {view: typed(spark, view) for view in views}
     register(spark, store, only=views, engine="local")
     read = {view: typed(spark, view) for view in views}

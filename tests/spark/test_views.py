@@ -43,7 +43,7 @@ def views(spark, store):
     return computed_views(spark, store)
 
 
-def computed_views(spark, store):
+def computed_views(spark, store, only=IN_ORDER):
     """Register the views of a log and return them, each computed once.
 
     Spark thinks longer about them than they take. One after the other takes the place of its view.
@@ -52,7 +52,7 @@ def computed_views(spark, store):
 
     register(spark, store, engine="spark")
     frames = {}
-    for name in IN_ORDER:
+    for name in (view for view in IN_ORDER if view in only):
         frames[name] = spark.table(name).localCheckpoint()
         frames[name].createOrReplaceTempView(name)
     return frames
