@@ -199,31 +199,25 @@ def _find_local(spec: GroupSpec, loads: LoadSpec, place: int) -> list[bool | Non
 def _find_refusals(spec: GroupSpec, place: int, topic: str, *, heeds: bool) -> dict[int, str]:
     """Return why members could not have a partition; constraints count where they are heeded."""
     number = spec.topics.to_pylist().index(topic)
-    out: dict[int, str] = {}
-    for at, of_class in enumerate(spec.member_class.tolist()):
-        first, end = spec.class_offsets[of_class : of_class + 2]
-        if number not in spec.class_topics[first:end]:
-            out[at] = f"does not subscribe to {topic}"
+    class_ = np.repeat(np.arange(spec.class_count), np.diff(spec.class_offsets))
+    subscribed = np.isin(spec.member_class, class_[spec.class_topics == number])
+    why = f"does not subscribe to {topic}"
+    out: dict[int, str] = dict.fromkeys(np.flatnonzero(~subscribed).tolist(), why)
     loads = spec.loads
     if loads is None or not heeds:
         return out
     for at in np.flatnonzero(~loads.active).tolist():
         out.setdefault(at, "is not active")
     for rule in loads.constraints:
-        if not rule.hard:
+        if not rule.hard or (rule.kind in (PIN, EXCLUDE) and not (rule.partitions == place).any()):
             continue
-        named = set(rule.members.tolist())
-        about = bool((rule.partitions == place).any())
+        barred = np.zeros(spec.member_count, dtype=np.bool_)
+        if rule.kind in (PIN, EXCLUDE, DRAIN) or (rule.kind == MAX_PARTITIONS and rule.limit == 0):
+            barred[rule.members] = True
+            barred ^= rule.kind == PIN  # which bars all others
         why = f"constraint {rule.name}" + (f" ({rule.reason})" if rule.reason else "")
-        for at in range(spec.member_count):
-            barred = (
-                (rule.kind == PIN and about and at not in named)
-                or (rule.kind == EXCLUDE and about and at in named)
-                or (rule.kind == DRAIN and at in named)
-                or (rule.kind == MAX_PARTITIONS and at in named and rule.limit == 0)
-            )
-            if barred:
-                out.setdefault(at, why)
+        for at in np.flatnonzero(barred).tolist():
+            out.setdefault(at, why)
     return out
 
 
