@@ -20,6 +20,7 @@ import typer
 
 from coordinator import progress
 from coordinator.cli.main import load_config
+from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
 from coordinator.storage.tables.filesystem import Filesystem
@@ -67,6 +68,9 @@ def serve(
         list[str] | None,
         typer.Option(help="The URL of a worker that listens; repeat for more [push.workers]."),
     ] = None,
+    web: Annotated[
+        str | None, typer.Option(help="host:port of pages for browsers [web.listen].")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
     ] = False,
@@ -87,7 +91,12 @@ def serve(
         insecure=insecure or server.insecure,
     )
     workers = (*settings.push.workers, *(push or ()))
-    settings = replace(settings, server=server, push=replace(settings.push, workers=workers))
+    settings = replace(
+        settings,
+        server=server,
+        push=replace(settings.push, workers=workers),
+        web=replace(settings.web, listen=web or settings.web.listen),
+    )
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
@@ -96,6 +105,8 @@ def serve(
         from coordinator.push.push import PushAccess  # noqa: PLC0415
 
         PushAccess(settings.push, insecure=server.insecure)
+    if settings.web.listen:
+        _check_web(settings, store)
     _check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
 
@@ -174,6 +185,10 @@ def _serve(
             from coordinator.push.push import Push  # noqa: PLC0415
 
             open_now.enter_context(Push(coordinator, insecure=server.insecure))
+        if settings.web.listen:
+            with _explain_address("web.listen (--web)"):
+                shown = open_now.enter_context(coordinator.serve_web())
+            typer.echo(f"muster shows the groups at {shown.url}")
         if pages is not None:
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.status
@@ -188,6 +203,16 @@ def _serve(
                 raise BusyError(
                     f"another coordinator has taken over {store}: start again to stand by"
                 )
+
+
+def _check_web(config: Config, store: str | None) -> None:
+    """Refuse pages that cannot be served, before waiting for the store."""
+    refuse_missing("--web (web.listen)")
+    if store is None:
+        raise ConfigError("--web (web.listen) shows a store: give --store too")
+    from coordinator.web.access import WebAccess  # noqa: PLC0415 - as above
+
+    WebAccess(config, config.web.listen).close()
 
 
 def _check_store(store: str | None, config: Config) -> None:

@@ -19,6 +19,7 @@ from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.web.server import WebServer
     from coordinator.wire.listener import RunningServer
 
 
@@ -324,6 +325,13 @@ class AsyncCoordinator:
         See `Coordinator.serve`.
         """
         return await asyncio.to_thread(self._coordinator.serve, listen, insecure=insecure)
+
+    async def serve_web(self, listen: str | None = None, *, insecure: bool = False) -> WebServer:
+        """Show the groups to browsers.
+
+        See `Coordinator.serve_web`.
+        """
+        return await asyncio.to_thread(self._coordinator.serve_web, listen, insecure=insecure)
 
     async def refresh_topics(self) -> None:
         """Ask the catalog for topics now, instead of at its next turn.

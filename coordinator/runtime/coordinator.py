@@ -11,12 +11,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.compute.engine import Engine
-from coordinator.config import Config
+from coordinator.config import Config, ConfigError
 from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
@@ -33,6 +34,7 @@ from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 
 if TYPE_CHECKING:
+    from coordinator.web.server import WebServer
     from coordinator.wire.listener import RunningServer
 
 logger = logging.getLogger("muster.coordinator")
@@ -234,6 +236,42 @@ class Coordinator(GroupRequests):
         from coordinator.wire.listener import serve  # noqa: PLC0415 - the codec takes its time
 
         return serve(self, listen, insecure=insecure)
+
+    def serve_web(self, listen: str | None = None, *, insecure: bool = False) -> WebServer:
+        """Show the groups to browsers: the pages of `muster web`, over this coordinator's store.
+
+        Parameters
+        ----------
+        listen
+            host:port, instead of the configured one; port 0 takes any that is free.
+        insecure
+            Listen beyond this machine even without TLS and login.
+
+        Returns
+        -------
+        WebServer
+            Its `url` is the address of the pages; closing it ends them.
+
+        Raises
+        ------
+        ConfigError
+            There is no store, `muster[web]` is not installed, something configured cannot be used,
+            or the address is not safe to open.
+        OSError
+            The address is taken.
+        """
+        self._refuse_forked()
+        if self._processor.log.store is None:
+            raise ConfigError("the pages show a store: open the coordinator with one (--store)")
+        try:
+            from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"the pages need {error.name}, not installed: pip install 'muster[web]'"
+            ) from None
+        server = self.config.server
+        config = replace(self.config, server=replace(server, insecure=insecure or server.insecure))
+        return WebServer(self._processor.log.store, config, listen)
 
     def refresh_topics(self) -> None:
         """Ask the catalog for topics now, instead of at its next turn.

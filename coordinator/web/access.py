@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.wire.access import Access
+from coordinator.wire.access import Access, ReloadingFile
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
 from coordinator.wire.listener import is_loopback, parse_address
 from coordinator.wire.sasl import Users, parse_basic
@@ -79,12 +80,11 @@ class WebAccess:
             raise ConfigError(
                 "web.tls is on, but server.tls_certificate is empty: name the PEM file"
             )
-        # Browsers have no client certificates; without web.tls, those of the server are not read.
-        of_web = replace(server, tls_client_ca="")
-        if not config.web.tls:
-            of_web = replace(of_web, tls_certificate="", tls_key="")
-        self._access = Access(of_web)
-        self.tls_files = (server.tls_certificate, server.tls_key) if config.web.tls else None
+        # Browsers have no client certificates.
+        self._access = Access(replace(server, tls_client_ca="", tls_certificate="", tls_key=""))
+        files = (server.tls_certificate, server.tls_key) if config.web.tls else ()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if files else None
+        self._tls = ReloadingFile("web.tls", files, lambda: _load_certificate(context, *files))
         self.host, _ = parse_address(listen, SETTING)
         self._passwords = ThreadPoolExecutor(1, "muster-web-login")
         self._refuse_open(server, listen)
@@ -99,8 +99,14 @@ class WebAccess:
         """The access lists; None allows everybody everything."""
         return self._access.acls
 
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context of the pages, the same one for good; None without TLS."""
+        return self._tls.value
+
     def reload(self) -> None:
-        """Read the files again that have changed."""
+        """Read the files again that have changed; new connections have the new certificate."""
+        self._tls.reload()
         self._access.reload()
 
     def close(self) -> None:
@@ -150,7 +156,7 @@ class WebAccess:
         lacks = []
         if self.users is None:
             lacks.append("a login (server.sasl_mechanisms, sasl_users, acls)")
-        if self.tls_files is None:
+        if self.tls is None:
             lacks.append("TLS (web.tls, server.tls_certificate)")
         if lacks and not server.insecure:
             raise ConfigError(
@@ -161,6 +167,19 @@ class WebAccess:
             logger.warning("%s without a login: anybody who reaches it sees all groups", what)
         elif lacks:
             logger.warning("%s without TLS: passwords can be read", what)
+
+
+def _load_certificate(
+    context: ssl.SSLContext | None, certificate: str = "", key: str = ""
+) -> ssl.SSLContext | None:
+    if context is not None:
+        try:
+            context.load_cert_chain(certificate, key or None)
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(
+                f"server.tls_certificate or tls_key cannot be used: {error}"
+            ) from None
+    return context
 
 
 def is_same_origin(host: str, origin: str | None, fetch_site: str | None) -> bool:

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,8 +25,10 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages
 from coordinator.web.access import Viewer, WebAccess
-from coordinator.web.errors import NoGroupError
+from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
+from coordinator.web.paging import TEXT_MAX
 from coordinator.web.past_pages import PastPages
 from coordinator.web.rendering import ASSETS_BY_PATH, render
 
@@ -48,6 +51,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+PARTS = {
+    "groups": ({"list": "groups_list.html", "as-of": "as_of.html"}, "groups"),
+    "group": (
+        {"now": "group_now.html", "members": "group_members.html", "as-of": "as_of.html"},
+        "group",
+    ),
+}
+"""The views that are live: the template of each part, by its id, and the method that shows them."""
 FOREVER = "public, max-age=31536000, immutable"
 logger = logging.getLogger("muster.web")
 
@@ -59,6 +70,7 @@ class Site:
     pages: Pages
     access: WebAccess
     readers: ThreadPoolExecutor
+    hub: Hub
 
     async def read(self, work: Callable[..., T], *values: object) -> T:
         """Do something slow in a thread."""
@@ -79,6 +91,7 @@ def make_app(site: Site) -> Starlette:
         _json(site, "/history.json", past.history, past_pages.history_json),
         _page(site, "/partition", "partition.html", past.partition),
         _json(site, "/partition.json", past.partition, past_pages.partition_json),
+        Route("/live", guarded(site, partial(_follow, site), text=True)),
         Route("/static/{digest}/{name}", _serve_asset),
         Route("/healthz", _serve_health),
     ]
@@ -171,6 +184,34 @@ def reply(
 ) -> Response:
     """Return a response with the headers that all have, and more."""
     return Response(body, code, {**HEADERS, **(headers or {})}, media_type=kind)
+
+
+async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
+    """Return the stream of a view's parts."""
+    query = dict(request.query_params)
+    view = query.pop("view", "")
+    if view not in PARTS:
+        raise QueryError(f"view is {view[:TEXT_MAX]!r}: give one of {', '.join(PARTS)}")
+    if site.hub.is_full:
+        too_many = f"{site.hub.pages} pages are open: close some (web.connections_max)\n"
+        return reply(too_many, HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8")
+    templates, name = PARTS[view]
+    show: Show = getattr(site.pages, name)
+
+    def make() -> dict[str, bytes]:
+        values = show(query, viewer)
+        return {part: render(template, **values) for part, template in templates.items()}
+
+    def may_see() -> bool:
+        return viewer.is_known() and (view != "group" or viewer.sees(query.get("id", "")))
+
+    await site.read(show, query, viewer)  # what is wrong with the address is said at once
+    # The list has the groups that one may see; a group is the same for all who may see it.
+    whose = (viewer.principal, viewer.host) if view == "groups" else ()
+    key = (view, tuple(sorted(query.items())), whose)
+    headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    return cast("Response", EventStream(site.hub, key, lambda: site.read(make), may_see, raw))
 
 
 async def _serve_asset(request: Request) -> Response:

@@ -36,12 +36,20 @@ class Pages:
         What the store is called at the head of each page.
     now_ms
         The clock.
+    live
+        Whether open pages are told what changes.
     """
 
     def __init__(
-        self, reader: StoreReader, name: str, now_ms: Callable[[], int] | None = None
+        self,
+        reader: StoreReader,
+        name: str,
+        now_ms: Callable[[], int] | None = None,
+        *,
+        live: bool = True,
     ) -> None:
         self.reader = reader
+        self._live = live
         self.name = name
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
 
@@ -126,7 +134,7 @@ class Pages:
             "store": self.name,
             "position": reading.position,
             "at_ms": reading.at_ms,
-            "live": False,
+            "live": self._live,
         }
 
     def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
@@ -16,6 +15,7 @@ from coordinator.config import Config
 from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, WebAccess
 from coordinator.web.app import READERS, Site, make_app
+from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.store_reader import StoreReader
 from coordinator.wire.listener import bind_socket
@@ -61,17 +61,24 @@ class WebServer:
         config = config or Config()
         listen = listen or config.web.listen
         self._access = WebAccess(config, listen)
-        pages = Pages(StoreReader(store), os.path.basename(root_of(store)))
+        reader = StoreReader(store)
+        pages = Pages(reader, os.path.basename(root_of(store)))
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
         self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it
         host = listen.rpartition(":")[0]
-        scheme = "https" if self._access.tls_files else "http"
+        scheme = "https" if self._access.tls else "http"
         self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
         self._closed = threading.Event()
-        self._server = self._make_server(Site(pages, self._access, self._readers), config)
+        # Open pages leave a quarter of the connections to those that are opened.
+        self._hub = Hub(reader.has_changed, max(1, config.web.connections_max * 3 // 4))
+        site = Site(pages, self._access, self._readers, self._hub)
+        self._server = self._make_server(site, config)
+        self._reread_s = config.server.reread_ms / 1000
         self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
         self._thread.start()
+        if self._reread_s:
+            threading.Thread(target=self._reread, name="muster-web-access", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +89,7 @@ class WebServer:
     def close(self) -> None:
         """Close all connections, and stop; twice is no fault."""
         self._closed.set()
+        self._hub.ended = True
         self._server.should_exit = True
         self._thread.join()
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -103,9 +111,15 @@ class WebServer:
             limit_concurrency=config.web.connections_max,
         )
         settings.load()
-        if self._access.tls_files is not None:
-            settings.ssl = make_tls(*self._access.tls_files)
+        settings.ssl = self._access.tls
         return uvicorn.Server(settings)
+
+    def _reread(self) -> None:
+        while not self._closed.wait(self._reread_s):
+            try:
+                self._access.reload()
+            except Exception:
+                logger.exception("reload failed: TLS, users and access lists stay as they were")
 
     def _run(self) -> None:
         try:
@@ -114,10 +128,3 @@ class WebServer:
             logger.exception("the pages end")
         finally:
             self._socket.close()
-
-
-def make_tls(certificate: str, key: str) -> ssl.SSLContext:
-    """Return the TLS context of the pages."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key or None)
-    return context

@@ -32,6 +32,7 @@ RUN = {
     "docs/guide/security.md": {"toml"},
     "docs/guide/serving.md": {"python", "shell"},
     "docs/guide/stores.md": {"python"},
+    "docs/guide/web.md": {"python"},
     "docs/guide/workers.md": {"python"},
 }
 ADDRESS = "127.0.0.1:9092"
@@ -105,6 +106,13 @@ def test_a_store_by_url_opens(tmp_path, monkeypatch, capsys):
         exec(block, {})
     assert capsys.readouterr().out == "active\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_the_pages_of_the_guide_are_served(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("docs/guide/web.md", "python")
+    exec(block.replace("127.0.0.1:8080", "127.0.0.1:0"), {})
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
 def test_the_workers_of_the_guide_work(tmp_path, monkeypatch, capsys):

@@ -11,20 +11,30 @@ from starlette.testclient import TestClient
 from coordinator.config import Config
 from coordinator.web.access import WebAccess
 from coordinator.web.app import Site, make_app
+from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.store_reader import StoreReader
-from tests.support.stories import NOON
+from tests.support.stories import NOON, alerts, billing, ledger, search, shipping
 
+FIVE = (alerts, billing, ledger, search, shipping)
+"""Stories of groups that end settled."""
 HERE = "127.0.0.1:8080"
 LATER = NOON + 3_600_000
 
 
-def browse(store, config=None, listen=HERE, now_ms=LATER, **more):
+def browse(store, config=None, listen=HERE, now_ms=LATER):
     """Return a client of the pages of a store."""
     config = config or Config()
     pages = Pages(StoreReader(store), "store", lambda: now_ms)
-    site = Site(pages, WebAccess(config, listen), ThreadPoolExecutor(1), **more)
+    site = Site(
+        pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.has_changed, 10)
+    )
     return TestClient(make_app(site), base_url=f"http://{HERE}")
+
+
+def five_groups():
+    """Return what the stories wrote, one after the other, as one log."""
+    return [batch for story in FIVE for batch in story().batches]
 
 
 class Tables(HTMLParser):

@@ -10,14 +10,14 @@ from coordinator.core.state import GroupState
 from coordinator.history import frame
 from coordinator.web.activity import Activity, Epochs
 from coordinator.web.store_reader import StoreReader
-from tests.support.stories import MINUTE, NOON, Story, all_stories, many_groups, stored
-from tests.web.browsing import browse, rows_of
+from tests.support.stories import MINUTE, NOON, Story, many_groups, stored
+from tests.web.browsing import browse, five_groups, rows_of
 
 
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory):
     """Six groups, all settled."""
-    return stored(all_stories(), tmp_path_factory.mktemp("stories"))
+    return stored(five_groups(), tmp_path_factory.mktemp("stories"))
 
 
 @pytest.fixture(scope="module")

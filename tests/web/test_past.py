@@ -11,8 +11,8 @@ import pytest
 from coordinator.history import frame
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.web.lanes import CELLS, LANES, WIDTH, draw
-from tests.support.stories import NOON, Story, all_stories, stored
-from tests.web.browsing import browse, rows_of
+from tests.support.stories import NOON, Story, stored
+from tests.web.browsing import browse, five_groups, rows_of
 
 BEGIN = datetime.fromtimestamp(NOON / 1000, UTC)
 NO_EPOCHS = VIEW_SCHEMAS["epochs"].empty_table()
@@ -21,7 +21,7 @@ CELL_S = 10
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return stored(all_stories(), tmp_path_factory.mktemp("store"))
+    return stored(five_groups(), tmp_path_factory.mktemp("store"))
 
 
 def history_of(*rows):

@@ -18,7 +18,8 @@ from coordinator.cli.web import NEEDED
 from coordinator.config import Config, ServerConfig, WebConfig
 from coordinator.web.server import WebServer
 from tests.conftest import ROOT
-from tests.support.stories import all_stories, stored
+from tests.support.stories import stored
+from tests.web.browsing import five_groups
 from tests.wire.test_access import certificates, tls_of
 
 __all__ = ["certificates"]
@@ -27,7 +28,7 @@ MUSTER = [sys.executable, "-m", "coordinator"]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return stored(all_stories(), tmp_path_factory.mktemp("store"))
+    return stored(five_groups(), tmp_path_factory.mktemp("store"))
 
 
 def get(url, tls=None):

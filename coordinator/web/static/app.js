@@ -2,6 +2,7 @@
 // instead of all of it, and keeps the page live. Nothing here makes HTML of what the log says.
 "use strict";
 (() => {
+  const RENEW_MS = 3000 + Math.random() * 4000;
   const STEPS = [[3600, "h"], [60, "min"], [1, "s"]];
 
   function sayAge(element) {
@@ -39,6 +40,16 @@
       part.removeAttribute("data-load");
       htmx.ajax("GET", address, { target: part, select: `#${part.id}`, swap: "outerHTML" });
     });
+  }
+  // What is drawn of the past is drawn anew after an epoch, but not all the time.
+  let renewing = null;
+  function renew() {
+    renewing ||= setTimeout(() => {
+      renewing = null;
+      document.querySelectorAll("section[data-src]").forEach((part) => {
+        htmx.ajax("GET", part.dataset.src, { target: part, select: `#${part.id}`, swap: "outerHTML" });
+      });
+    }, RENEW_MS);
   }
   const sayTime = (slider) => {
     const output = slider.form?.querySelector("output");
@@ -95,6 +106,7 @@
       const anew = document.getElementById(part.id)?.querySelector(".wide");
       if (anew) anew.scrollLeft = x;
       window.scrollTo(window.scrollX, y);
+      if (part.id === "now" && part.dataset.epoch !== document.getElementById("now").dataset.epoch) renew();
     });
     source.addEventListener("gone", (event) => {
       source.close();

@@ -1,0 +1,228 @@
+"""Parts of open pages, sent as they change: each is made once for all who look at it.
+
+A browser that does not read waits alone. What it has not taken is replaced by what is newer, so it
+costs one message, however far it falls behind. Reading takes a tenth of the time at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from typing import Any, TypeAlias
+
+from coordinator.web.errors import NoGroupError
+
+Parts: TypeAlias = dict[str, bytes]
+Make: TypeAlias = Callable[[], Awaitable[Parts]]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+POLL_S = 0.25
+PERIOD_S = 1.0
+"""How long a part stays as it is at least."""
+SHARE = 10
+"""What took a second to make is made anew after so many."""
+PING_S = 15.0
+STALL_S = 60.0
+"""How long a browser may take to read what was sent, before its connection is closed."""
+RETRY_S = 10.0
+GONE = "gone"
+logger = logging.getLogger("muster.web")
+
+
+class Mailbox:
+    """What one page has not been sent yet: of each part, the newest."""
+
+    def __init__(self) -> None:
+        self.parts: Parts = {}
+        self.filled = asyncio.Event()
+
+    def put(self, parts: Parts) -> None:
+        """Replace parts by newer ones."""
+        self.parts |= parts
+        self.filled.set()
+
+    def take(self) -> Parts:
+        """Return what is new, and forget it."""
+        parts, self.parts = self.parts, {}
+        self.filled.clear()
+        return parts
+
+
+class Channel:
+    """One view that is open in one page or more."""
+
+    def __init__(self, hub: Hub, make: Make) -> None:
+        self.boxes: set[Mailbox] = set()
+        self.last: Parts = {}
+        self._hub = hub
+        self._make = make
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self.boxes:
+            seen, begun = self._hub.version, self._hub.now()
+            wait_s = PERIOD_S
+            try:
+                parts = await self._make()
+            except NoGroupError as error:
+                parts = {GONE: str(error).encode()}
+            except Exception as error:  # noqa: BLE001 - the next try may succeed
+                logger.warning("a live page could not be read: %s", error)
+                parts, wait_s = {}, RETRY_S
+            changed = {name: part for name, part in parts.items() if self.last.get(name) != part}
+            self.last |= changed
+            if changed:
+                for box in self.boxes:
+                    box.put(changed)
+            took_s = self._hub.now() - begun
+            await asyncio.sleep(max(wait_s - took_s, SHARE * took_s))
+            await self._hub.wait_for_change(seen)
+
+
+class Hub:
+    """All open views. Used in the server's event loop only.
+
+    Parameters
+    ----------
+    has_changed
+        Whether the store has changed since it was read last; asked often, so it must be cheap.
+    pages_max
+        How many pages may be open.
+    """
+
+    def __init__(self, has_changed: Callable[[], bool], pages_max: int) -> None:
+        self.version = 0
+        self.pages = 0
+        self.pages_max = pages_max
+        self.ended = False
+        self._has_changed = has_changed
+        self._channels: dict[Hashable, Channel] = {}
+        self._changed = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more pages may be open."""
+        return self.pages >= self.pages_max or self.ended
+
+    def now(self) -> float:
+        """Return the loop's time, s."""
+        return asyncio.get_running_loop().time()
+
+    def join(self, key: Hashable, make: Make) -> Mailbox:
+        """Open a view for one more page; `make` makes its parts, the same for all of this key."""
+        channel = self._channels.get(key)
+        if channel is None or channel.task.done():
+            channel = self._channels[key] = Channel(self, make)
+        box = Mailbox()
+        channel.boxes.add(box)
+        self.pages += 1
+        if channel.last:
+            box.put(channel.last)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._look())
+        return box
+
+    def leave(self, key: Hashable, box: Mailbox) -> None:
+        """Close a view of a page; with the last page, the view is no longer made."""
+        channel = self._channels.get(key)
+        self.pages -= 1
+        if channel is None:
+            return
+        channel.boxes.discard(box)
+        if not channel.boxes:
+            channel.task.cancel()
+            del self._channels[key]
+
+    async def wait_for_change(self, seen: int) -> None:
+        """Return once the store has changed since a version."""
+        while self.version == seen:
+            await self._changed.wait()
+
+    def end(self) -> None:
+        """Close all views."""
+        self.ended = True
+        for channel in self._channels.values():
+            for box in channel.boxes:
+                box.filled.set()
+
+    async def _look(self) -> None:
+        while self._channels and not self.ended:
+            await asyncio.sleep(POLL_S)
+            if self._has_changed():
+                self.version += 1
+                self._changed.set()
+                self._changed = asyncio.Event()
+
+
+class EventStream:
+    """A response that never ends: the parts of a view as server-sent events.
+
+    Parameters
+    ----------
+    may_see
+        Whether the viewer still may; asked before each message.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        key: Hashable,
+        make: Make,
+        may_see: Callable[[], bool],
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        self._hub = hub
+        self._key = key
+        self._make = make
+        self._may_see = may_see
+        self._headers = headers
+
+    async def __call__(self, _scope: object, receive: Receive, send: Send) -> None:
+        """Send events until the browser goes, stalls, or may see the view no more."""
+        box = self._hub.join(self._key, self._make)
+        gone = asyncio.create_task(_wait_for_end(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await self._send(send, b"retry: 2000\n\n")
+            while not gone.done() and not self._hub.ended and self._may_see():
+                filled = asyncio.create_task(box.filled.wait())
+                await asyncio.wait(
+                    {filled, gone}, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                filled.cancel()
+                parts = box.take()
+                await self._send(send, format_events(parts) if parts else b": here\n\n")
+                if GONE in parts:
+                    break
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (TimeoutError, OSError):
+            pass  # it stalled, or it is gone: it will ask again
+        finally:
+            gone.cancel()
+            self._hub.leave(self._key, box)
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        async with asyncio.timeout(STALL_S):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def format_events(parts: Parts) -> bytes:
+    """Return parts as events: the id of the part, then its lines."""
+    events = []
+    for name, part in parts.items():
+        lines = part.split(b"\n")
+        if name == GONE:
+            events.append(b"event: gone\n")
+        else:
+            events.append(b"event: part\ndata: %s\n" % name.encode())
+        events += [b"data: %s\n" % line for line in lines]
+        events.append(b"\n")
+    return b"".join(events)
+
+
+async def _wait_for_end(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
