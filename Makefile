@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-matrix sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-matrix test-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -51,6 +51,10 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
+
+test-web: $(READY) ## the pages in Chromium, which it installs where it can
+	@$(BIN)/python tools/browser.py
+	@MUSTER_WEB=1 $(BIN)/pytest tests/web/test_browser.py
 
 sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds, 5,000 with classic groups, 2,000 mixed
 	@$(BIN)/python -m tests.sim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -198,9 +199,11 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     templates, name = PARTS[view]
     show: Show = getattr(site.pages, name)
 
-    def make() -> dict[str, bytes]:
+    def make() -> tuple[dict[str, bytes], float]:
+        begun = time.thread_time()
         values = show(query, viewer)
-        return {part: render(template, **values) for part, template in templates.items()}
+        parts = {part: render(template, **values) for part, template in templates.items()}
+        return parts, time.thread_time() - begun
 
     def may_see() -> bool:
         return viewer.is_known() and (view != "group" or viewer.sees(query.get("id", "")))

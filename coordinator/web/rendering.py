@@ -68,9 +68,9 @@ def show_moment(at: int | datetime | None) -> Markup:
 
 def show_id(value: str | None) -> Markup:
     """Return an id of somebody's choice: isolated, so that its direction turns nothing else."""
-    if value is None:
+    if not value:
         return escape(DASH)
-    return ID.format(visible(value) or '""')
+    return ID.format(visible(value) if value.strip() else f'"{visible(value)}"')
 
 
 def _make_environment() -> Environment:

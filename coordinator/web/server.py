@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Self
 
 import uvicorn
@@ -70,6 +71,7 @@ class WebServer:
         scheme = "https" if self._access.tls else "http"
         self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
         self._closed = threading.Event()
+        self._loop = asyncio.new_event_loop()
         # Open pages leave a quarter of the connections to those that are opened.
         self._hub = Hub(reader.has_changed, max(1, config.web.connections_max * 3 // 4))
         site = Site(pages, self._access, self._readers, self._hub)
@@ -89,7 +91,8 @@ class WebServer:
     def close(self) -> None:
         """Close all connections, and stop; twice is no fault."""
         self._closed.set()
-        self._hub.ended = True
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._hub.end)
         self._server.should_exit = True
         self._thread.join()
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -123,7 +126,8 @@ class WebServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._server.serve(sockets=[self._socket]))
         except Exception:
             logger.exception("the pages end")
         finally:

@@ -1,0 +1,266 @@
+"""The pages in a real browser: `make test-web`. MUSTER_SHOTS=folder keeps screenshots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.config import LogConfig
+from coordinator.core.records import GroupMetadata
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.web.server import WebServer
+from tests.support.stories import Story, stored
+from tests.web.browsing import five_groups
+from tests.web.test_access import HOSTILE
+
+WANTED = os.environ.get("MUSTER_WEB")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+pytestmark = pytest.mark.skipif(not WANTED, reason="needs a browser: make test-web")
+SHOTS = os.environ.get("MUSTER_SHOTS")
+PHONE = {"width": 375, "height": 740}
+WIDE = {"width": 1200, "height": 900}
+TOPICS = {"clicks": 12, "orders": 6}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, BROWSERS)))
+    with sync_playwright() as playwright:
+        # Chromium's sandbox does not work for root.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a page; whatever the browser complains of fails the test."""
+    contexts, complaints = [], []
+
+    def open_page(url, viewport=WIDE, **options):
+        contexts.append(browser.new_context(viewport=viewport, **options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+class Crowd:
+    """Members of a coordinator that do at once what they are told to."""
+
+    def __init__(self, coordinator, group):
+        self.coordinator, self.group, self.members = coordinator, group, {}
+
+    def beat(self, member, epoch=None):
+        known, owned = self.members.get(member, (0, {}))
+        answer = self.coordinator.consumer_group_heartbeat(
+            group_id=self.group, member_id=member, member_epoch=known if epoch is None else epoch,
+            rebalance_timeout_ms=60_000, subscribed_topic_names=sorted(TOPICS),
+            topic_partitions=owned,
+        )  # fmt: skip
+        told = answer.assignment
+        self.members[member] = (answer.member_epoch, owned if told is None else told)
+
+    def join(self, *members):
+        for member in members:
+            self.beat(member, 0)
+            self.settle()
+
+    def leave(self, member):
+        self.beat(member, -1)
+        del self.members[member]
+        self.settle()
+
+    def settle(self):
+        for _ in range(6):
+            for member in sorted(self.members):
+                self.beat(member)
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A coordinator with a group that has a history, its members, and its pages."""
+    with Coordinator.open(tmp_path / "store", topics=TOPICS) as coordinator:
+        crowd = Crowd(coordinator, "billing")
+        crowd.join("ann")
+        time.sleep(1)
+        crowd.join("bob", "cid")
+        time.sleep(1)
+        crowd.leave("bob")
+        time.sleep(1)
+        crowd.join("dora")
+        Crowd(coordinator, "shipping").join("eve")
+        with coordinator.serve_web("127.0.0.1:0") as pages:
+            yield crowd, pages.url
+
+
+def shoot(page, name):
+    if SHOTS:
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
+
+
+def check_accessibility(page):
+    """Refuse what axe-core calls serious or critical."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    grave = [one for one in found if one["impact"] in {"serious", "critical"}]
+    assert grave == [], [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in grave]
+
+
+def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
+    crowd, url = live
+    page = opened(f"{url}group?id=billing")
+    page.wait_for_selector("#live:text('live')")
+    page.wait_for_selector("svg.lanes")
+    check_accessibility(page)
+    shoot(page, "group")
+    crowd.beat("fay", 0)
+    begun = time.monotonic()
+    page.wait_for_selector("#members >> text=fay")
+    assert time.monotonic() - begun < 2
+    crowd.settle()
+    crowd.leave("fay")
+    page.wait_for_selector("#members >> text=fay", state="detached", timeout=15_000)
+    page.wait_for_selector("#now >> text=member left")
+    page.wait_for_function(
+        "[...document.querySelectorAll('svg.lanes title')].some(t => t.textContent.includes('fay'))",
+        timeout=15_000,
+    )
+
+
+def test_the_slider_shows_former_times_and_the_way_back(live, opened):
+    _, url = live
+    page = opened(f"{url}group?id=billing")
+    slider = page.locator("#slider")
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector("text=Go to now")
+    assert "at_ms=" in page.url
+    assert page.locator("#members tbody tr").count() == 1
+    assert page.locator("#live").is_hidden()
+    page.click("text=epoch after")
+    page.wait_for_selector("#now >> text=bob")
+    page.go_back()
+    page.wait_for_selector("#members >> text=ann")
+    page.click("#now >> text=Go to now")
+    page.wait_for_selector("#members >> text=dora")
+    page.wait_for_selector("#live:text('live')")
+
+
+def test_the_picture_leads_to_reasons(live, opened):
+    _, url = live
+    page = opened(f"{url}picture?id=billing")
+    assert page.locator("svg.lanes rect title").count() > 10
+    title = page.locator("a:has(.epoch) title").nth(1).text_content()
+    assert "member joined (bob)" in title
+    page.locator("a:has(text.lane)").first.click()
+    page.wait_for_selector("h1:has-text('clicks')")
+    assert "It got it in epoch" in page.locator(".why").text_content()
+    check_accessibility(page)
+
+
+def test_many_groups_are_filtered_sorted_and_paged(tmp_path, opened):
+    store = tmp_path / "store"
+    log = DeltaLog(store, LogConfig(fsync=False))
+    log.claim("test", "", 1)
+    names = [f"team-{n % 40:02}.service-{n:05}" for n in range(15_000)]
+    log.append([GroupMetadata(name, 1, 0) for name in names], 1_772_366_400_000)
+    log.close()
+    with WebServer(store, listen="127.0.0.1:0") as pages:
+        page = opened(pages.url)
+        assert "15,000 groups" in page.locator(".pager").text_content()
+        page.click("a[rel=next]")
+        page.wait_for_url("**page=2**")
+        page.locator("input[name=q]").type("service-00777")
+        page.wait_for_selector("text=1–1 of 1 groups")  # noqa: RUF001
+        assert "q=service-00777" in page.url
+        page.locator("input[name=q]").fill("")
+        page.wait_for_selector("text=of 15,000 groups")
+        page.click("th >> text=Group")
+        page.wait_for_selector("th[aria-sort=descending]")
+        assert page.locator("tbody th").first.text_content() == max(names)
+
+
+def test_hostile_names_are_text(tmp_path, opened):
+    batches = []
+    for name in HOSTILE:
+        batches += Story(name).topics(t=2).join(f"m{name}", "t", instance_id=name).batches
+    with WebServer(stored(batches, tmp_path), listen="127.0.0.1:0") as pages:
+        page = opened(f"{pages.url}?rows=100")
+        assert page.locator("tbody tr").count() == len(HOSTILE)
+        for number in range(len(HOSTILE)):
+            page.goto(f"{pages.url}?rows=100")
+            page.locator("tbody th a").nth(number).click()
+            page.wait_for_selector("svg.lanes")
+            assert page.locator("#members tbody tr").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_every_page_is_accessible_and_fits(live, opened, scheme, viewport):
+    _, url = live
+    ids = "id=billing"
+    for name, path in (
+        ("groups", ""), ("group", f"group?{ids}"), ("history", f"history?{ids}"),
+        ("partition", f"partition?{ids}&topic=clicks&partition=3"), ("loads", f"loads?{ids}"),
+    ):  # fmt: skip
+        page = opened(url + path, viewport, color_scheme=scheme)
+        if name == "group":
+            page.wait_for_selector("svg.lanes")
+            page.wait_for_selector("#loads table")
+        check_accessibility(page)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= viewport["width"], f"{name} is {wide} px wide"
+        shoot(page, f"{name}-{scheme}-{viewport['width']}")
+
+
+def test_all_can_be_done_by_keyboard(live, opened):
+    _, url = live
+    page = opened(url)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "billing":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('billing')")
+    seen = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.outerHTML.slice(0, 400)"))
+    assert all(one != two for one, two in pairwise(seen) if "<body" not in one)
+    for what in ("slider", "as tables", "clicks 0", "Owns"):
+        assert any(what in one for one in seen), what
+
+
+def test_without_javascript_every_page_is_whole(browser, tmp_path):
+    with WebServer(stored(five_groups(), tmp_path), listen="127.0.0.1:0") as pages:
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(pages.url)
+        page.fill("input[name=q]", "bill")
+        page.click("button")
+        page.click("tbody a")
+        page.click("text=Who owned what over time")
+        assert page.locator("svg.lanes rect").count() > 10
+        page.click("text=as tables")
+        assert page.locator("tbody tr").count() > 10
+        context.close()
