@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
+from benchmarks.web import section as web
 
 DOCS = Path(__file__).resolve().parent.parent / "docs/design"
 PAPER_WIDTH = 160
@@ -53,6 +54,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "costs": costs.run,
     "delegation": delegation.run,
     "views": views.run,
+    "web": web.run,
 }
 """The sections, in the order of the document."""
 

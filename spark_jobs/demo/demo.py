@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from rich.table import Table
 from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.cli.report import plot
+from coordinator.cli.web import NEEDED as WEB
 from coordinator.config import parse
 from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka
@@ -113,6 +114,9 @@ def demo(
     for outcome in outcomes:
         mark = "[green]✓[/]" if outcome.good else "[red]✗[/]"
         console.print(f"{mark} {outcome.line}", soft_wrap=True)
+    if all(find_spec(name) for name in WEB):
+        again = f"muster web --store {output / 'store'}"
+        console.print(f"See both groups again in a browser: {again}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} s in all")
     if not all(outcome.good for outcome in outcomes):
         raise typer.Exit(FAILURE)
@@ -137,7 +141,10 @@ def _stage(
         with (
             embed(spark, folder / "store", settings, topics=catalog) as coordinator,
             coordinator.serve("127.0.0.1:0") as serving,
+            _pages(coordinator) as url,
         ):
+            if url:
+                console.print(f"See both groups live in a browser: {url}", soft_wrap=True)
             stage = Stage(
                 console, folder, cases, members, partitions, spark, coordinator, catalog,
                 serving.address,
@@ -149,6 +156,20 @@ def _stage(
                     leave()
     finally:
         spark.stop()
+
+
+def _pages(coordinator: Coordinator) -> AbstractContextManager[str]:
+    """Show the groups to browsers, and return where; "" if the extra `web` is not installed."""
+    if any(find_spec(name) is None for name in WEB):
+        return nullcontext("")
+    pages = coordinator.serve_web("127.0.0.1:0")
+
+    @contextmanager
+    def serve() -> Iterator[str]:
+        with pages:
+            yield pages.url
+
+    return serve()
 
 
 # Acts --------------------------------------------------------------------------------------------

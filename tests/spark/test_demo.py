@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,8 @@ def test_demo_succeeds_and_keeps_its_output(muster, installed, tmp_path):
     assert said.count("✓") == len(demo.ACTS)
     assert "300 members share 3,000 partitions" in said
     assert "2 members left" in said
+    assert "See both groups live in a browser: http://127.0.0.1:" in said
+    assert f"muster web --store {Path('demo-output/store')}" in said
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
     history = muster("history", "billing", "--store", out / "store", "--json")
     owned = [json.loads(line) for line in history.stdout.splitlines()]

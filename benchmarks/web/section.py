@@ -1,0 +1,183 @@
+"""Pages for browsers: many groups, a very large group, many open pages."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.measure import Bench, Figure
+from benchmarks.report import Section, Table, number
+from benchmarks.shape import GROUP, Shape, small_group_id
+from benchmarks.store import temporary_store, write_group
+from coordinator import Coordinator
+from coordinator.clock import wall_ms
+from coordinator.config import Config
+from coordinator.core.partition_spans import TopicKey
+from coordinator.core.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    MemberState,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    TopicChanged,
+)
+from coordinator.storage.delta_log import DeltaLog
+
+TITLE = "Pages for browsers"
+TEXT = """\
+`muster web` runs in a process of its own. *First* is the first answer after the store has changed,
+*again* the next ones, before it changes; both are elapsed, from the request to the last byte. Pages
+are not compressed. Open pages show a group that rebalances each second; CPU is that of the process
+that serves them.
+"""
+GROUPS, PAGES, SECONDS = 15_000, 100, 20
+AGAIN = 5
+LIST, LARGE = "group list, 15,000 groups, first page", "a group of 100,000 members, first paint"
+
+
+def run(bench: Bench) -> Section:
+    """Serve stores, and ask for their pages."""
+    groups, members = (50, 200) if bench.smoke else (GROUPS, 100_000)
+    figures, rows = [], []
+
+    def add(name: str, taken: list[float], size: int, goals: tuple[float, float] | None) -> None:
+        ms, kb = goals or (None, None)
+        figures.append(Figure.of(f"{name}: elapsed", [taken[0] * 1000], goal=ms))
+        figures.append(Figure.of(f"{name}: size", [size / 1000], goal=kb, unit="KB"))
+        again = min(taken[1:]) * 1000
+        rows.append([name, number(taken[0] * 1000), number(again), number(size / 1000)])
+
+    with temporary_store() as store:
+        bench.say(f"web: writing {groups:,} groups")
+        _write_groups(store, groups)
+        with _served(store) as (url, _):
+            add(LIST, *_ask(url, "/"), (200.0, 100.0))
+            add("one of these groups", *_ask(url, f"/group?id={small_group_id(0)}"), None)
+    with temporary_store() as store:
+        bench.say(f"web: writing a group of {members:,} members")
+        write_group(store, Shape(members, 100))
+        with _served(store) as (url, _):
+            add(LARGE, *_ask(url, f"/group?id={GROUP}"), (1_500.0, 300.0))
+            add("its picture", *_ask(url, f"/picture?id={GROUP}"), None)
+            add("its history", *_ask(url, f"/history?id={GROUP}"), None)
+    with temporary_store() as store:
+        bench.say(f"web: {PAGES} open pages")
+        share = _follow(store, 2 if bench.smoke else SECONDS)
+    name = f"{PAGES} open pages on a group that rebalances each second: CPU"
+    figures.append(Figure.of(name, [share], goal=10.0, unit="% of a core"))
+    head = ("page", "first, ms", "again, ms", "KB")
+    return Section(TITLE, TEXT, figures, [Table("", head, rows)])
+
+
+def _write_groups(store: Path, count: int) -> None:
+    now, topic = wall_ms(), TopicKey("clicks", "clicks")
+    log = DeltaLog.open(store, Config().log)
+    log.claim("benchmark", "", now)
+    records: list[Record] = [TopicChanged(topic.name, topic.topic_id, 16)]
+    for group in map(small_group_id, range(count)):
+        records += [GroupMetadata(group, 3, 0, "member joined", "b"), TargetMetadata(group, 3, now)]
+        for low, member in ((0, "a"), (8, "b")):
+            span = (topic, low, low + 8)
+            records += [
+                MemberMetadata(group, member, subscribed_topic_names=(topic.name,)),
+                TargetMember(group, member, (span,)),
+                CurrentMember(group, member, 3, 2, MemberState.STABLE, ((*span, 3),)),
+            ]
+    log.append(records, now)
+    log.close()
+
+
+@contextmanager
+def _served(store: Path) -> Iterator[tuple[str, int]]:
+    """Serve a store in a process; yield its address and the process's id."""
+    words = [sys.executable, "-u", "-m", "coordinator", "web", "--store", str(store)]
+    process = subprocess.Popen(  # noqa: S603 - our own program
+        [*words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        try:
+            yield next(w for w in process.stdout.readline().split() if "://" in w), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _open(url: str, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    at = urlsplit(url)
+    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=120)
+    connection.request("GET", path)
+    return connection, connection.getresponse()
+
+
+def _ask(url: str, path: str) -> tuple[list[float], int]:
+    """Return the seconds of each answer, the first one first, and its bytes."""
+    taken, size = [], 0
+    for _ in range(1 + AGAIN):
+        begun = time.perf_counter()
+        connection, answer = _open(url, path)
+        size = len(answer.read())
+        assert answer.status == 200, answer.status
+        taken.append(time.perf_counter() - begun)
+        connection.close()
+    return taken, size
+
+
+def _follow(store: Path, seconds: int) -> float:
+    """Return the share of a core that open pages take up, in percent."""
+    with Coordinator.open(store, topics={"clicks": 16}) as coordinator:
+        beat = _beats(coordinator)
+        beat("a", 0)
+        with _served(store) as (url, pid):
+            path = f"/live?view=group&id={GROUP}"
+            opened = [_open(url, path) for _ in range(PAGES)]
+            readers = [threading.Thread(target=_read, args=(a,), daemon=True) for _, a in opened]
+            for reader in readers:
+                reader.start()
+            before, begun = _cpu_s(pid), time.perf_counter()
+            for turn in range(seconds):
+                beat("b", -1 if turn % 2 else 0)
+                beat("a", None)
+                time.sleep(1)
+            share = 100 * (_cpu_s(pid) - before) / (time.perf_counter() - begun)
+        for reader in readers:
+            reader.join()
+    return share
+
+
+def _read(answer: http.client.HTTPResponse) -> None:
+    while answer.readline():
+        pass
+
+
+def _beats(coordinator: Coordinator) -> Callable[[str, int | None], None]:
+    known: dict[str, tuple[int, dict[str, list[int]]]] = {}
+
+    def beat(member: str, epoch: int | None) -> None:
+        reached, owned = known.get(member, (0, {}))
+        answer = coordinator.consumer_group_heartbeat(
+            group_id=GROUP, member_id=member, member_epoch=reached if epoch is None else epoch,
+            rebalance_timeout_ms=60_000, subscribed_topic_names=["clicks"],
+            topic_partitions=owned if epoch != 0 else {},
+        )  # fmt: skip
+        told = answer.assignment
+        known[member] = (answer.member_epoch, owned if told is None else told)
+        if epoch == -1:
+            del known[member]
+
+    return beat
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
