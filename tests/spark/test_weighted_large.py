@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from assignors.groups.group_set import GroupSet
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
+LONG = bool(os.environ.get("MUSTER_LONG"))
 
 ORDER = [(name, "ascending") for name in ("member_id", "topic", "first_partition")]
 TOPICS = pa.table({"topic": ["b", "a", "unused"], "partitions": [700, 1300, 9]})
@@ -79,7 +82,13 @@ def compare(spark, tables, large=True, most=None, **options):
     return rows
 
 
+def test_weights_have_the_rows_of_the_local_engine(spark):
+    tables = {"topics": TOPICS, "members": members_of(24, (3.0,))}
+    compare(spark, {**tables, "partitions": weights_of(1, 1, missing=400)})
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="searches four times on Spark: make test-spark")
 def test_a_group_that_lives_has_the_rows_of_the_local_engine(spark):
     """From nothing; then weights drift, members leave and drain: shed, place, repair, again."""
     tables = {"topics": TOPICS, "members": members_of(24, (3.0,))}
