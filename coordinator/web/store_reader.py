@@ -20,6 +20,8 @@ from coordinator.web.activity import Activity
 T = TypeVar("T")
 KEPT_MAX = 64
 """How many things that were read are kept; of a very large group one may have tens of MB."""
+PAST_S = 60.0
+"""How long a look at a former position is kept."""
 SETTLED_S = 0.05
 """A folder's time of change may be this coarse: what changed later may not be seen in it."""
 
@@ -137,7 +139,8 @@ class StoreReader:
             kept = Kept(16)
             return Look(reading, kept, lambda _: reading.position)
 
-        return self._past.get(reading.position, open_past)
+        # Maintenance replaces files, and removes them later: no look is kept for long.
+        return self._past.get((reading.position, time.monotonic() // PAST_S), open_past)
 
     def _open(self) -> Look:
         stamp = self._read_stamp()
