@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Producer
@@ -61,7 +62,12 @@ def test_the_lag_of_a_cluster_weighs_partitions(address):
     """coordinator.runtime.plan_tasks.kafka_weights, which asks a cluster as an admin client."""
     producer = Producer({"bootstrap.servers": address})
     offsets = KafkaOffsets({"bootstrap.servers": address})
-    before = offsets.find([("clicks", 0), ("clicks", 1)], first=False)
+
+    def ends():
+        with suppress(OSError):  # a topic that was just made has no leader yet
+            return offsets.find([("clicks", 0), ("clicks", 1)], first=False)
+
+    before = until(ends, PATIENCE_S)
     for _ in range(10):
         producer.produce("clicks", b"row", partition=1)
     producer.flush()
