@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-matrix test-web sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-matrix test-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -38,6 +38,10 @@ test-clients: $(READY) ## groups of real Kafka clients for Python, the longer li
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
 	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
 	  tests/member/test_processes.py tests/push/test_processes.py
+
+test-s3: $(READY)  ## Spark on a store in S3, on a server of its own: needs Maven Central once
+	@$(BIN)/muster setup --s3
+	@MUSTER_S3=1 $(BIN)/pytest tests/spark/test_s3.py
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py

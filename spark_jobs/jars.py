@@ -25,6 +25,11 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 _RESOLVE_SECONDS = 900
+_IVY_HEAD = """<ivy-module version="2.0"><info organisation="muster" module="jars"/>
+<configurations><conf name="default"/></configurations><dependencies>"""
+_IVY_MODULE = (
+    '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default-&gt;master"/>'
+)
 
 
 class JarsMissingError(FileNotFoundError):
@@ -174,8 +179,33 @@ def fetch_jars(artifact: tuple[str, str, str], digests: dict[str, str], whose: s
     """
     folder = cache_folder() / "jars" / "-".join(artifact[1:])
     if not all(_is(folder / name, digest) for name, digest in digests.items()):
-        _resolve(folder, artifact, digests, whose)
+        _resolve(folder, ("-dependency", *artifact), digests, whose)
     return [folder / name for name in digests]
+
+
+def fetch_modules(name: str, modules: dict[tuple[str, str, str], str], whose: str) -> list[Path]:
+    """Return the jars of some artifacts, without what they depend on, as `fetch_jars` does.
+
+    Parameters
+    ----------
+    name
+        Of their folder in the cache.
+    modules
+        {(organisation, module, version): sha256 of its jar}
+    """
+    folder = cache_folder() / "jars" / name
+    digests = {
+        f"{module}-{version}.jar": digest for (_, module, version), digest in modules.items()
+    }
+    if not all(_is(folder / jar, digest) for jar, digest in digests.items()):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write(_IVY_HEAD)
+            for module in modules:
+                file.write(_IVY_MODULE.format(*module))
+            file.write("</dependencies></ivy-module>")
+            file.flush()
+            _resolve(folder, ("-ivy", file.name), digests, whose)
+    return [folder / jar for jar in digests]
 
 
 def install() -> None:
@@ -190,13 +220,18 @@ def install() -> None:
         (target / name).unlink(missing_ok=True)
     if all(_is(target / name, digest) for name, digest in jars.digests.items()):
         return
-    for jar in fetch_jars(jars.artifact, jars.digests, "Delta's"):
-        if not _is(target / jar.name, jars.digests[jar.name]):
-            part = (
-                target / f"{jar.name}.part"
-            )  # Spark would load an incomplete jar under its final name
+    copy_jars(fetch_jars(jars.artifact, jars.digests, "Delta's"), target)
+
+
+def copy_jars(jars: list[Path], target: Path) -> None:
+    """Copy jars into a Spark's folder, those that it does not have."""
+    for jar in jars:
+        there = target / jar.name
+        if not there.exists() or there.read_bytes() != jar.read_bytes():
+            # Spark would load an incomplete jar under its final name.
+            part = target / f"{jar.name}.part"
             shutil.copy2(jar, part)
-            part.replace(target / jar.name)
+            part.replace(there)
 
 
 def _is(jar: Path, digest: str) -> bool:
@@ -204,9 +239,7 @@ def _is(jar: Path, digest: str) -> bool:
     return jar.exists() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest
 
 
-def _resolve(
-    folder: Path, artifact: tuple[str, str, str], digests: dict[str, str], whose: str
-) -> None:
+def _resolve(folder: Path, wanted: tuple[str, ...], digests: dict[str, str], whose: str) -> None:
     java = java_command()
     ivy = next(iter(sorted(spark_jars().glob("ivy-*.jar"))), None)
     if java is None or ivy is None:
@@ -218,7 +251,7 @@ def _resolve(
         command = [
             *(java, f"-Dmuster.ivy={cache_folder() / 'ivy'}", "-jar", str(ivy)),
             *("-settings", str(HERE / "ivysettings.xml"), "-confs", "default"),
-            *("-dependency", *artifact),
+            *wanted,
             *("-retrieve", f"{fresh}/[artifact]-[revision].[ext]"),
         ]
         try:

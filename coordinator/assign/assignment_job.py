@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,9 +11,11 @@ from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
 from coordinator.assign.inputs import Input, SparkName, schema_of_name
 from coordinator.assign.options import AssignorOptions
-from coordinator.assign.outputs import check_table_output
+from coordinator.assign.outputs import check_table_output, is_same
 from coordinator.assign.runs import Run, identify
 from coordinator.assign.safeguards import Safeguards
+from coordinator.storage.tables.shared_table import NONE
+from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef
 
 
@@ -41,6 +42,9 @@ class AssignmentJob:
         What must be allowed to be done.
     partitions, constraints
         Tables of weights and racks, and of rules; read in process only.
+    output_version
+        The version of an output on object storage that the run replaces, `NONE` for none: the
+        commit fails if another run has replaced it meanwhile.
     """
 
     members: Input
@@ -54,6 +58,7 @@ class AssignmentJob:
     safeguards: Safeguards = field(default_factory=Safeguards)
     partitions: Input | None = None
     constraints: Input | None = None
+    output_version: int = NONE
 
     def inputs(self) -> dict[str, Any]:
         """Return the tables by the fields that name them."""
@@ -87,8 +92,7 @@ class AssignmentJob:
         tables: dict[str, Any] = self.inputs()
         previous = self.previous
         if isinstance(previous, TableRef) and previous.version is None and self.output is not None:
-            own = os.path.realpath(previous.path) == os.path.realpath(self.output)
-            tables["previous"] = None if own else previous
+            tables["previous"] = None if is_same(previous.path, self.output) else previous
         for name, table in tables.items():
             tables[name] = table.pin() if isinstance(table, TableRef) else table
         return replace(self, **tables)
@@ -97,6 +101,10 @@ class AssignmentJob:
         """Use the output's content as the previous assignment, if none is given."""
         if self.output is None or self.previous is not None or self.owned is not None:
             return self
+        if is_remote(self.output):
+            if self.output_version == NONE:
+                return self
+            return replace(self, previous=TableRef(self.output, self.output_version, delta=True))
         if not Path(self.output).exists() or not _has_content(self.output):
             return self
         return replace(self, previous=TableRef.of(self.output, "--output").pin())

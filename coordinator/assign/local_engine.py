@@ -24,6 +24,12 @@ from coordinator.assign.inputs import Input, RulesFile, local_table
 from coordinator.assign.outputs import is_delta_output
 from coordinator.assign.runs import KEY, Run
 from coordinator.clock import wall_ms
+from coordinator.storage.tables.shared_table import (
+    check_replaceable_by_url,
+    replace_files,
+    write_data_file,
+)
+from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import check_replaceable, replace_delta, replace_file
 
 
@@ -96,10 +102,18 @@ def _write(
     if job.output is None:
         return done
     kept = done.record_in(run).to_json()
+    if is_remote(job.output):
+        return replace(done, version=_put(job.output, job.output_version, rows, run, kept))
     if is_delta_output(job.output):
         return replace(done, version=replace_delta(job.output, rows, run.run_id, kept))
     replace_file(job.output, rows.replace_schema_metadata({KEY: kept}))
     return done
+
+
+def _put(output: str, seen: int, rows: pa.Table, run: Run, kept: str) -> int:
+    """Write a data file and commit it; the output is replaced then, or as it was."""
+    added = [write_data_file(output, rows)]
+    return replace_files(output, seen, added, rows.schema, run.run_id, kept)
 
 
 def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
@@ -156,7 +170,9 @@ def forget_in_groups(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, in
 
 
 def _check_replaceable_here(output: str) -> None:
-    if is_delta_output(output):
+    if is_remote(output):
+        check_replaceable_by_url(output)
+    elif is_delta_output(output):
         check_replaceable(output)
     elif Path(output).is_dir():
         raise SpecError(

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
-from coordinator.storage.tables.object_store import is_url
+from coordinator.config import ConfigError
+from coordinator.storage.tables.object_store import check_url, is_url, path_of, unreachable_error
+from coordinator.storage.tables.shared_table import NONE, find_version
+from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
@@ -43,14 +47,9 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
     Raises
     ------
     SpecError
-        The output is on object storage, has another format, overlaps with an input, or holds
-        something other than an assignment.
+        The output has another format, overlaps with an input, or holds something other than an
+        assignment.
     """
-    if is_url(output):
-        raise SpecError(
-            f"--output {output!r} is a URL: an output must be local, because object storage "
-            "cannot lock it against a second run; write to a local folder and copy it"
-        )
     if output.lower().endswith(OTHER_FORMATS):
         raise SpecError(
             f"--output {output!r}: the output must be a Delta table or a {PARQUET} file; for "
@@ -59,9 +58,51 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
     for option, path in inputs.items():
         if _overlap(output, path):
             _refuse_input(output, option, path)
-    if previous is not None and not _same(output, previous) and _overlap(output, previous):
+    if previous is not None and not is_same(output, previous) and _overlap(output, previous):
         _refuse_input(output, "--previous", previous)
-    _refuse_other_content(Path(output))
+    if is_url(output):
+        _refuse_other_objects(output)
+    else:
+        _refuse_other_content(Path(output))
+
+
+def find_output(output: str) -> str:
+    """Return where an output is: a path as it is given, or a URL as tables are named by it.
+
+    Raises
+    ------
+    SpecError
+        It is a URL that no Delta table can be written to.
+    """
+    if not is_url(output):
+        return output
+    if output.startswith("file:"):
+        return path_of(output)
+    check_url(output, "--output")
+    try:
+        root = root_of(output)
+    except ConfigError as error:
+        raise SpecError(f"--output {output!r}: {error}") from None
+    if root.startswith(f"{MEMORY}:") or not is_delta_output(root):
+        raise SpecError(f"--output {output!r}: on object storage an output is a Delta table")
+    return root
+
+
+def see_output(output: str) -> int:
+    """Return the version that an output on object storage has, after trying to write there.
+
+    Raises
+    ------
+    SpecError
+        It cannot be reached, or the store has no conditional puts.
+    """
+    try:
+        files_at(output).check_conditions(output)
+        return find_version(output)
+    except ConfigError as error:
+        raise SpecError(f"--output {output!r}: {error}") from None
+    except (DeltaError, OSError) as error:
+        raise unreachable_error(output, "--output", error) from None
 
 
 def check_spec_output(output: str, source: str) -> None:
@@ -72,7 +113,7 @@ def check_spec_output(output: str, source: str) -> None:
     SpecError
         The output is the spec, a folder, or named like a table.
     """
-    if source != "-" and _same(output, source):
+    if source != "-" and is_same(output, source):
         _refuse_input(output, "the spec", source)
     if output.endswith(PARQUET):
         raise SpecError(f"--output {output!r}: the assignment of a spec is JSON, name it .json")
@@ -83,7 +124,7 @@ def check_spec_output(output: str, source: str) -> None:
 
 
 def _refuse_input(output: str, option: str, path: str) -> None:
-    if _same(output, path):
+    if is_same(output, path):
         raise SpecError(
             f"--output {output!r} is also {option}, which it would replace: name another"
         )
@@ -110,13 +151,34 @@ def _refuse_other_content(output: Path) -> None:
         )
 
 
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _refuse_other_objects(output: str) -> None:
+    """Refuse a place in an object store that has other content than a table."""
+    try:
+        other = find_version(output) == NONE and files_at(output).is_folder(output)
+    except (DeltaError, OSError) as error:
+        raise unreachable_error(output, "--output", error) from None
+    if other:
+        raise SpecError(f"--output {output!r} has other content than a Delta table: name another")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Tell whether two paths or URLs name the same place."""
+    return _place(one) == _place(other)
+
+
+def _place(name: str) -> str:
+    """Return a name that is the same for the same place."""
+    if not is_url(name):
+        return os.path.realpath(name)
+    try:
+        return root_of(name)
+    except ConfigError:  # of a scheme that only inputs may have
+        return name.rstrip("/")
 
 
 def _overlap(one: str, other: str) -> bool:
     """Whether two paths are equal, or one is inside the other."""
-    if is_url(other):
+    paths = [_place(one), _place(other)]
+    if is_remote(paths[0]) != is_remote(paths[1]):
         return False
-    paths = [os.path.realpath(one), os.path.realpath(other)]
-    return os.path.commonpath(paths) in paths
+    return any(f"{inside}/".startswith(f"{above}/") for inside, above in (paths, paths[::-1]))

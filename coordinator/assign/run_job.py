@@ -1,15 +1,16 @@
 """Run a job on tables, on either engine: check, pin, lock, assign, replace the output.
 
-Nightly runs are safe to repeat. Inputs are pinned to a version, and the output is locked. One
-atomic Delta commit with the run id replaces the output, so a run that fails or is killed leaves the
-old content.
+Nightly runs are safe to repeat. Inputs are pinned to a version, and the output is locked; on object
+storage the commit fails instead if another run was faster. One atomic Delta commit with the run id
+replaces the output, so a run that fails or is killed leaves the old content.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Container, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from assignors import Assignor, SpecError
@@ -17,9 +18,11 @@ from assignors.groups.group_tables import GROUP_ID
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import SparkName, local_table
 from coordinator.assign.local_engine import assign_locally
+from coordinator.assign.outputs import find_output, see_output
 from coordinator.assign.runs import Run, find_run
 from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
+from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import table_lock
 
 
@@ -57,6 +60,8 @@ def run_job(
     if job.engine == "spark" and spark is None:
         raise SpecError("Spark is not available here: use --engine local")
     assignor = job.options.make_assignor(config)
+    if job.output is not None:
+        job = replace(job, output=find_output(job.output))
     job.check_output()
     with _find_tables(job, spark) as found:
         return _run_locked(found, config, assignor, spark)
@@ -77,8 +82,8 @@ def _run_locked(
     job: AssignmentJob, config: Config, assignor: Assignor, spark: TableEngine | None
 ) -> AssignmentResult:
     run_id = job.run_id or str(uuid.uuid4())
-    with table_lock(job.output) if job.output is not None else nullcontext():
-        job = job.pin_inputs()
+    with _hold_output(job) as held:
+        job = held.pin_inputs()
         run = Run(run_id, job.describe(), {})
         before = find_run(job.output, run_id) if job.output is not None else None
         if before is not None and job.output is not None:
@@ -88,6 +93,18 @@ def _run_locked(
         if spark is None or _choose_engine(job, config, spark) == "local":
             return assign_locally(job, assignor, run)
         return spark.assign(job, config, run)
+
+
+@contextmanager
+def _hold_output(job: AssignmentJob) -> Iterator[AssignmentJob]:
+    """Keep other runs from replacing the output: by a lock, or by the version that is seen here."""
+    if job.output is None:
+        yield job
+    elif is_remote(job.output):
+        yield replace(job, output_version=see_output(job.output))
+    else:
+        with table_lock(job.output):
+            yield job
 
 
 def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> str:

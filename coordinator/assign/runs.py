@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from assignors import SpecError
 from coordinator.assign.inputs import Input, SparkName
 from coordinator.assign.outputs import BESIDE, is_delta_output
+from coordinator.storage.tables.store_files import open_delta
 from coordinator.storage.tables.table_io import TableRef, parquet_files
 
 KEY = "muster"
@@ -107,7 +107,7 @@ def find_run(output: str, run_id: str) -> Run | None:
         found = _find_in_parquet(Path(output))
         return found if found is not None and found.run_id == run_id else None
     try:
-        table = DeltaTable(output)
+        table = open_delta(output)
     except TableNotFoundError:
         return None
     if table.transaction_version(run_id) is None:

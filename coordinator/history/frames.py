@@ -97,7 +97,7 @@ def _read_targets(log: LogRows) -> pa.Table:
     of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
     try:
         if is_remote(path):  # through its own file system delta-rs calls back into Python
-            rows = read_delta(open_delta(path)).select(list(COLUMNS))
+            rows = read_delta(open_delta(path)).select(list(COLUMNS)).cast(schema)
             found = rows if of_group is None else rows.filter(pc.field("group_id") == log.group_id)
         else:
             found = DeltaTable(path).to_pyarrow_table(filters=of_group, columns=list(COLUMNS))

@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -34,7 +35,9 @@ from coordinator.storage.tables.store_files import is_remote, open_delta, root_o
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
-DAY_MS = 86_400_000
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
+JOB_HOURS = 24
+"""For how long a job may write files before it commits them, where it cannot lock the table."""
 PATIENCE_S = 60.0
 LOOK_S = 0.1
 
@@ -130,9 +133,10 @@ def _drop_targets(
 ) -> tuple[int, int, int]:
     """Drop runs that are not needed; returns how many went and stayed, and files deleted."""
     path = targets_path(store)
-    if is_remote(store):
-        return 0, 0, 0  # no job writes targets there yet, and nothing could be locked
-    with lock_targets(store, patience_s):
+    # Without locks two commits that disagree are seen as such, and data files are left to the
+    # jobs that are about to commit them.
+    remote = is_remote(store)
+    with nullcontext() if remote else lock_targets(store, patience_s):
         try:
             targets = open_delta(path)
         except TableNotFoundError:
@@ -146,9 +150,12 @@ def _drop_targets(
         try:
             if gone:
                 targets.delete(f"run_id IN ({', '.join(map(_quote, gone))})")
-            hours = -(-config.log.files_kept_ms // 3_600_000)
+            hours = -(-config.log.files_kept_ms // HOUR_MS)
             vacuumed = targets.vacuum(
-                retention_hours=hours, dry_run=False, enforce_retention_duration=False
+                retention_hours=max(hours, JOB_HOURS) if remote else hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=remote,
             )
         except DeltaError as error:
             raise LogError(f"{path} was not compacted: {one_line(error)}") from None

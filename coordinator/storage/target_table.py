@@ -7,6 +7,7 @@ has it, and its digest. No JVM is needed to read a target.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +16,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.shared_table import append_files, find_data_files
 from coordinator.storage.tables.store_files import open_delta, root_of, source_of
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_digest import digest_rows
@@ -37,6 +39,7 @@ COLUMNS = {
     "partition_count": "int",
 }
 """The columns of the table, with their types in SQL; it is partitioned by the first two."""
+PARTITION = ["group_id", "assignment_epoch"]
 RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
 
 
@@ -60,6 +63,74 @@ def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[N
         if not ours:
             raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
         yield
+
+
+def make_targets(store: str, retention_days: int) -> None:
+    """Make the table if it is missing, with the log's retention."""
+    path, disk = targets_path(store), filesystem_of(store)
+    if has_targets(store):
+        return
+    kinds = {"string": pa.string(), "int": pa.int32()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    kept = f"interval {retention_days} days"
+    disk.make_folder(path)
+    try:
+        DeltaTable.create(
+            path,
+            Schema.from_arrow(schema),
+            partition_by=PARTITION,
+            configuration={
+                "delta.logRetentionDuration": kept,
+                "delta.deletedFileRetentionDuration": kept,
+            },
+            storage_options=disk.options(),
+        )
+    except (DeltaError, OSError):
+        if not has_targets(store):  # else another job made it
+            raise
+    disk.permit_all(path)
+
+
+def has_targets(store: str | os.PathLike[str]) -> bool:
+    """Whether a job has written a target of a store, or was about to."""
+    try:
+        open_delta(targets_path(store))
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def commit_target(
+    store: str, folder: str, group_id: str, assignment_epoch: int, run_id: str, rows: int
+) -> int:
+    """Commit the files that a job wrote below a folder of the table, where that has no locks.
+
+    Parameters
+    ----------
+    folder
+        Its path in the table's folder; another job writes to another one.
+    rows
+        How many it has written.
+
+    Returns
+    -------
+    int
+        A version that has the target; that of an earlier run with the same id, if there was one.
+
+    Raises
+    ------
+    LostTarget
+        The files do not have these rows.
+    BusyError, CommitFailed, SpecError
+        As `append_files`.
+    """
+    path = targets_path(store)
+    partition = dict(zip(PARTITION, (group_id, str(assignment_epoch)), strict=True))
+    added = find_data_files(path, folder, partition)
+    found = sum(json.loads(action.stats)["numRecords"] for action in added if action.stats)
+    if found != rows:
+        raise LostTarget(f"the job of run {run_id} wrote {rows} rows to {path}, {found} are there")
+    return append_files(path, added, run_id)
 
 
 def load_target(store: str | os.PathLike[str], stored: StoredTarget) -> WholeTarget:

@@ -13,13 +13,12 @@ from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader
 from coordinator.printable import as_json, visible_values
-from coordinator.storage.tables.store_files import refuse_remote
 from spark_jobs.session.session import active_tasks
 
 
 def sql(
     query: Annotated[str, typer.Argument(help="SELECT … FROM groups, partition_owners, …")],
-    store: Annotated[str, typer.Option(help="The folder of the store.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -29,7 +28,6 @@ def sql(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row per line.")] = False,
 ) -> None:
     """Query the views of a store in Spark SQL, all as of one position (docs/guide/sql.md)."""
-    refuse_remote(store, "SQL", "use coordinator.history.frame, or muster groups and history")
     # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark

@@ -8,11 +8,9 @@ decided. Only that coordinator writes the log.
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,7 +28,7 @@ from coordinator.errors import GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.tables.store_files import refuse_remote
+from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
@@ -71,8 +69,7 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     RuntimeError
         The proposal was refused. The message begins with the error's name.
     """
-    refuse_remote(wanted.store, "a target job", "its coordinator computes the target itself")
-    store = os.path.abspath(wanted.store)
+    store = root_of(wanted.store)
     try:
         snapshot = GroupSnapshot(LogScan.of(store), wanted.group_id)
     except GroupError as error:
@@ -146,7 +143,7 @@ def _await_verdict(store: str, proposal: Proposal, config: Config) -> ProposalJu
 def _judge(store: str, proposal: Proposal, config: Config) -> None:
     """Open a coordinator until the proposal is decided, unless another one has the store."""
     try:
-        coordinator = Coordinator.open(Path(store), config=config, takeover="refuse")
+        coordinator = Coordinator.open(store, config=config, takeover="refuse")
     except BusyError:
         return
     with coordinator:

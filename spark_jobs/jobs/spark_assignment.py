@@ -24,7 +24,12 @@ from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.storage.tables.object_store import is_url
+from coordinator.storage.tables.shared_table import (
+    check_replaceable_by_url,
+    find_data_files,
+    replace_files,
+)
+from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
 from spark_jobs.assignors import TWINS
 
@@ -66,10 +71,14 @@ class SparkAssignment:
         SpecError
             Bad input, or an output that Spark cannot replace. Nothing was written.
         """
-        from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - as above
+        from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - as above
+        from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
 
         _refuse_to_replace_parquet(job.output)
         with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
+            if job.output is not None and is_remote(job.output):
+                reach_store(spark, job.output)
+                check_replaceable_by_url(job.output)
             return _assign_on_spark(spark, job, config, run)
 
 
@@ -122,7 +131,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         done = _add_report(done, assigned.rows, assigned.verdict, tables)
     if job.output is None:
         return done
-    version = _write(assigned.rows, COLUMNS, job.output, done.record_in(run))
+    version = _write(assigned.rows, COLUMNS, job, done.record_in(run))
     rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
     _check_written(rows, assigned.partitions, job.output)
     return replace(done, version=version)
@@ -163,7 +172,7 @@ def _assign_groups(
     )  # fmt: skip
     if job.output is None:
         return done
-    version = _write(found.rows, (GROUP_ID, *COLUMNS), job.output, done.record_in(run))
+    version = _write(found.rows, (GROUP_ID, *COLUMNS), job, done.record_in(run))
     written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
     _check_written(written, found.partitions, job.output)
     return replace(done, version=version)
@@ -201,7 +210,7 @@ def _assign_whole(
         done = _add_report(done, rows, verdict, tables, as_of_ms=now)
     if job.output is None:
         return done
-    version = _write(rows, COLUMNS, job.output, done.record_in(run))
+    version = _write(rows, COLUMNS, job, done.record_in(run))
     written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
     _check_written(written, found.partitions, job.output)
     return replace(done, version=version)
@@ -260,6 +269,7 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415
+    from spark_jobs.session.object_store import reach_store, spark_path  # noqa: PLC0415
 
     if isinstance(table, SparkTable):
         return table.frame
@@ -267,8 +277,10 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
         return cast("DataFrame", spark.createDataFrame(table.rows))
     ref = local_table(table, "the table")
     # the JVM may have another working directory
-    path = ref.path if is_url(ref.path) else os.path.abspath(ref.path)
+    path = root_of(ref.path)
     frame: DataFrame
+    reach_store(spark, path)
+    path = spark_path(path)
     if not ref.delta:
         frame = spark.read.parquet(path)
         # Spark before 4.1.1 reads Parquet's columns of type null as integers
@@ -306,9 +318,12 @@ def _forget_frames(
     return kept, int((total or 0) - (found or 0)), int(total or 0)
 
 
-def _write(frame: DataFrame, order: Sequence[str], output: str, run: Run) -> int | None:
+def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run) -> int | None:
     """Write the rows in one commit, sorted within each file."""
-    rows = frame.sortWithinPartitions(*order)
+    assert job.output is not None
+    rows, output = frame.sortWithinPartitions(*order), job.output
+    if is_remote(output):
+        return _put(rows, output, job.output_version, run)
     path = os.path.abspath(output)
     if not is_delta_output(output):
         unfinished = f"{path}.{uuid.uuid4()}"
@@ -323,6 +338,20 @@ def _write(frame: DataFrame, order: Sequence[str], output: str, run: Run) -> int
     writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
     writer.option("userMetadata", run.to_json()).save(path)
     return TableRef(output, None, delta=True).pin().version
+
+
+def _put(rows: DataFrame, output: str, seen: int, run: Run) -> int:
+    """Write files below the output, then commit them; it is replaced then, or as it was."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    from spark_jobs.session.object_store import write_plain  # noqa: PLC0415
+
+    folder = f"run-{uuid.uuid4().hex}"
+    write_plain(rows, f"{output}/{folder}")
+    added = find_data_files(output, folder)
+    return replace_files(
+        output, seen, added, to_arrow_schema(rows.schema), run.run_id, run.to_json()
+    )
 
 
 def _check_written(rows: DataFrame, partitions: int, output: str) -> None:

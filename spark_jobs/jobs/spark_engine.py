@@ -25,7 +25,6 @@ from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.tables.store_files import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,12 +181,6 @@ def _store_of(request: TargetRequest) -> str:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "Spark reads a group from a store, but this coordinator has none: open it with one.",
-        )
-    if is_remote(request.store):
-        raise GroupError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"Spark writes no targets to an object store yet ({request.store}): the group is "
-            f"computed in process after some failures.",
         )
     return request.store
 

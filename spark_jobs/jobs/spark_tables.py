@@ -23,6 +23,7 @@ from coordinator.assign.inputs import SparkName
 from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import is_url, path_of
 from coordinator.storage.tables.table_io import TableRef
+from spark_jobs.session.object_store import add_file_system
 from spark_jobs.session.work_session import WorkSession
 
 _VIEW = "EXPECT_TABLE_NOT_VIEW"
@@ -32,13 +33,6 @@ _NOTHING = (
 )  # fmt: skip
 """Spark's error conditions for a missing table, schema and catalog."""
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache")
-_HADOOP = "org.apache.hadoop:hadoop-{}:{}"
-_PACKAGES = (
-    dict.fromkeys(("s3", "s3a"), "aws")
-    | dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure")
-    | {"gs": "gcp"}
-)
-"""Hadoop's packages for file systems, by URL scheme."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,17 +191,5 @@ def _explain_refusal(spark: SparkSession, asked: SparkName, error: Exception) ->
             f"{current}): give a path, or [CATALOG.]SCHEMA.TABLE"
         )
     if _NO_FILE_SYSTEM.search(str(error)):
-        return f"{what} cannot be read: {_add_file_system(spark, urlsplit(asked.name).scheme)}"
+        return f"{what} cannot be read: {add_file_system(spark, urlsplit(asked.name).scheme)}"
     return f"{what} cannot be read: {gist(error)}"
-
-
-def _add_file_system(spark: SparkSession, scheme: str) -> str:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the one way to Hadoop's version
-    package = _PACKAGES.get(scheme)
-    if package is None:
-        return f"this Spark has no file system for {scheme}:// URLs"
-    added = _HADOOP.format(package, jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-    also = ", and name it s3a://" if scheme == "s3" else ""
-    return (
-        f"this Spark has no file system for {scheme}:// URLs: submit with --packages {added}{also}"
-    )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,10 +34,20 @@ from coordinator.storage.log_scan import BEFORE_THE_LOG
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.recovery import LAST_CHECKPOINT, log_folder
+from coordinator.storage.tables.store_files import files_at, is_remote
 from coordinator.storage.target_digest import join_halves
-from coordinator.storage.target_table import COLUMNS, list_files, lock_targets, targets_path
+from coordinator.storage.target_table import (
+    COLUMNS,
+    PARTITION,
+    commit_target,
+    list_files,
+    lock_targets,
+    make_targets,
+    targets_path,
+)
 from spark_jobs.assignors import TWINS
 from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.session.object_store import spark_path, write_plain
 from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
 
@@ -111,6 +122,7 @@ def compute_on_spark(
         )
     work_session = WorkSession(spark)
     try:
+        work_session.reach(work.store)
         return _compute_and_write(work_session, work, say)
     finally:
         work_session.release()
@@ -140,7 +152,7 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
     count, digest = count_and_digest(rows)
     say("writing", count)
-    version = _write(work, rows)
+    version = _put(work, rows, count) if is_remote(work.store) else _write(work, rows)
     stored = StoredTarget(
         snapshot.group_id,
         snapshot.group_epoch,
@@ -181,7 +193,8 @@ def _read_files(spark: SparkSession, files: list[str], schema: str) -> DataFrame
     """Return the rows of data files. Their names are literal, not patterns."""
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(PATTERN.sub(r"\\\g<0>", file) for file in files))
+    paths = (PATTERN.sub(r"\\\g<0>", spark_path(file)) for file in files)
+    return spark.read.schema(schema).parquet(*paths)
 
 
 def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
@@ -227,7 +240,10 @@ def _read_whole(spark: SparkSession, work: TargetWork) -> DataFrame:
     try:
         files = list_files(path, stored.group_id, stored.assignment_epoch, stored.version)
         for file in files:
-            pq.read_metadata(file)
+            if is_remote(file):
+                files_at(file).size(file)  # one request; the digest tells the rest
+            else:
+                pq.read_metadata(file)
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise LostTarget(f"{where} is not in {path}: {one_line(error)}") from error
     rows = _read_files(spark, files, ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()))
@@ -272,11 +288,28 @@ def count_and_digest(rows: DataFrame) -> tuple[int, int]:
     return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
+def _put(work: TargetWork, rows: DataFrame, count: int) -> int:
+    """Write the rows to an object store, then commit the files; returns a version that has them.
+
+    Spark's own writer of Delta is not safe there with several drivers.
+    """
+    snapshot, folder = work.snapshot, f"run-{uuid.uuid4().hex}"
+    make_targets(work.store, work.config.log.retention_days)
+    named = rows.select(
+        F.lit(work.run_id).alias("run_id"),
+        *[name for name in COLUMNS if name in rows.columns and name not in PARTITION],
+    )
+    write_plain(named, f"{targets_path(work.store)}/{folder}")
+    return commit_target(
+        work.store, folder, snapshot.group_id, snapshot.group_epoch, work.run_id, count
+    )
+
+
 def _write(work: TargetWork, rows: DataFrame) -> int:
     """Commit the rows, and return the table's version that has them."""
     path, snapshot = targets_path(work.store), work.snapshot
     with lock_targets(work.store, work.config.engine.timeout_ms / 1000):
-        _make_table(work)
+        make_targets(work.store, work.config.log.retention_days)
         before = DeltaTable(path).version()
         named = rows.select(
             F.lit(snapshot.group_id).alias("group_id"),
@@ -290,27 +323,6 @@ def _write(work: TargetWork, rows: DataFrame) -> int:
         version = int(DeltaTable(path).version())
         _permit(work, before, version)
     return version
-
-
-def _make_table(work: TargetWork) -> None:
-    """Create the table if it is missing, with the log's retention."""
-    path, disk = targets_path(work.store), filesystem_of(work.store)
-    if DeltaTable.is_deltatable(path):
-        return
-    kinds = {"string": pa.string(), "int": pa.int32()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
-    kept = f"interval {work.config.log.retention_days} days"
-    disk.make_folder(path)
-    DeltaTable.create(
-        path,
-        Schema.from_arrow(schema),
-        partition_by=["group_id", "assignment_epoch"],
-        configuration={
-            "delta.logRetentionDuration": kept,
-            "delta.deletedFileRetentionDuration": kept,
-        },
-    )
-    disk.permit_all(path)
 
 
 def _permit(work: TargetWork, before: int, version: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.session.object_store import reach_store
 from spark_jobs.session.session import check_in_driver
 
 BUCKET_ROWS = 250_000
@@ -50,6 +51,10 @@ class WorkSession:
         """Set the number of partitions of later shuffles."""
         self.tasks = tasks
         self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+
+    def reach(self, store: str) -> None:
+        """Have the session reach a store in an object store, as the environment says."""
+        reach_store(self.spark, store)
 
     def adopt(self, frame: DataFrame) -> DataFrame:
         """Move the user's frame to this session."""

@@ -14,14 +14,15 @@ from graphlib import TopologicalSorter
 from importlib.resources import files
 from string import Template
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.storage.tables.store_files import refuse_remote
+from coordinator.storage.tables.store_files import root_of
+from coordinator.storage.target_table import has_targets
+from spark_jobs.session.object_store import reach_store, spark_path
 from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
 ENGINES = ("auto", "local", "spark")
@@ -77,15 +78,16 @@ def register(
     SpecError
         There is no store, the position or time is outside of its log, or the engine is unknown.
     """
-    refuse_remote(store, "SQL", "use coordinator.history.frame, or muster groups and history")
     reading = LogReader(store, as_of)
     wanted = set(view_texts() if only is None else only)
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
         position = None if as_of is None else reading.position
         for name in sorted(wanted & VIEW_SCHEMAS.keys()):
-            frame = frame_view(spark, os.path.abspath(store), name, position)
+            frame = frame_view(spark, reading.store, name, position)
             frame.createOrReplaceTempView(name)
         wanted &= TABLES
+    if wanted:
+        reach_store(spark, store)
     _register_queries(spark, store, None if as_of is None else reading.position, catalog, wanted)
     spark.sql(EXPLODE)
 
@@ -120,7 +122,7 @@ def _register_queries(
     names = {name: prefix + name for name in texts}
     wanted = _read_by(texts, only)
     names["log_table"] = log = _table(store, "log")
-    computed = DeltaTable.is_deltatable(os.path.join(os.path.abspath(store), "targets"))
+    computed = has_targets(store)
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
     names["position"] = str(NEWEST if position is None else position)
     for name in TopologicalSorter(wanted).static_order():
@@ -137,7 +139,7 @@ def view_names() -> list[str]:
 
 
 def _table(store: str | os.PathLike[str], name: str) -> str:
-    path = os.path.join(os.path.abspath(store), name).replace("`", "``")
+    path = spark_path(os.path.join(root_of(store), name)).replace("`", "``")
     return f"delta.`{path}`"
 
 

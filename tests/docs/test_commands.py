@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 CODE = re.compile(r"^```(?:shell)?\n(.*?)^```$|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"\bmuster ([a-z]+)\b([^\n|;)]*)")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
 @pytest.fixture(scope="module")

@@ -333,7 +333,7 @@ def listing(folder):
         ("claims", "--output 'claims' is also --owned"),
         ("out.json", "for JSON, omit --output and redirect what is printed"),
         ("out.CSV", "must be a Delta table or a .parquet file"),
-        ("s3://bucket/out", "--output 's3://bucket/out' is a URL: an output must be local"),
+        ("s3://bucket/out.parquet", "on object storage an output is a Delta table"),
         ("file", "is a file: name a folder"),
         ("full", "is a folder with other content"),
         ("full.parquet", "is a folder of Parquet files that Muster did not write"),

@@ -77,7 +77,7 @@ def test_catalog_names_read_like_paths_and_pin_the_run(spark, schema, muster_her
         ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' names a table of Spark's catalog, but an output must be a folder"),
         ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
         ("inputs.members", ["--output", "{}/members"], "is also --members"),
-        ("s3://bucket/x", [], "no file system for s3:// URLs: submit with --packages org.apache.hadoop:hadoop-aws:3."),
+        ("s3://bucket/x", [], "for s3:// URLs: run `muster setup --s3`, or submit with --packages org.apache.hadoop:hadoop-aws:3."),
         ("s3a://bucket/x@1", [], "--members 's3a://bucket/x' cannot be read: this Spark has no file system for s3a:// URLs"),
         ("wrong://x/y", [], "this Spark has no file system for wrong:// URLs"),
         ("hdfs://127.0.0.1:1/x", [], "Connection refused"),

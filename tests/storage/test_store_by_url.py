@@ -234,8 +234,8 @@ def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
             "a backup is not done on an object store",
         ),
         (["restore", "--from", "STORE", "--store", "new"], "a restore is not done on an object"),
-        (["sql", "SELECT 1", "--store", "STORE"], "SQL is not done on an object store yet"),
-        (["assign", "--store", "STORE", "--group", "g"], "a target job is not done on an object"),
+        (["sql", "SELECT 1", "--store", "STORE"], "is not the store of a coordinator"),
+        (["assign", "--store", "STORE", "--group", "g"], "there is no table of a coordinator"),
     ],
 )
 def test_what_does_not_work_says_so_in_one_line(store, muster_here, tmp_path, words, said):

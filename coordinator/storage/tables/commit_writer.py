@@ -7,7 +7,9 @@ Entries"), so nothing is read. Columns are added by delta-rs, which writes the t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -25,6 +27,7 @@ COMMIT_ID = "muster.commit_id"
 ENGINE = "muster"
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
+NO_MORE: Mapping[str, Any] = MappingProxyType({})
 SAFE = "/=@:,;!~*'()+$&"
 """What a URI's path may have as it is (RFC 3986); Delta keeps paths percent-encoded."""
 
@@ -62,8 +65,21 @@ def write_commit(
         assert len(columns) == len(actions), "columns are added in a commit of their own"
         _add_columns(open_delta(path, version - 1), columns, epoch, commit_id)
         return
-    lines = [_commit_info(len(actions) + 1, commit_id), *_describe(actions)]
+    lines = [describe_commit(len(actions) + 1, commit_id=commit_id), *describe_actions(actions)]
     lines.append({"txn": {"appId": APP, "version": epoch}})
+    put_entry(disk, path, version, lines)
+
+
+def put_entry(disk: Files, path: str, version: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Put the entry of a version, if nobody has put one.
+
+    Raises
+    ------
+    FileExistsError
+        The version is taken.
+    OSError
+        The disk failed; the entry may be there or not.
+    """
     text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
     disk.create(commit_file(path, version), f"{text}\n".encode())
 
@@ -81,20 +97,32 @@ def _add_columns(table: DeltaTable, columns: Sequence[Field], epoch: int, commit
     )
 
 
-def _commit_info(lines_after: int, commit_id: str) -> dict[str, Any]:
+def describe_commit(
+    lines_after: int, more: Mapping[str, Any] = NO_MORE, commit_id: str = ""
+) -> dict[str, Any]:
+    """Return the first line of an entry: who wrote it, which no other entry has.
+
+    Parameters
+    ----------
+    more
+        What else it says, in Delta's words.
+    commit_id
+        By which its writer finds it; by default a new one.
+    """
     return {
         "commitInfo": {
             "timestamp": wall_ms(),
             "operation": "WRITE",
             "operationParameters": {"mode": "Append"},
+            **more,
             "engineInfo": ENGINE,
-            COMMIT_ID: commit_id,
+            COMMIT_ID: commit_id or uuid.uuid4().hex,
             ACTIONS: lines_after,
         }
     }
 
 
-def _describe(actions: Sequence[TableAction]) -> Iterator[dict[str, Any]]:
+def describe_actions(actions: Sequence[TableAction]) -> Iterator[dict[str, Any]]:
     """Yield the actions as Delta's protocol writes them ("Add File and Remove File")."""
     for action in actions:
         if isinstance(action, AddAction):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 BUCKET = "bucket"
 SECRET = "never-to-be-seen"
+KEYS = ("AKIATESTS", SECRET)
 
 
 @dataclass
