@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, damage, disk, drivers, session, standby, zombie
+from . import crash, damage, disk, drivers, object_store, session, standby, zombie
 from .report import Outcome, Row, write
 
 
@@ -31,6 +31,8 @@ class Scenario:
 SCENARIOS = {
     "kill": Scenario("kill -9 under load", crash.killed, 100),
     "zombie": Scenario("SIGSTOP, takeover, SIGCONT", zombie.woken, 20),
+    "kill-s3": Scenario("kill -9 under load on S3", object_store.killed, 100),
+    "zombie-s3": Scenario("SIGSTOP, takeover, SIGCONT on S3", object_store.woken, 20),
     "late": Scenario("takeover by force from a live one", zombie.confirms, 20),
     "standby": Scenario("two stand-bys", standby.two_wait, 10),
     "full": Scenario("full disk", disk.full, 20),
@@ -56,7 +58,10 @@ def main() -> int:
     options = _options()
     where = f"{datetime.now(UTC):%Y-%m-%d}, {_machine()}"
     broken = []
-    for name in options.only or SCENARIOS:
+    names = options.only or list(SCENARIOS)
+    if any(name.endswith("-s3") for name in names):
+        object_store.serve_s3()  # before any process is started that is to find it
+    for name in names:
         scenario = SCENARIOS[name]
         times = options.times or scenario.times
         _say(f"{name}: {scenario.fault}, {times} times, --seed {options.seed}")

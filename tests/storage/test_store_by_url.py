@@ -257,6 +257,15 @@ def test_what_cannot_be_reached_is_said_without_secrets(store, s3, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_a_network_that_fails_is_no_damage(log, store, s3):
+    """Nobody is told to restore a store because its network failed for a while."""
+    s3.fault("503", "/log/_delta_log", times=99)
+    with pytest.raises(CommitFailed, match=r"log cannot be read now: 503 Service Unavailable$"):
+        DeltaLog(store).claim("two", "", 2)
+    s3.heal()
+    assert DeltaLog(store).claim("two", "", 2) == 2
+
+
 def test_a_store_in_memory_is_shared_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Coordinator.open("memory://shared", topics=TOPICS) as first:

@@ -41,7 +41,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import explain, open_delta
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 
 FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
@@ -66,6 +66,8 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
         There is none.
     CorruptLog
         It cannot be read; the message names the file.
+    CommitFailed
+        An object store does not answer.
     NewerLog
         A newer version of Muster made it.
     """
@@ -75,6 +77,9 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
+        if is_remote(path) and not _find_damage(disk, path):
+            # Most often a network that fails for a while: nothing is to be restored.
+            raise CommitFailed(f"{path} cannot be read now: {explain(path, error)}") from None
         raise CorruptLog(explain_unreadable(disk, path, error)) from None
     if found is None or not found.isdigit():
         raise CorruptLog(
@@ -111,10 +116,14 @@ def find_new_columns(there: pa.Schema, wanted: pa.Schema) -> list[Field]:
 
 def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
     """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
-    reason = None
-    with suppress(OSError):  # a file in place of a folder
-        reason = find_damage(disk, path)
+    reason = _find_damage(disk, path)
     return reason or f"{path} cannot be read: {explain(path, error)}: {RESTORE}"
+
+
+def _find_damage(disk: Files, path: str) -> str | None:
+    with suppress(OSError):  # a file in place of a folder; an object store that does not answer
+        return find_damage(disk, path)
+    return None
 
 
 class FencedTable:
