@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
@@ -70,15 +69,11 @@ class Item:
     piece: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
-    def take_piece(self, room: int, brief_in_one: int) -> int:
+    def take_piece(self, room: int) -> int:
         """Take the next piece, and return how much room it leaves."""
-        self.piece = []
-        for event in islice(self.events, len(self.answers), None):
-            if room <= 0:
-                break
-            self.piece.append(event)
-            room -= 1 if isinstance(event, BRIEF) else brief_in_one
-        return room
+        begin = len(self.answers)
+        self.piece = self.events[begin : begin + room]
+        return room - len(self.piece)
 
 
 class EventLoop:
@@ -196,8 +191,9 @@ class EventLoop:
             self._retry_load()
         elif self.processor.status is Status.FENCED:
             self.target_jobs.cancel_all()
-        self._serve(self._brief)
-        self._serve(self._others)
+        most = self.processor.config.log.batch_records_max
+        self._serve(self._brief, most)
+        self._serve(self._others, min(most, REQUESTS_A_ROUND))
         self.processor.tick(TIMERS_A_ROUND)
         self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
@@ -205,10 +201,10 @@ class EventLoop:
         for task in self.processor.take_tasks():
             self._start(task)
 
-    def _serve(self, queue: deque[Item]) -> None:
-        """Answer a batch of what waits in a queue."""
+    def _serve(self, queue: deque[Item], most: int) -> None:
+        """Answer a batch of what waits in a queue, at most so many events."""
         began = time.monotonic()
-        items = self._items = self._take(queue)
+        items = self._items = self._take(queue, most)
         events = [event for item in items for event in item.piece]
         answers = self.processor.run(events) if events else []
         self._answer(items, answers)
@@ -226,17 +222,15 @@ class EventLoop:
                 _do_call(item, item.call)
         self._items = []
 
-    def _take(self, queue: deque[Item]) -> list[Item]:
-        """Take what waits and is still wanted, up to the size of a batch."""
-        most = self.processor.config.log.batch_records_max
+    def _take(self, queue: deque[Item], room: int) -> list[Item]:
+        """Take what waits and is still wanted, as far as there is room in the batch."""
         items: list[Item] = []
-        room = most
         with self._wake:
             while queue and room > 0:
                 item = queue.popleft()
                 if item.answers or futures.begin(item.future):
                     items.append(item)
-                    room = item.take_piece(room, max(most // REQUESTS_A_ROUND, 1))
+                    room = item.take_piece(room)
         return items
 
     def _answer(self, items: list[Item], answers: list[Answer]) -> None:
