@@ -9,10 +9,10 @@ from coordinator.core.records import ACCEPTED
 from coordinator.error_text import one_line
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.refusal_counts import RefusalCounts
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 
-PROPOSAL_TRIES = 3
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -29,8 +29,7 @@ class ProposalSubmitter:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self._refusals: dict[str, int] = {}
-        """How often in a row a proposal was refused without a verdict."""
+        self._refusals = RefusalCounts(loop.processor)
 
     def run(self) -> None:
         """Submit the proposals that wait; one that fails holds up none of those after it."""
@@ -54,9 +53,11 @@ class ProposalSubmitter:
         event = proposal_inbox.validate_proposal(store, run_id)
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):
-            self._note_refusal(store, run_id, answer)
+            if self._refusals.add(run_id):
+                why = f"{answer.code.name}: {answer.message}"
+                proposal_inbox.set_proposal_aside(store, run_id, why)
             return
-        self._refusals.pop(run_id, None)
+        self._refusals.forget(run_id)
         logger.info("proposal %s of group %s: %s", run_id, event.group_id, answer.response)
         if answer.response == ACCEPTED:
             self._loop.target_jobs.supersede(event.group_id)
@@ -64,14 +65,3 @@ class ProposalSubmitter:
             proposal_inbox.set_proposal_aside(store, run_id, event.refusal.message)
         else:
             proposal_inbox.remove_proposal(store, run_id)
-
-    def _note_refusal(self, store: str, run_id: str, answer: GroupError) -> None:
-        """Try again; but not for ever where the coordinator serves everybody else."""
-        if self._loop.processor.status is not Status.ACTIVE:
-            return
-        self._refusals[run_id] = self._refusals.get(run_id, 0) + 1
-        if self._refusals[run_id] == PROPOSAL_TRIES:
-            del self._refusals[run_id]
-            proposal_inbox.set_proposal_aside(
-                store, run_id, f"{answer.code.name}: {answer.message}"
-            )

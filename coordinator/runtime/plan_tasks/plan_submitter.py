@@ -13,11 +13,11 @@ from coordinator.core.plans.approval import is_manual, keeps_target
 from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.refusal_counts import RefusalCounts
 from coordinator.status import Status
 from coordinator.storage import plan_queue
 from coordinator.storage.file_queue import MessageError
 
-TRIES = 3
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -34,8 +34,7 @@ class PlanSubmitter:
         self._loop = loop
         self._planned: dict[str, int] = {}
         """The group epoch for which each group was planned last."""
-        self._refusals: dict[str, int] = {}
-        """How often a request was refused without an answer in the log."""
+        self._refusals = RefusalCounts(loop.processor)
 
     def run(self) -> None:
         """Submit the requests that wait, and plan for groups that wait for approval."""
@@ -71,22 +70,14 @@ class PlanSubmitter:
         )
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):  # not even the refusal was written
-            self._note_refusal(store, request_id, answer)
+            if self._refusals.add(request_id):
+                plan_queue.set_plan_request_aside(store, request_id, answer.message)
             return
-        self._refusals.pop(request_id, None)
+        self._refusals.forget(request_id)
         if asked.action in {"apply", "approve"}:
             self._loop.target_jobs.supersede(asked.group_id)
         logger.info("plan %s of group %s: %s", asked.plan_id, asked.group_id, answer.response)
         plan_queue.remove_plan_request(store, request_id)
-
-    def _note_refusal(self, store: str, request_id: str, answer: GroupError) -> None:
-        """Try again; but not for ever where the coordinator serves everybody else."""
-        if self._loop.processor.status is not Status.ACTIVE:
-            return
-        self._refusals[request_id] = self._refusals.get(request_id, 0) + 1
-        if self._refusals[request_id] == TRIES:
-            del self._refusals[request_id]
-            plan_queue.set_plan_request_aside(store, request_id, answer.message)
 
     def _find_waiting(self) -> list[PlanBasis]:
         """Return the groups that wait for approval, and for which nothing is planned yet."""
