@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -18,6 +18,9 @@ from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
 from coordinator.storage.tables.table_io import UnreadableTableError, read_delta
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 PARTITIONS_MAX = 2**31 - 1
 KAFKA = "kafka://"
@@ -259,17 +262,28 @@ class DeltaCatalog:
         return found
 
 
+def connect_admin(settings: Mapping[str, str], what: str) -> AdminClient:
+    """Return an administrator of a Kafka cluster, from which something is wanted.
+
+    Raises
+    ------
+    ConfigError
+        The extra `kafka` is not installed.
+    """
+    try:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
+    except ImportError:
+        raise ConfigError(
+            f"{what} from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
+        ) from None
+    return AdminClient(dict(settings))
+
+
 class KafkaCatalog:
     """The topics of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        try:
-            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
-        except ImportError:
-            raise ConfigError(
-                "topics from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
-            ) from None
-        self._admin = AdminClient(dict(settings))
+        self._admin = connect_admin(settings, "topics")
         self._timeout_s = timeout_s
 
     def topics(self) -> Mapping[str, CatalogTopic]:

@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from coordinator.config import ConfigError, WeightsConfig
+from coordinator.config import WeightsConfig
 from coordinator.runtime.plan_tasks.weight_source import (
     WeightSource,
     WeightTables,
     open_weight_source,
 )
-from coordinator.runtime.topic_catalog import KAFKA
+from coordinator.runtime.topic_catalog import KAFKA, connect_admin
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
@@ -60,13 +60,7 @@ class KafkaOffsets:
     """Offsets of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        try:
-            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
-        except ImportError:
-            raise ConfigError(
-                "weights from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
-            ) from None
-        self._admin = AdminClient(dict(settings))
+        self._admin = connect_admin(settings, "weights")
         self._timeout_s = timeout_s
 
     def find(self, places: Iterable[Place], *, first: bool) -> dict[Place, int]:
