@@ -36,6 +36,9 @@ from spark_jobs.assignors import TWINS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.assignors.groups import FrameGroups
+    from spark_jobs.assignors.materialize import FrameAssignment
+
 
 COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
@@ -120,8 +123,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     claims, forgotten = _read_frame(spark, job.owned) if job.owned else None, 0
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
-        claims, forgotten, total = _forget_frames(previous, topics)
-        job.safeguards.check_forgotten(forgotten, total)
+        claims, forgotten = _forget_frames(job, previous, topics)
     arguments = job.options.arguments(config)
     assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **arguments)
     job.safeguards.check_members(assigned.members)
@@ -129,12 +131,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     if assigned.members + assigned.rows.count() <= config.report.rows_max:
         tables = {"members": members, "topics": topics, "owned": claims}
         done = _add_report(done, assigned.rows, assigned.verdict, tables)
-    if job.output is None:
-        return done
-    version = _write(assigned.rows, COLUMNS, job, done.record_in(run))
-    rows = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
-    _check_written(rows, assigned.partitions, job.output)
-    return replace(done, version=version)
+    return _write_result(spark, job, run, done, assigned)
 
 
 def _assign_groups(
@@ -153,8 +150,7 @@ def _assign_groups(
         previous = _read_frame(spark, job.previous)
         refuse_one_group(previous, "previous")
         keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
-        tables["owned"], forgotten, total = _forget_frames(previous, tables["topics"], keys)
-        job.safeguards.check_forgotten(forgotten, total)
+        tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"], keys)
     arguments = job.options.arguments(config)
     found = assign_groups(
         spark, job.options.assignor, tables, arguments, as_of_ms=wall_ms(),
@@ -170,12 +166,7 @@ def _assign_groups(
         "spark", run.run_id, forgotten=forgotten, totals=found.totals(),
         groups=GroupsAssignment(rows, summary),
     )  # fmt: skip
-    if job.output is None:
-        return done
-    version = _write(found.rows, (GROUP_ID, *COLUMNS), job, done.record_in(run))
-    written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
-    _check_written(written, found.partitions, job.output)
-    return replace(done, version=version)
+    return _write_result(spark, job, run, done, found)
 
 
 def _assign_whole(
@@ -193,8 +184,7 @@ def _assign_whole(
     tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
-        tables["owned"], forgotten, total = _forget_frames(previous, tables["topics"])
-        job.safeguards.check_forgotten(forgotten, total)
+        tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"])
     options = job.options
     found = assign_group(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
     summary = found.summary.to_pylist()
@@ -202,18 +192,12 @@ def _assign_whole(
     job.safeguards.check_members(row["members"])
     totals = {name: it for name, it in found.totals().items() if name != "groups"}
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=totals)
-    rows = found.rows
     if row["members"] + row["partitions"] <= config.report.rows_max:
         verdict = Verdict(
             row.get("partial", False), row.get("moved_minimum"), row.get("exact", True)
         )
-        done = _add_report(done, rows, verdict, tables, as_of_ms=now)
-    if job.output is None:
-        return done
-    version = _write(rows, COLUMNS, job, done.record_in(run))
-    written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
-    _check_written(written, found.partitions, job.output)
-    return replace(done, version=version)
+        done = _add_report(done, found.rows, verdict, tables, as_of_ms=now)
+    return _write_result(spark, job, run, done, found)
 
 
 def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401
@@ -292,9 +276,9 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
 
 
 def _forget_frames(
-    previous: DataFrame, topics: DataFrame, keys: Sequence[str] = ("topic",)
-) -> tuple[DataFrame, int, int]:
-    """Do the same as `forget` with DataFrames, and count the partitions of the previous one."""
+    job: AssignmentJob, previous: DataFrame, topics: DataFrame, keys: Sequence[str] = ("topic",)
+) -> tuple[DataFrame, int]:
+    """Do the same as `forget` with DataFrames; refuse it if that is more than the job allows."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from spark_jobs.session.schemas import select_topics  # noqa: PLC0415
@@ -315,7 +299,26 @@ def _forget_frames(
         *[name for name in previous.columns if name != "partition_count"],
         F.col("left").alias("partition_count"),
     )
-    return kept, int((total or 0) - (found or 0)), int(total or 0)
+    forgotten = int((total or 0) - (found or 0))
+    job.safeguards.check_forgotten(forgotten, int(total or 0))
+    return kept, forgotten
+
+
+def _write_result(
+    spark: Any,  # noqa: ANN401
+    job: AssignmentJob,
+    run: Run,
+    done: AssignmentResult,
+    found: FrameAssignment | FrameGroups,
+) -> AssignmentResult:
+    """Write the rows, where the job has an output, and count what is there then."""
+    if job.output is None:
+        return done
+    order = (GROUP_ID, *COLUMNS) if done.groups else COLUMNS
+    version = _write(found.rows, order, job, done.record_in(run))
+    written = _read_frame(spark, TableRef(job.output, version, delta=version is not None))
+    _check_written(written, found.partitions, job.output)
+    return replace(done, version=version)
 
 
 def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run) -> int | None:
