@@ -11,7 +11,8 @@ import numpy as np
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.certificate import certify
 from assignors.quality import Report, report
-from coordinator.core.plan_steps.inputs import PlanBasis, describe_inputs, hash_texts
+from coordinator.core.plan_steps.input_digest import hash_columns, hash_texts
+from coordinator.core.plan_steps.inputs import PlanBasis, describe_inputs
 from coordinator.core.plans.approval import WEIGHTED, move_nothing
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import PlannedMove, PlanSummary
@@ -237,11 +238,23 @@ def digest_of(plan: PlanMade) -> str:
             plan.assignor,
             repr(sorted(plan.settings.items())),
             repr([(name, text.split(" ", 1)[0]) for name, text in sorted(plan.inputs.items())]),
-            repr([msgspec.structs.astuple(move) for move in plan.moves]),
+            _digest_moves(plan.moves),
             repr((plan.drains, plan.undrains, plan.supposes)),
             repr((msgspec.structs.astuple(plan.summary), plan.expires_ms)),
         ]
     )
+
+
+def _digest_moves(moves: Sequence[PlannedMove]) -> str:
+    numbers = [
+        np.array([getattr(move, name) for move in moves], dtype=np.int64)
+        for name in ("first_partition", "partition_count")
+    ]
+    texts = [
+        [getattr(move, name) for move in moves]
+        for name in ("topic", "topic_id", "from_member_id", "to_member_id")
+    ]
+    return hash_columns([*numbers, *texts])
 
 
 def _list_moves(basis: PlanBasis, supposed: AssignorInput, found: Report) -> Iterable[PlannedMove]:
