@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -140,8 +140,8 @@ def check_topic(
 def _racks(name: str, racks: object) -> tuple[tuple[str, ...], ...]:
     if racks is None:
         return ()
-    fine = isinstance(racks, Sequence) and all(
-        isinstance(of_one, Sequence) and all(isinstance(rack, str) for rack in of_one)
+    fine = isinstance(racks, list | tuple) and all(
+        isinstance(of_one, list | tuple) and all(isinstance(rack, str) for rack in of_one)
         for of_one in racks
     )
     if not fine:

@@ -20,9 +20,12 @@ from coordinator.core.events import (
     JOIN_PHASE,
     CatalogTopic,
     ConfigureGroup,
+    ReportLoads,
     TimerFired,
     TopicsReported,
 )
+from coordinator.core.plans.values import TopicWeights, WrittenRule
+from coordinator.core.records import LoadsNoted
 from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_machine import step
@@ -37,21 +40,27 @@ LEADERS = write_assignment(Assignment(0, {"of the leader": [7]}))
 class Consumers:
     """Consumers of the group "g" as clients play them, and the core that answers."""
 
-    def __init__(self, assignor="uniform", protocol="range", seed=0, **topics):
-        self.state, self.config = State(), Config(kafka=kafka_config({DELAY: 0}))
+    def __init__(self, assignor="uniform", protocol="range", seed=0, racks=None, **topics):
+        kafka = {DELAY: 0, "group.consumer.assignors": ["uniform", "range", "sticky", "weighted"]}
+        self.state, self.config = State(), Config(kafka=kafka_config(kafka))
         self.protocol, self.random = protocol, Random(seed)
+        self.now = 1_000
         self.has = {}  # member → {topic: partitions}
         self.topics = {}  # member → what it subscribes to
         self.number = 0
         self.records = []
-        there = {name: CatalogTopic(f"id-{name}", count) for name, count in topics.items()}
+        self.racks = {}  # member → its rack
+        there = {
+            name: CatalogTopic(f"id-{name}", count, (racks or {}).get(name, ()))
+            for name, count in topics.items()
+        }
         self.run(TopicsReported(there))
         if assignor:
             self.run(ConfigureGroup("g", {CLASSIC_ASSIGNOR: assignor}))
 
     def run(self, event):
         before = fingerprint(self.state)
-        result = step(self.state, self.config, event, 1_000)
+        result = step(self.state, self.config, event, self.now)
         assert fingerprint(self.state) == before, "a step changed the state"
         for record in result.records:
             replay(self.state, record)
@@ -67,8 +76,11 @@ class Consumers:
         """Return what a member tells: an eager one has given up all that it had."""
         owned = self.has[member] if COOPERATIVE in self.protocol else {}
         return write_subscription(
-            Subscription(3, self.topics[member], None, owned, self.group_generation())
-        )
+            Subscription(
+                3, self.topics[member], None, owned, self.group_generation(),
+                self.racks.get(member),
+            )
+        )  # fmt: skip
 
     def group_generation(self):
         found = self.state.classic.get("g")
@@ -171,6 +183,34 @@ def test_members_get_what_the_assignor_says(assignor, protocol, seed):
     group.leave("b")
     group.rebalance()
     assert group.loads() == [9, 9]
+
+
+@pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
+def test_partitions_stay_in_the_racks_that_members_name_when_they_join(protocol):
+    """A rack is in the subscription of a JoinGroup, version 3; replicas are the catalog's."""
+    racks = [(("r1",), ("r2",))[at % 2] for at in range(12)]
+    group = Consumers("weighted", protocol, racks={"t": tuple(racks)}, t=12)
+    group.racks = {"a": "r1", "b": "r2", "c": "r2"}
+    group.enter("a", "b", "c")
+    assert group.loads() == [4, 4, 4]
+    far = sum(racks[p][0] != group.racks[m] for m, has in group.has.items() for p in has["t"])
+    assert far == 2  # each is to have four, and only one of three is in the rack of six
+
+
+def test_weights_and_constraints_are_heeded_until_they_end():
+    group = Consumers("weighted", "range", t=6)
+    weights = (TopicWeights("t", (4.0, 1.0, 1.0, 1.0, 1.0, 1.0)),)
+    rules = [WrittenRule("exclude", "t/0", "b", until_ms=2_000), WrittenRule("exclude", "t/0", "a")]
+    group.enter("a", "b")
+    group.run(ReportLoads(LoadsNoted("g", weights, constraints=tuple(rules[:1])), pays=False))
+    group.rebalance("a")
+    assert 0 in group.has["a"]["t"]
+    assert len(group.has["a"]["t"]) <= 2
+    group.run(ReportLoads(LoadsNoted("g", weights, constraints=tuple(rules)), pays=False))
+    group.now = 2_000
+    group.rebalance("a")
+    assert 0 in group.has["b"]["t"]
+    assert len(group.has["b"]["t"]) <= 2
 
 
 @pytest.mark.parametrize("protocol", ["range", COOPERATIVE])

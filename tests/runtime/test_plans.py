@@ -10,6 +10,9 @@ from assignors import SpecError
 from coordinator import Coordinator, GroupError
 from coordinator.compute.proposal_inbox import find_verdict
 from coordinator.config import Config, WeightsConfig
+from coordinator.core.classic.embedded import Subscription, write_subscription
+from coordinator.core.classic.events import JoinGroup, Protocol
+from coordinator.core.events import CatalogTopic
 from coordinator.core.plan_steps.planner import digest_of
 from coordinator.core.plans.values import PlannedMove
 from coordinator.history.frames import frame
@@ -220,6 +223,33 @@ def test_capacities_are_those_of_an_instance_or_a_client(running):
     group.beat("m1", client_id="big")
     group.beat("m2")
     assert group.counts() == {"m1": 4, "m2": 2}
+
+
+def test_partitions_stay_in_the_racks_that_heartbeats_name(running):
+    racks = tuple(("r1",) if at % 2 else ("r2",) for at in range(6))
+    group = running(topics={"clicks": CatalogTopic("id", 6, racks)})
+    for member, rack in (("m1", "r1"), ("m2", "r2"), ("m1", "r1")):
+        group.beat(member, rack_id=rack)
+    assert group.owned["m1"]["clicks"] == [1, 3, 5]
+    assert group.coordinator.plan("g").plan.summary.distant_after == 0
+    group.beat("m1", rack_id="r2")  # it went to another one
+    assert group.coordinator.plan("g").plan.summary.distant_before == 3
+
+
+def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(
+    running,
+):
+    group = running(weights=WeightTables(weights(2.0, 1.0)))
+    told = Protocol("range", write_subscription(Subscription(3, ["clicks"])))
+    for group_id in ("c", "other"):
+        join = JoinGroup(
+            group_id, "", "consumer", [told], 10_000, 60_000, 1, "m", "", knows_member_id=False
+        )
+        group.coordinator._loop.submit([join]).result()
+    group.coordinator.alter_group_config("c", {"consumer.assignor.classic": "weighted"})
+    group.poll()
+    noted = group.coordinator._processor.state.loads
+    assert {one: found.weights[0].weights for one, found in noted.items()} == {"c": (2.0, 1.0)}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ revoke them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -91,8 +92,16 @@ class AssignedPartitions(NamedTuple):
     position: Longs
 
 
-def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment | None:
-    """Return the assignment of a generation, or None to use the leader's."""
+def assign_classic_group(
+    state: State, group: ClassicGroup, now_ms: int
+) -> ClassicAssignment | None:
+    """Return the assignment of a generation, or None to use the leader's.
+
+    Parameters
+    ----------
+    now_ms
+        Time in ms since 1970, for constraints that expire.
+    """
     settings = state.settings.get(group.group_id, {})
     assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
     if assignor == OFF or group.protocol_type != CONSUMER:
@@ -110,7 +119,8 @@ def assign_classic_group(state: State, group: ClassicGroup) -> ClassicAssignment
             return None
         had = add_previous(owners, line.claims(last))
         target = Targets(as_target(line, had, member_ids))
-        given = _build_input(state, group, dict(zip(member_ids, told, strict=True)), target)
+        metas = dict(zip(member_ids, told, strict=True))
+        given = replace(_build_input(state, group, metas, target), as_of_ms=now_ms)
         ranges = target_builder.run_assignor(given.spec(assignor), assignor, settings)
     except (MalformedError, SpecError, ValueError, MemoryError):
         return None

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from coordinator.config import Config
+from coordinator.core.classic.embedded import topics_of
+from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.heartbeat import preferred_assignor
+from coordinator.core.plan_steps.input_digest import Column, hash_columns
 from coordinator.core.records import LoadsNoted
 from coordinator.core.state import Group, State
+from coordinator.core.target_assignment import Targets
 from coordinator.core.target_builder import AssignorInput, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 MEMBERS, TOPICS, TARGET = "members", "topics", "target"
 WEIGHTS, CONSTRAINTS, SETTINGS = "weights", "constraints", "settings"
 NAMES_TOLD = 50
 NO_TARGET = "none"
-_DIGEST_BYTES = 8
-_SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,45 +88,66 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Plan
     )
 
 
+def take_classic_basis(state: State, group: ClassicGroup) -> PlanBasis:
+    """Return what weights of a classic group are about: its topics, and what was noted of it."""
+    settings = state.settings.get(group.group_id, {})
+    told = (one.metadata for member in group.members.values() for one in member.protocols)
+    names = sorted(topics_of(told) or ())
+    topics = [state.topics[name] for name in names if name in state.topics]
+    return PlanBasis(
+        group.group_id,
+        group.generation,
+        0,
+        settings.get(CLASSIC_ASSIGNOR, OFF),
+        dict(settings),
+        AssignorInput({}, Targets(), topics, loads=state.loads.get(group.group_id)),
+    )
+
+
 def describe_inputs(basis: PlanBasis) -> dict[str, str]:
     """Return each input of a plan as "digest description"."""
     found = basis.input
-    members = [
-        repr(
-            (
-                meta.member_id,
-                meta.instance_id,
-                meta.rack_id,
-                meta.client_id,
-                meta.subscribed_topic_names,
-                found.regexes.get(meta.subscribed_topic_regex),
-            )
-        )
-        for _, meta in sorted(found.metas.items())
-    ]
-    topics = [f"{topic.key}{topic.partitions}{topic.hash}" for topic in found.topics]
     counts = [f"{topic.key.name}={topic.partitions}" for topic in found.topics]
+    topics = [f"{topic.key}{topic.partitions}{topic.hash}" for topic in found.topics]
     loads = found.loads or LoadsNoted(basis.group_id)
     rules = [repr((rule, _is_over(rule.until_ms, found.as_of_ms))) for rule in loads.constraints]
     rules += loads.drained
-    told = {
-        MEMBERS: (members, _list_names(sorted(found.metas), "members")),
-        TOPICS: (topics, _list_names(counts, "topics")),
+    settings = sorted(basis.settings.items())
+    told: dict[str, tuple[list[Column], str]] = {
+        MEMBERS: (_list_members(found), _list_names(sorted(found.metas), "members")),
+        TOPICS: ([topics], _list_names(counts, "topics")),
         TARGET: _describe_target(basis),
-        WEIGHTS: ([repr(loads.weights), repr(loads.capacities)], _describe_weights(found.loads)),
-        CONSTRAINTS: (rules, f"{len(rules)}" if rules else "none"),
+        WEIGHTS: (_list_weights(loads), _describe_weights(found.loads)),
+        CONSTRAINTS: ([rules], f"{len(rules)}" if rules else "none"),
         SETTINGS: (
-            [repr(sorted(basis.settings.items()))],
-            _list_names([f"{k}={v}" for k, v in sorted(basis.settings.items())], "settings"),
+            [[repr(settings)]],
+            _list_names([f"{k}={v}" for k, v in settings], "settings"),
         ),
     }
-    return {name: f"{hash_texts(texts)} {said}" for name, (texts, said) in told.items()}
+    return {name: f"{hash_columns(columns)} {said}" for name, (columns, said) in told.items()}
 
 
-def hash_texts(texts: Iterable[str]) -> str:
-    """Return a digest of texts in order."""
-    joined = _SEPARATOR.join(texts).encode(errors="surrogatepass")
-    return hashlib.blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest()
+def _list_members(found: AssignorInput) -> list[Column]:
+    """Return what a plan depends on of each member, by id."""
+    metas = [found.metas[member_id] for member_id in sorted(found.metas)]
+    names = [meta.subscribed_topic_names for meta in metas]
+    texts = {id(one): repr(one) for one in names}  # members that subscribe alike share a list
+    columns: list[list[str | None]] = [
+        [meta.member_id for meta in metas],
+        [meta.instance_id for meta in metas],
+        [meta.rack_id for meta in metas],
+        [meta.client_id for meta in metas],
+        [texts[id(one)] for one in names],
+        [meta.subscribed_topic_regex for meta in metas],
+    ]
+    regexes = [f"{regex}{found.regexes[regex]!r}" for regex in sorted(found.regexes)]
+    return [*columns, regexes]
+
+
+def _list_weights(loads: LoadsNoted) -> list[Column]:
+    """Return weights by topic, and capacities."""
+    weights: list[Column] = [np.array(one.weights, dtype=np.float64) for one in loads.weights]
+    return [[one.topic for one in loads.weights], *weights, [repr(loads.capacities)]]
 
 
 def find_drift(planned: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -153,13 +180,25 @@ def _list_names(names: list[str], what: str) -> str:
     return ", ".join(names) if len(names) <= NAMES_TOLD else f"{len(names)} {what}"
 
 
-def _describe_target(basis: PlanBasis) -> tuple[list[str], str]:
-    """Return the target's texts; that there is none yet is said too."""
+def _describe_target(basis: PlanBasis) -> tuple[list[Column], str]:
+    """Return the target in columns, by member, topic and partition; that there is none is said."""
     targets = basis.input.targets
-    rows = [f"{member_id}{targets[member_id]}" for member_id in sorted(targets)]
-    if not rows:
-        return [NO_TARGET], NO_TARGET
-    return [str(basis.assignment_epoch), *rows], f"epoch {basis.assignment_epoch}"
+    members = sorted(targets)
+    if not members:
+        return [[NO_TARGET]], NO_TARGET
+    rows = targets.ranges()
+    used = np.unique(rows.topic).tolist()
+    keys = sorted(used, key=rows.keys.__getitem__)
+    rank = np.empty(len(rows.keys), dtype=np.int64)
+    rank[keys] = np.arange(len(keys))
+    names = pa.array(members, pa.string())
+    owner = np.asarray(pc.index_in(rows.owner, value_set=names)).astype(np.int64)
+    topic = rank[rows.topic]
+    order = np.lexsort((rows.first, topic, owner))
+    epoch = np.array([basis.assignment_epoch], dtype=np.int64)
+    topics = [f"{rows.keys[at]}" for at in keys]
+    columns = (column[order] for column in (owner, topic, rows.first, rows.end))
+    return [epoch, names, topics, *columns], f"epoch {basis.assignment_epoch}"
 
 
 def _describe_weights(loads: LoadsNoted | None) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from assignors import SpecError
 from coordinator.core.events import ReportLoads
-from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
+from coordinator.core.plan_steps.inputs import PlanBasis, take_basis, take_classic_basis
 from coordinator.core.plan_steps.note_loads import rules_of, would_pay
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
 from coordinator.errors import GroupError
+from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.plan_tasks.kafka_weights import GroupPosition, KafkaWeights
 from coordinator.runtime.plan_tasks.weight_source import (
@@ -104,6 +106,11 @@ class WeightPoller:
                 found.append(
                     take_basis(processor.state, processor.config, group_id, processor.steady())
                 )
+        found += [
+            take_classic_basis(processor.state, group)
+            for group_id, group in processor.state.classic.items()
+            if group_id in named or _weighs(processor.state.settings.get(group_id, {}))
+        ]
         gone = self._smoothed.keys() - {basis.group_id for basis in found}
         for group_id in gone:
             del self._smoothed[group_id]
@@ -145,6 +152,12 @@ class WeightPoller:
             for topic, some in sorted(weights.items())
         )
         return msgspec.structs.replace(loads, weights=rounded)
+
+
+def _weighs(settings: Mapping[str, str]) -> bool:
+    """Tell whether weights decide who gets what in a classic group."""
+    assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
+    return assignor != OFF and knows_loads(assignor)
 
 
 def _average(old: tuple[float, ...], new: tuple[float, ...], share: float) -> tuple[float, ...]:
