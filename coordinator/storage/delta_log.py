@@ -44,9 +44,9 @@ from coordinator.storage.tables.commit_writer import WriteCommit, write_commit
 from coordinator.storage.tables.fenced_table import (
     FencedTable,
     VersionConflict,
-    open_newest,
 )
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.newest_version import OpenTable, open_newest, open_to_read
 from coordinator.storage.tables.recovery import (
     find_damage,
     list_remains,
@@ -75,8 +75,8 @@ class DeltaLog:
     ----------
     store
         Folder of the store.
-    disk, write_commit
-        What a simulator breaks: the file system, and the writing of a commit.
+    disk, write_commit, open_table
+        What a simulator breaks: the file system, the writing of a commit, the look at the newest.
     snapshot_files_kept_ms
         How long the files of a snapshot stay that a newer one replaced.
     """
@@ -88,14 +88,15 @@ class DeltaLog:
         disk: Files | None = None,
         write_commit: WriteCommit = write_commit,
         snapshot_files_kept_ms: int = SNAPSHOT_FILES_KEPT_MS,
+        open_table: OpenTable = open_newest,
     ) -> None:
         self.store = root_of(store)
         self.config = config or LogConfig()
         self.epoch = 0
         self.position = 0
         self._disk = disk or filesystem_of(self.store, folder_mode(self.config))
-        self._table = self._table_of("log", write_commit)
-        self._snapshots = self._table_of("snapshots", write_commit)
+        self._table = self._table_of("log", write_commit, open_table)
+        self._snapshots = self._table_of("snapshots", write_commit, open_table)
         self._care = Maintenance(self._table, self.config, self._disk)
         self._care_of_snapshots = Maintenance(
             self._snapshots,
@@ -110,9 +111,14 @@ class DeltaLog:
         """Return the log of a store; the claim creates what does not exist."""
         return cls(store, config)
 
-    def _table_of(self, name: str, write_commit: WriteCommit) -> FencedTable:
-        path = os.path.join(self.store, name)
-        return FencedTable(path, self._disk, sync=self.config.fsync, write_commit=write_commit)
+    def _table_of(self, name: str, write_commit: WriteCommit, open_table: OpenTable) -> FencedTable:
+        return FencedTable(
+            os.path.join(self.store, name),
+            self._disk,
+            sync=self.config.fsync,
+            write_commit=write_commit,
+            open_table=open_table,
+        )
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -337,7 +343,7 @@ def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     """
     root = root_of(store)
     refuse_incomplete(root)
-    return open_newest(files_at(root), os.path.join(root, "log"))
+    return open_to_read(files_at(root), os.path.join(root, "log"))
 
 
 def read_log(

@@ -24,8 +24,9 @@ from coordinator.storage.data_files import (
     write_part,
 )
 from coordinator.storage.record_log import LogError
-from coordinator.storage.tables.fenced_table import FencedTable, explain_unreadable, open_newest
+from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.newest_version import explain_unreadable
 from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
     COMMIT_FILE,
@@ -125,7 +126,8 @@ class Maintenance:
     def _pack(self, epoch: int) -> list[str]:
         """Write the newest small files anew as one, commit it in their place, and return them."""
         table, sync = self._table, self._config.fsync
-        small = select_small_files(list_parts(open_newest(self._disk, table.path)))
+        # At a version that has our last packing: a list that lacks it would have rows packed twice.
+        small = select_small_files(list_parts(open_delta(table.path, table.version)))
         if not small:
             return []
         pieces = list(read_parts(table.path, small, small[0].first - 1))

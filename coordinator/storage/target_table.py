@@ -7,6 +7,7 @@ has it, and its digest. No JVM is needed to read a target.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -23,8 +24,15 @@ from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.shared_table import append_files, find_data_files
-from coordinator.storage.tables.store_files import open_delta, root_of, source_of
+from coordinator.storage.tables.store_files import (
+    files_at,
+    is_remote,
+    open_delta,
+    root_of,
+    source_of,
+)
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_digest import digest_rows
 
@@ -175,6 +183,10 @@ def list_files(path: str, group_id: str, assignment_epoch: int, version: int) ->
     try:
         table = open_delta(path, version)
     except DeltaError:
+        if is_remote(path) and files_at(path).exists(commit_file(path, version)):
+            raise OSError(
+                errno.EAGAIN, f"the object store does not list version {version} yet", path
+            ) from None
         table = open_delta(path)
     found = pa.table(table.get_add_actions(flatten=True))
     if not len(found):

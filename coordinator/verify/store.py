@@ -24,7 +24,7 @@ from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
-from coordinator.storage.tables.fenced_table import FORMAT, FORMAT_PROPERTY
+from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.verify.backup_sums import check_sums

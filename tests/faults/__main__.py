@@ -33,6 +33,8 @@ SCENARIOS = {
     "zombie": Scenario("SIGSTOP, takeover, SIGCONT", zombie.woken, 20),
     "kill-s3": Scenario("kill -9 under load on S3", object_store.killed, 100),
     "zombie-s3": Scenario("SIGSTOP, takeover, SIGCONT on S3", object_store.woken, 20),
+    "clocks-s3": Scenario("kill -9 on S3, clocks of two regions", object_store.skewed, 20),
+    "weather-s3": Scenario("requests to S3 fail in every way", object_store.braved, 100),
     "late": Scenario("takeover by force from a live one", zombie.confirms, 20),
     "standby": Scenario("two stand-bys", standby.two_wait, 10),
     "full": Scenario("full disk", disk.full, 20),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .crowd import Crowd
 from .process import Node
@@ -19,13 +21,13 @@ YOUNG = 0.2
 """How often it is killed while it still opens the store."""
 
 
-def killed(store: Path, seed: int, times: int) -> Outcome:
+def killed(store: Path, seed: int, times: int, start: Callable[[Any], Node] = Node) -> Outcome:
     """Kill a coordinator so many times, at random moments, under load."""
     chance = random.Random(seed)
     crowd, shadow, took = Crowd(GROUPS, chance), Shadow(store), []
     young = 0
     for _ in range(times):
-        node = Node(store)
+        node = start(store)
         if chance.random() < YOUNG:
             young += 1
             _kill_young(node, chance)

@@ -1,64 +1,87 @@
-"""The same faults of processes on a store in S3, whose network fails now and then."""
+"""The same faults of processes on a store in S3, whose network fails now and then.
+
+The server is versitygw where that is installed, which keeps real files, else moto.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.s3.client import S3Server
+from tests.support.s3.client import S3Server, Versitygw
 
-from . import crash, zombie
+from . import crash, weather, zombie
+from .node import serve_with_clock
+from .process import QUICK, Node
 from .report import Outcome
 
-TROUBLES = ("lost", "late", "never", "503")
-"""An answer is lost, the request comes half a second late, is lost too, or is refused."""
-PAUSE_S = 3.0
+SHARE = 0.02
+"""Of the requests that fail while coordinators are killed."""
+REGIONS_S = (-420.0, 420.0)
+"""How much the clocks of two regions are wrong; S3 itself refuses more than 15 minutes."""
 
 
 def killed(_store: Path, seed: int, times: int) -> Outcome:
     """Kill a coordinator so many times, while a request fails now and then."""
     server = serve_s3()
-    with _trouble(server, seed) as made:
+    with _weather(server, seed) as made:
         outcome = crash.killed(server.new_store(), seed, times)
-    return Outcome(times, f"{outcome.seen}; {len(made)} faults of the network")
+    return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
 
 
 def woken(_store: Path, seed: int, times: int) -> Outcome:
     """Stop a coordinator, let another one take over, and wake the first."""
-    return zombie.woken(serve_s3().new_store(), seed, times)
+    server = serve_s3()
+    outcome = zombie.woken(server.new_store(), seed, times)
+    return Outcome(times, f"{outcome.seen}; {server.name}")
+
+
+def skewed(_store: Path, seed: int, times: int) -> Outcome:
+    """Kill coordinators of two regions in turns, whose clocks differ by a quarter of an hour."""
+    server, chance = serve_s3(), random.Random(seed)
+
+    def start(store: str) -> Node:
+        offset_s = chance.choice(REGIONS_S) + chance.uniform(-10, 10)
+        return Node(store, QUICK, main=partial(serve_with_clock, offset_s))
+
+    outcome = crash.killed(server.new_store(), seed, times, start)
+    return Outcome(times, f"{outcome.seen}; {server.name}")
+
+
+def braved(_store: Path, seed: int, times: int) -> Outcome:
+    """Commit so many times in bad weather."""
+    server = serve_s3()
+    outcome = weather.braved(server, seed, times)
+    return Outcome(times, f"{outcome.seen}; {server.name}")
 
 
 @cache
 def serve_s3() -> Any:
     """Run a server for this process and those that it starts, which find it by the environment."""
-    server = S3Server.start()
+    real = Versitygw.start()
+    if real is None:
+        server = S3Server.start()
+    else:
+        atexit.register(real.stop)
+        server = S3Server.start(real.endpoint, "versitygw")
     os.environ.update(server.environment())
     atexit.register(server.stop)
     return server
 
 
 @contextmanager
-def _trouble(server: Any, seed: int) -> Iterator[list[str]]:
-    """Have the next request fail, again and again."""
-    chance, end, made = random.Random(seed), threading.Event(), []
-
-    def make() -> None:
-        while not end.wait(chance.uniform(0, PAUSE_S)):
-            made.append(chance.choice(TROUBLES))
-            server.fault(made[-1])
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
+def _weather(server: Any, seed: int) -> Iterator[dict[str, int]]:
+    """Have any request fail now and then; what is yielded has, in the end, how many did."""
+    made: dict[str, int] = {}
+    server.weather(seed, SHARE)
     try:
         yield made
     finally:
-        end.set()
-        thread.join()
+        made |= server.made()
         server.heal()

@@ -19,7 +19,7 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs import target_job
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
-from tests.faults import crash, damage, disk, drivers, session, standby, zombie
+from tests.faults import crash, damage, disk, drivers, session, standby, weather, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
 from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
@@ -44,6 +44,10 @@ def test_faults_of_spark_jobs_replace_functions_that_are_there():
 
 def test_nothing_acknowledged_is_lost_when_coordinators_are_killed(store):
     crash.killed(store, seed=1, times=3)
+
+
+def test_requests_to_s3_that_fail_lose_nothing(s3):
+    weather.braved(s3, seed=1, times=12)
 
 
 def test_a_woken_zombie_answers_not_coordinator_at_once(store):

@@ -19,7 +19,8 @@ from coordinator.storage import state_loader
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.tables import fenced_table
 from coordinator.storage.tables.commit_writer import COMMIT_ID
-from coordinator.storage.tables.fenced_table import FencedTable, open_newest
+from coordinator.storage.tables.fenced_table import FencedTable
+from coordinator.storage.tables.newest_version import open_newest
 from tests.conftest import ROOT
 from tests.sim import delta
 from tests.sim.run import DELTA_EVERY, simulate

@@ -15,7 +15,6 @@ from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
-from coordinator.storage.tables import fenced_table
 from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
@@ -80,7 +79,7 @@ def test_what_cannot_be_seen_is_settled_by_the_replay(tmp_path, commits, monkeyp
         raise CorruptLog("the disk is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fenced_table, "open_newest", unreadable)
+        patch.setattr(log._table, "_open_table", unreadable)
         with pytest.raises(
             CommitFailed, match="whether it landed cannot be seen: the disk is away"
         ):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from deltalake import DeltaTable
@@ -17,7 +18,7 @@ from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog, read_log
-from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.record_log import CommitFailed, Fenced, LogError
 from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support.lives import life
@@ -191,6 +192,32 @@ def test_a_put_that_would_land_late_finds_its_version_taken(log, store, s3):
     at = log.append(life(2), 2)
     assert positions(store) == [1, at]
     assert verify(store).position == at
+
+
+def test_nobody_acts_on_a_list_that_lacks_commits(log, store, s3):
+    """Else a replay forgets what was acknowledged, and a claim believes that the store is new."""
+    for epoch in range(2, 6):
+        log.append(life(epoch), epoch)
+    s3.fault("stale", method="GET", times=999)
+    log._table.unsure = True
+    assert [batch.position for batch in log.replay()] == [1, 12, 23, 34, 45]
+    log.append(life(6), 6)
+    successor = DeltaLog(store)
+    assert successor.claim("two", "", 2) == 2
+    assert [batch.position for batch in successor.replay()] == [1, 12, 23, 34, 45, 56, 57]
+    with pytest.raises(Fenced):
+        log.append(life(7), 7)
+
+
+def test_a_packing_counts_although_lists_lack_it(log, store, s3):
+    for epoch in range(2, 6):
+        log.append(life(epoch), epoch)
+        with suppress(LogError):  # "cannot be read now"
+            log.maintain(pack=True)
+        s3.fault("stale", method="GET", times=999)
+    s3.heal()
+    rows = DeltaTable(f"{store}/log").to_pyarrow_table(columns=["position"])
+    assert sorted(rows["position"].to_pylist()) == list(range(1, log.position + 1))
 
 
 def test_a_zombie_that_slept_through_clean_up_is_fenced(log, store, monkeypatch):

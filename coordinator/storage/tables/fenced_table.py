@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from coordinator.clock import monotonic_ms, wall_ms
@@ -33,7 +33,15 @@ from coordinator.storage.record_log import (
 )
 from coordinator.storage.tables.commit_writer import APP, TableAction, WriteCommit, write_commit
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.protocol import find_unread, find_unwritten
+from coordinator.storage.tables.newest_version import (
+    PROPERTIES,
+    OpenTable,
+    find_new_columns,
+    load_surely,
+    open_newest,
+    open_surely,
+)
+from coordinator.storage.tables.protocol import find_unwritten
 from coordinator.storage.tables.recovery import (
     RESTORE,
     commit_file,
@@ -41,89 +49,11 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import explain, is_remote, open_delta
-
-FORMAT = 1
-FORMAT_PROPERTY = "muster.format"
-PROPERTIES = {
-    FORMAT_PROPERTY: str(FORMAT),
-    # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
-    # themselves stay for readers, maintenance.py says how long.
-    "delta.deletedFileRetentionDuration": "interval 1 minutes",
-}
+from coordinator.storage.tables.store_files import explain
 
 
 class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
-
-
-def open_newest(disk: Files, path: str) -> DeltaTable:
-    """Open a table at its newest version.
-
-    Raises
-    ------
-    NoLog
-        There is none.
-    CorruptLog
-        It cannot be read; the message names the file.
-    CommitFailed
-        An object store does not answer.
-    NewerLog
-        A newer version of Muster made it.
-    """
-    try:
-        table = open_delta(path)
-        found = table.metadata().configuration.get(FORMAT_PROPERTY)
-    except TableNotFoundError:
-        raise NoLog(f"there is no table of a coordinator in {path}") from None
-    except (DeltaError, OSError) as error:
-        if is_remote(path) and not _find_damage(disk, path):
-            # Most often a network that fails for a while: nothing is to be restored.
-            raise CommitFailed(f"{path} cannot be read now: {explain(path, error)}") from None
-        raise CorruptLog(explain_unreadable(disk, path, error)) from None
-    if found is None or not found.isdigit():
-        raise CorruptLog(
-            f"{path} is a Delta table, but not of a coordinator: it has no property "
-            f"{FORMAT_PROPERTY}; name another store"
-        )
-    if unknown := find_unread(table):
-        raise NewerLog(
-            f"{path} asks its readers for {unknown} of Delta, which Muster does not "
-            f"know: drop it from the table, or {RESTORE}"
-        )
-    if int(found) > FORMAT:
-        raise NewerLog(
-            f"{path} has format {found}, this version of Muster knows formats up to {FORMAT}: "
-            f"open it with the version that wrote it, or a newer one"
-        )
-    return table
-
-
-def find_new_columns(there: pa.Schema, wanted: pa.Schema) -> list[Field]:
-    """Return the columns that a table lacks, and those whose structs lack a field.
-
-    Raises
-    ------
-    pyarrow.ArrowException
-        A column has another type in each.
-    """
-    both = pa.unify_schemas([there, wanted], promote_options="permissive")
-    new = [
-        field for field in both if field.name not in there.names or there.field(field.name) != field
-    ]
-    return Schema.from_arrow(pa.schema(new)).fields
-
-
-def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
-    """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
-    reason = _find_damage(disk, path)
-    return reason or f"{path} cannot be read: {explain(path, error)}: {RESTORE}"
-
-
-def _find_damage(disk: Files, path: str) -> str | None:
-    with suppress(OSError):  # a file in place of a folder; an object store that does not answer
-        return find_damage(disk, path)
-    return None
 
 
 class FencedTable:
@@ -148,6 +78,7 @@ class FencedTable:
         *,
         sync: bool,
         write_commit: WriteCommit = write_commit,
+        open_table: OpenTable = open_newest,
     ) -> None:
         self.path = path
         self.version = -1
@@ -156,6 +87,7 @@ class FencedTable:
         self.lock = threading.RLock()
         self._disk = disk
         self._write_commit = write_commit
+        self._open_table = open_table
         self._handle: DeltaTable | None = None
         self._sync = sync and disk.needs_sync
         self._broken = ""
@@ -227,7 +159,7 @@ class FencedTable:
                 raise CommitFailed(self._broken)
             self._seal()
             known, now = -1 if self.unsure else self.version, _now()
-            self._adopt(open_newest(self._disk, self.path))
+            self._adopt(open_surely(self._disk, self.path, self.version, self._open_table))
             self._seen = now
             newest = commit_file(self.path, self.version)
             if self._sync and self.version != known and self._disk.exists(newest):
@@ -235,11 +167,17 @@ class FencedTable:
             return self.load()
 
     def load(self) -> DeltaTable:
-        """Return the table at the version that we know, for what is to be read of it."""
+        """Return the table at the version that we know, for what is to be read of it.
+
+        Raises
+        ------
+        CommitFailed
+            An object store does not list that version.
+        """
         with self.lock:
             assert self._handle is not None, "a table is opened before it is read"
             if self._handle.version() != self.version:
-                self._handle.load_as_version(self.version)
+                load_surely(self._disk, self.path, self._handle, self.version)
             return self._handle
 
     def look(self) -> None:
@@ -260,9 +198,10 @@ class FencedTable:
 
     def reopen(self) -> None:
         """Take a fresh handle: one from before many commits has to read them all."""
-        fresh = open_newest(self._disk, self.path)
+        fresh = self._open_table(self._disk, self.path)
         with self.lock:
-            if not self.unsure and fresh.version() <= self.version:
+            known = -1 if self._handle is None else self._handle.version()
+            if not self.unsure and known <= fresh.version() <= self.version:
                 self._handle = fresh
 
     def commit(self, actions: Sequence[TableAction], epoch: int) -> int:

@@ -36,6 +36,10 @@ class Files(Protocol):
         """Whether a write that was given up may still land."""
 
     @property
+    def lists_late(self) -> bool:
+        """Whether a list may lack what was written just before it."""
+
+    @property
     def trust_s(self) -> float:
         """For how long a commit surely stays that was seen to be the newest; 0: nobody knows."""
 
@@ -54,6 +58,9 @@ class Files(Protocol):
 
     def options(self) -> dict[str, str] | None:
         """Return what delta-rs is told of the place, beside the environment."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait, for a list that lacks something to be complete."""
 
     def make_folder(self, path: str) -> None:
         """Make a folder; one that is there stays as it is."""

@@ -55,7 +55,7 @@ class Filesystem:
     folder_mode = PRIVATE
     owner: tuple[int, int] | None = None
     has_locks = needs_sync = True
-    lands_late = False
+    lands_late = lists_late = False
     trust_s = poll_s = 0.0
 
     def __init__(self, folder_mode: int = PRIVATE, owner: tuple[int, int] | None = None) -> None:
@@ -68,6 +68,10 @@ class Filesystem:
     def options(self) -> dict[str, str] | None:
         """Return nothing: delta-rs needs no more than the path."""
         return None
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long."""
+        time.sleep(seconds)
 
     def make_folder(self, path: str) -> None:
         """Make a folder; one that is there stays as it is, those above have the umask's mode."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -60,7 +61,7 @@ class ObjectFiles:
     """
 
     has_locks = needs_sync = False
-    lands_late = True
+    lands_late = lists_late = True
     trust_s = 2.0
     poll_s = 2.0
 
@@ -76,6 +77,10 @@ class ObjectFiles:
             "retry_timeout": f"{RETRY_S}s",
             "max_retries": str(RETRIES),
         }
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long."""
+        time.sleep(seconds)
 
     def make_folder(self, path: str) -> None:
         """Do nothing: there are no folders."""

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 import urllib.parse
 import urllib.request
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 
 BUCKET = "bucket"
 SECRET = "never-to-be-seen"
 KEYS = ("AKIATESTS", SECRET)
+VERSITYGW = "versitygw"
+"""A server that keeps real files: `go install github.com/versity/versitygw/cmd/versitygw@v1.8.0`."""
+PATIENCE_S = 20.0
 
 
 @dataclass
 class S3Server:
-    """moto in a process of its own (server.py)."""
+    """moto in a process of its own (server.py), or a proxy before another server."""
 
     process: subprocess.Popen
     endpoint: str
+    name: str = "moto"
 
     @classmethod
-    def start(cls):
-        command = [sys.executable, "-m", "tests.support.s3.server"]
+    def start(cls, upstream="", name="moto"):
+        command = [sys.executable, "-m", "tests.support.s3.server", *filter(None, [upstream])]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         port = process.stdout.readline().strip()
-        server = cls(process, f"http://127.0.0.1:{port}")
-        server._ask("PUT", f"/{BUCKET}")
+        server = cls(process, f"http://127.0.0.1:{port}", name)
+        if not upstream:
+            server._ask("PUT", f"/{BUCKET}")
         return server
 
     def environment(self):
@@ -56,6 +66,15 @@ class S3Server:
     def heal(self):
         """Have no more requests fail."""
         self.faults([])
+        self.weather(0, 0.0)
+
+    def weather(self, seed, share):
+        """Have any request fail from here on, by any fault, with this probability."""
+        self._ask("PUT", f"/_control/weather?seed={seed}&share={share}")
+
+    def made(self):
+        """Return how many requests failed since the weather was set, by the kind of fault."""
+        return json.loads(self._ask("GET", "/_control/made"))
 
     def requests(self, of=""):
         """Return the requests since the last call, as METHOD PATH?QUERY."""
@@ -71,3 +90,51 @@ class S3Server:
         request = urllib.request.Request(self.endpoint + path, method=method)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.read()
+
+
+@dataclass
+class Versitygw:
+    """versitygw on a folder of its own; buckets are folders."""
+
+    process: subprocess.Popen
+    endpoint: str
+    folder: str
+
+    @classmethod
+    def start(cls):
+        """Start it; None where it is not installed."""
+        program = shutil.which(VERSITYGW)
+        if program is None:
+            return None
+        folder = tempfile.mkdtemp(prefix="muster-s3-")
+        address = f"127.0.0.1:{_free_port()}"
+        command = [program, "--port", address, "--access", KEYS[0], "--secret", SECRET, "--quiet"]
+        process = subprocess.Popen(
+            [*command, "posix", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        _wait_listens(address)
+        Path(folder, BUCKET).mkdir()
+        return cls(process, f"http://{address}", folder)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder)
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+def _wait_listens(address):
+    host, port = address.split(":")
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            socket.create_connection((host, int(port)), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError(f"nothing listens at {address}")

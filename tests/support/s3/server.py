@@ -1,7 +1,10 @@
-"""S3, in a process of its own: moto, with what stores and networks do beside answering.
+"""S3, in a process of its own, with what stores and networks do beside answering.
 
-Says its port. `PUT /_control/faults?all=[[KIND, TEXT, METHOD, TIMES], …]` has the next requests fail
-whose address contains a text; `GET /_control/requests` returns those since the last time. The kinds:
+It is moto; or, given an address, a proxy before the server there. Says its port.
+`PUT /_control/faults?all=[[KIND, TEXT, METHOD, TIMES], …]` has the next requests fail whose address
+contains a text; `PUT /_control/weather?seed=N&share=S` has any request fail, with that probability;
+`GET /_control/requests` returns those since the last time, `GET /_control/made` how many failed, by
+kind. The kinds:
 
 lost
     It is done, and its answer is lost.
@@ -9,41 +12,63 @@ late
     Its answer is lost, and it is done half a second later.
 never
     It is lost, and never done.
+cut
+    It is done, and the connection ends in the middle of its answer.
+stall
+    It is done, and its answer comes after a second.
+503, 429, 403
+    It is refused; with 429 it may be sent again after a second.
+stale
+    A list is as it was a second ago. Amazon's never are, those of some servers may be.
 deaf
     The conditions of a put are passed over, as by stores that have none.
-503, 403
-    It is refused.
 """
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import logging
 import os
+import random
 import socket
 import sys
 import threading
+import time
+from collections import Counter
 from contextlib import nullcontext
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests.support.s3.lists import Lists
+
 CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
-REFUSALS = {"503": "503 Slow Down", "403": "403 Forbidden"}
-LATE_S = 0.5
+REFUSALS = {"503": "503 Slow Down", "403": "403 Forbidden", "429": "429 Too Many Requests"}
+WEATHER = ("lost", "late", "never", "cut", "stall", "503", "429", "stale")
+"""What any request may meet, and a list is oftener stale."""
+STALE_SHARE = 0.5
+LATE_S, STALL_S, PATIENCE_S = 0.5, 1.0, 60.0
+READS = ("GET", "HEAD")
+SERVERS_OWN = ("connection", "transfer-encoding", "keep-alive", "server", "date")
+"""Headers of an answer that this server makes itself."""
 
 
 class Faults:
     """The application, with faults around it."""
 
-    def __init__(self, inner):
+    def __init__(self, inner, one_writes):
         self._inner = inner
+        self._one_writes = one_writes
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._faults = []
         self._seen = []
+        self._lists = Lists()
+        self._weather, self._share = random.Random(0), 0.0
+        self._made = Counter()
 
     def __call__(self, environ, start_response):
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -54,37 +79,67 @@ class Faults:
             return [answer]
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ = environ | {"wsgi.input": io.BytesIO(body)}
-        kind = self._take(f"{path}?{environ['QUERY_STRING']}", method)
+        is_list = method == "GET" and "list-type" in asked
+        kind = self._take(f"{path}?{environ['QUERY_STRING']}", method, is_list)
         if kind in REFUSALS:
-            start_response(REFUSALS[kind], [("Content-Length", "0")])
+            again = [("Retry-After", "1")] if kind == "429" else []
+            start_response(REFUSALS[kind], [("Content-Length", "0"), *again])
             return [b""]
         if kind == "deaf":
             environ = {name: value for name, value in environ.items() if name not in CONDITIONS}
-        elif kind is not None:
+        elif kind in {"lost", "late", "never"}:
             if kind == "lost":
-                self._do(environ)
+                self._answer(environ)
             elif kind == "late":
-                threading.Timer(LATE_S, self._do, [environ]).start()
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionAbortedError
-        return self._answer(environ, start_response)
+                threading.Timer(LATE_S, self._answer, [environ]).start()
+            return self._hang_up(environ)
+        status, headers, content = self._answer(environ)
+        if is_list:
+            content = self._lists.show(content, asked.get("prefix", ""), stale=kind == "stale")
+            headers = [one for one in headers if one[0].lower() != "content-length"]
+            headers.append(("Content-Length", str(len(content))))
+        if kind == "stall":
+            time.sleep(STALL_S)
+        start_response(status, headers)
+        if kind == "cut" and method != "HEAD" and len(content) > 1:
+            return self._cut(content, environ)
+        return [content]
 
-    def _do(self, environ):
-        list(self._answer(environ, lambda *_: None))
+    def _cut(self, content, environ):
+        yield content[: len(content) // 2]
+        self._hang_up(environ)
 
-    def _answer(self, environ, start_response):
-        """Answer; one writes at a time, as moto looks at conditions before it puts."""
-        with self._writing if environ["REQUEST_METHOD"] not in {"GET", "HEAD"} else nullcontext():
-            return self._inner(environ, start_response)
+    def _hang_up(self, environ):
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        raise ConnectionAbortedError
 
-    def _take(self, target, method):
+    def _answer(self, environ):
+        """Return status, headers and content; one writes at a time where conditions need that."""
+        told = []
+        writes = environ["REQUEST_METHOD"] not in READS
+        if writes:
+            self._lists.note(environ["PATH_INFO"])
+        with self._writing if writes and self._one_writes else nullcontext():
+            made = self._inner(environ, lambda status, headers, *_: told.extend((status, headers)))
+            content = b"".join(made)
+        return told[0], list(told[1]), content
+
+    def _take(self, target, method, is_list):
         with self._lock:
             self._seen.append(f"{method} {target}")
             for fault in self._faults:
                 kind, text, of, times = fault
                 if times and text in target and of in {"", method}:
                     fault[3] -= 1
+                    self._made[kind] += 1
                     return kind
+            if is_list and self._share and self._weather.random() < STALE_SHARE:
+                self._made["stale"] += 1
+                return "stale"
+            if self._weather.random() < self._share:
+                kind = self._weather.choice(WEATHER[:-1])
+                self._made[kind] += 1
+                return kind
             return None
 
     def _control(self, path, asked):
@@ -92,16 +147,61 @@ class Faults:
             if path.endswith("requests"):
                 answer, self._seen = json.dumps(self._seen).encode(), []
                 return answer
-            self._faults = json.loads(asked["all"])
+            if path.endswith("made"):
+                return json.dumps(self._made).encode()
+            if path.endswith("weather"):
+                self._weather, self._share = random.Random(asked["seed"]), float(asked["share"])
+                self._made.clear()
+            else:
+                self._faults = json.loads(asked["all"])
             return b""
+
+
+class Proxy:
+    """An application that has another server answer, whose address requests are signed for."""
+
+    def __init__(self, upstream):
+        self._upstream = urlsplit(upstream).netloc
+
+    def __call__(self, environ, start_response):
+        headers = {
+            name[5:].replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_")
+        }
+        for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            if environ.get(name):
+                headers[name.replace("_", "-").lower()] = environ[name]
+        headers["connection"] = "close"
+        connection = http.client.HTTPConnection(self._upstream, timeout=PATIENCE_S)
+        try:
+            connection.request(
+                environ["REQUEST_METHOD"],
+                environ["RAW_URI"],
+                environ["wsgi.input"].read(),
+                headers,
+            )
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        told = [one for one in answer.getheaders() if one[0].lower() not in SERVERS_OWN]
+        start_response(f"{answer.status} {answer.reason}", told)
+        return [content]
+
+
+def application():
+    """Return what answers: moto, or what is at the address given."""
+    if len(sys.argv) > 1:
+        return Faults(Proxy(sys.argv[1]), one_writes=False)
+    # moto looks at conditions before it puts.
+    return Faults(DomainDispatcherApplication(create_backend_app), one_writes=True)
 
 
 if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    server = make_server(
-        "127.0.0.1", 0, Faults(DomainDispatcherApplication(create_backend_app)), threaded=True
-    )
+    server = make_server("127.0.0.1", 0, application(), threaded=True)
     print(server.server_port, flush=True)  # noqa: T201 - the answer
     server.serve_forever()

@@ -1,0 +1,214 @@
+"""Open the Delta table of a coordinator at its newest version, or say what is wrong with it.
+
+A list of Amazon's, Google's or Azure's store has all that was written before it; one of another
+server may lack what is a moment old. Nobody acts on that: a version is the newest if it is there
+and the next one is not, which is asked of the objects themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from coordinator.storage.record_log import CommitFailed, CorruptLog, NewerLog, NoLog
+from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.protocol import find_unread
+from coordinator.storage.tables.recovery import (
+    LAST_CHECKPOINT,
+    RESTORE,
+    commit_file,
+    find_damage,
+    log_folder,
+)
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta
+
+FORMAT = 1
+FORMAT_PROPERTY = "muster.format"
+PROPERTIES = {
+    FORMAT_PROPERTY: str(FORMAT),
+    # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
+    # themselves stay for readers, maintenance.py says how long.
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
+NOW = "{} cannot be read now: "
+"""How it begins what is no damage."""
+LIST_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""How long an object store's list is waited for that is older than its objects."""
+OpenTable: TypeAlias = Callable[[Files, str], DeltaTable]
+
+
+def open_newest(disk: Files, path: str) -> DeltaTable:
+    """Open a table at its newest version.
+
+    Raises
+    ------
+    NoLog
+        There is none.
+    CorruptLog
+        It cannot be read; the message names the file.
+    CommitFailed
+        An object store does not answer.
+    NewerLog
+        A newer version of Muster made it.
+    """
+    try:
+        table = open_delta(path)
+        found = table.metadata().configuration.get(FORMAT_PROPERTY)
+    except TableNotFoundError:
+        raise NoLog(f"there is no table of a coordinator in {path}") from None
+    except (DeltaError, OSError) as error:
+        said = explain_unreadable(disk, path, error)
+        raise (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said) from None
+    if found is None or not found.isdigit():
+        raise CorruptLog(
+            f"{path} is a Delta table, but not of a coordinator: it has no property "
+            f"{FORMAT_PROPERTY}; name another store"
+        )
+    if unknown := find_unread(table):
+        raise NewerLog(
+            f"{path} asks its readers for {unknown} of Delta, which Muster does not "
+            f"know: drop it from the table, or {RESTORE}"
+        )
+    if int(found) > FORMAT:
+        raise NewerLog(
+            f"{path} has format {found}, this version of Muster knows formats up to {FORMAT}: "
+            f"open it with the version that wrote it, or a newer one"
+        )
+    return table
+
+
+def find_new_columns(there: pa.Schema, wanted: pa.Schema) -> list[Field]:
+    """Return the columns that a table lacks, and those whose structs lack a field.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        A column has another type in each.
+    """
+    both = pa.unify_schemas([there, wanted], promote_options="permissive")
+    new = [
+        field for field in both if field.name not in there.names or there.field(field.name) != field
+    ]
+    return Schema.from_arrow(pa.schema(new)).fields
+
+
+def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
+    """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
+    if reason := _find_damage(disk, path):
+        return reason
+    if is_remote(path):  # most often a network that fails for a while: nothing is to be restored
+        return NOW.format(path) + explain(path, error)
+    return f"{path} cannot be read: {explain(path, error)}: {RESTORE}"
+
+
+def _find_damage(disk: Files, path: str) -> str | None:
+    with suppress(OSError):  # a file in place of a folder; an object store that does not answer
+        return find_damage(disk, path)
+    return None
+
+
+def open_to_read(disk: Files, path: str) -> DeltaTable:
+    """Open a table at a version that was the newest a moment ago.
+
+    Raises
+    ------
+    CommitFailed, NoLog, CorruptLog, NewerLog
+        As for `open_newest`.
+    """
+    return _open_listed(disk, path, open_newest, lambda _: True)
+
+
+def open_surely(
+    disk: Files, path: str, known: int, open_table: OpenTable = open_newest
+) -> DeltaTable:
+    """Open a table at its newest version, also where lists may be older than objects.
+
+    Parameters
+    ----------
+    known
+        A version that was seen there; -1 for none.
+
+    Raises
+    ------
+    CommitFailed
+        The store goes on listing less than it has.
+    NoLog, CorruptLog, NewerLog
+        As for `open_newest`.
+    """
+
+    def is_right(opened: DeltaTable | None) -> bool:
+        if opened is None:
+            return known < 0 and not _has_begun(disk, path)
+        return opened.version() >= known and _is_newest(disk, path, opened.version())
+
+    return _open_listed(disk, path, open_table, is_right)
+
+
+def _open_listed(
+    disk: Files, path: str, open_table: OpenTable, is_right: Callable[[DeltaTable | None], bool]
+) -> DeltaTable:
+    """Open a table, again and again until what is listed is right; None is no table."""
+    if not disk.lists_late:
+        return open_table(disk, path)
+    said = _explain_late(path)
+    for pause_s in (*LIST_PAUSES_S, 0.0):
+        try:
+            opened = open_table(disk, path)
+            if is_right(opened):
+                return opened
+        except NoLog:
+            if is_right(None):
+                raise
+        except CommitFailed as error:
+            said = str(error)
+            try:
+                _has_begun(disk, path)
+            except OSError:  # it is the network that fails
+                raise error from None
+        disk.pause(pause_s)
+    raise CommitFailed(find_damage(disk, path) or said)
+
+
+def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None:
+    """Have a table at a version that is known to be there.
+
+    Raises
+    ------
+    CommitFailed
+        The store goes on listing less than it has.
+    """
+    for pause_s in LIST_PAUSES_S if disk.lists_late else ():
+        with suppress(DeltaError):
+            table.load_as_version(version)
+            return
+        disk.pause(pause_s)
+    try:
+        table.load_as_version(version)
+    except DeltaError:
+        if not disk.lists_late:
+            raise
+        raise CommitFailed(_explain_late(path)) from None
+
+
+def _is_newest(disk: Files, path: str, version: int) -> bool:
+    there = disk.exists(commit_file(path, version))
+    return there and not disk.exists(commit_file(path, version + 1))
+
+
+def _has_begun(disk: Files, path: str) -> bool:
+    """Whether there are commits: the first one, or a checkpoint since it was removed."""
+    hint = os.path.join(log_folder(path), LAST_CHECKPOINT)
+    return disk.exists(commit_file(path, 0)) or disk.exists(hint)
+
+
+def _explain_late(path: str) -> str:
+    return (
+        f"the object store lists less of {log_folder(path)} than is there: nothing is written "
+        "until it lists all"
+    )
