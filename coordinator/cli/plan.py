@@ -18,6 +18,7 @@ from coordinator.cli import plan_files, render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
+from coordinator.compute.planning import LOCAL, find_assign
 from coordinator.config import Config, ConfigError
 from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -65,6 +66,9 @@ def plan(
     as_of: Annotated[
         str | None, typer.Option(help="Plan for the group as of a position or time.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where to compute: local, or spark for a very large group.")
+    ] = LOCAL,
     output: Output = None,
     json_: Json = False,
     config: Settings = None,
@@ -85,10 +89,11 @@ def plan(
         reason,
         settings.plans.valid_ms,
     )
+    assign = find_assign(engine, settings)
     with progress.show("reading the group"):
         basis = _read_basis(LogReader(store, as_of), settings, group)
     with progress.show("computing the plan"):
-        shown = make_plan(basis, options, wall_ms())
+        shown = make_plan(basis, options, wall_ms(), assign)
     _show(shown, output, json_=json_)
 
 

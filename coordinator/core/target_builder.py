@@ -153,6 +153,11 @@ def run_assignor(spec: GroupSpec, assignor: str, settings: Mapping[str, str]) ->
     SpecError
         The assignor is not installed or refuses the group.
     """
+    return get_assignor(assignor, **list_options(assignor, settings)).assign(spec)
+
+
+def list_options(assignor: str, settings: Mapping[str, str]) -> dict[str, object]:
+    """Return the options of an assignor that a group's settings give."""
     options: dict[str, object] = {}
     if assignor == "sticky":
         imbalance = settings.get("consumer.assignor.imbalance", "0")
@@ -165,7 +170,7 @@ def run_assignor(spec: GroupSpec, assignor: str, settings: Mapping[str, str]) ->
                 options[name] = settings[f"consumer.assignor.{name}"]
         if "consumer.assignor.max.moved.weight" in settings:
             options["max_moved_weight"] = float(settings["consumer.assignor.max.moved.weight"])
-    return get_assignor(assignor, **options).assign(spec)
+    return options
 
 
 def assign_in_step(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from coordinator.compute.planning import LOCAL
 from coordinator.core.events import Heartbeat
 from coordinator.core.plan_steps.planner import ShownPlan
 from coordinator.core.records import PlanMade
@@ -236,6 +237,7 @@ class AsyncCoordinator:
         undrain: Sequence[str] = (),
         owner: str = PROCESS,
         reason: str = "",
+        engine: str = LOCAL,
     ) -> ShownPlan:
         """Compute the target that a group would get, and leave the group alone.
 
@@ -252,6 +254,7 @@ class AsyncCoordinator:
             undrain=undrain,
             owner=owner,
             reason=reason,
+            engine=engine,
         )
 
     async def plan_rollback(

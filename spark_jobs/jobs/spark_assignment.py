@@ -23,7 +23,9 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
+from coordinator.compute.input_tables import make_tables
 from coordinator.config import Config
+from coordinator.core.target_builder import AssignorInput, list_options
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,
     find_data_files,
@@ -247,6 +249,38 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
     rows = assigned.rows.toArrow()
     ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
     return replace(ranges, verdict=assigned.verdict)
+
+
+def assign_input(
+    found: AssignorInput, assignor: str, settings: Mapping[str, str], config: Config
+) -> PartitionRanges:
+    """Assign a coordinator's group that is in the driver's memory; its rows come back to it.
+
+    Raises
+    ------
+    SpecError
+        The assignor does not run on Spark, or refuses the group.
+    """
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415 - as above
+    from spark_jobs.assignors.weighted import assign_group as assign_weighted  # noqa: PLC0415
+    from spark_jobs.session.session import active_tasks  # noqa: PLC0415
+
+    names = found.spec()
+    tables = make_tables(found, assignor)
+    options: dict[str, Any] = list_options(assignor, settings)
+    if assignor not in (*TWINS, "weighted"):
+        raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
+    with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
+        frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+        if assignor in TWINS:
+            if assignor != "range":
+                options["exact_edges"] = config.plan.exact_edges
+            given = (frames["members"], frames["topics"], frames["owned"])
+            rows = assign_frames(spark, assignor, *given, **options).rows
+        else:
+            done = assign_weighted(spark, assignor, frames, options, as_of_ms=found.as_of_ms)
+            rows = done.rows
+        return PartitionRanges.from_arrow(names.member_ids, names.topics, rows.toArrow())
 
 
 def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401

@@ -10,17 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assignors import PartitionRanges
 from coordinator.assign.options import AssignorOptions
 from coordinator.compute.engine import TargetRequest
 from coordinator.compute.proposal import read_stored_target
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
+from coordinator.core.target_builder import AssignorInput
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.group_snapshot import GroupSnapshot
@@ -98,6 +100,15 @@ class SparkEngine:
         with self._lock:
             self._runs.append(run)
         return self._threads.submit(self._compute_and_load, request, run)
+
+    def assign(
+        self, found: AssignorInput, assignor: str, settings: Mapping[str, str]
+    ) -> PartitionRanges:
+        """Assign a group that is in this process's memory: for plans (compute/planning.py)."""
+        from spark_jobs.jobs.spark_assignment import assign_input  # noqa: PLC0415 - imports pyspark
+
+        with _failures_in_one_line():
+            return assign_input(found, assignor, settings, self._config)
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""

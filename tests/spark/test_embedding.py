@@ -7,10 +7,16 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import spark_jobs
+from coordinator import GroupError
 from coordinator.config import ConfigError
+from coordinator.core.events import CatalogTopic
+from coordinator.runtime.plan_tasks.weight_source import WeightTables
+from tests.runtime.test_plans import Running, weights
 from tests.spark.test_target_job import SPARK
 from tests.support.members import Members, wait_for
 
@@ -99,3 +105,41 @@ def test_session_watcher_ends_with_the_coordinator(spark, tmp_path):
     assert any(thread.name == "muster-embedded" for thread in threading.enumerate())
     coordinator.close()
     wait_for(lambda: all(t.name != "muster-embedded" for t in threading.enumerate()))
+
+
+def note_loads(group):
+    """Let a group have weights, capacities, racks, a member that drains, and a constraint."""
+    group.tables = WeightTables(
+        weights(*np.random.default_rng(5).lognormal(0, 1, 40)),
+        pa.table({"name": ["m1", "m4"], "capacity": [2.0, 1.0], "state": ["active", "draining"]}),
+        pa.table({"kind": ["exclude"], "selector": ["clicks/0"], "value": ["m2"], "hard": [True]}),
+    )
+    for member, rack in (("m1", "r1"), ("m2", "r2"), ("m3", "r2"), ("m4", "r1")):
+        group.beat(member, rack_id=rack)
+    group.poll()
+
+
+@pytest.mark.parametrize(
+    ("assignor", "settings"),
+    [
+        ("weighted", {}),
+        ("weighted", {"consumer.assignor.rack": "ignore", "consumer.assignor.max.moves": 2}),
+        ("sticky", {"consumer.assignor.imbalance": "20%"}),
+        ("range", {}),
+    ],
+)
+def test_a_plan_is_the_same_on_spark_to_its_digest(spark, assignor, settings):
+    racks = tuple((("r1",), ("r2",), ())[at % 3] for at in range(40))
+    group = Running(topics={"clicks": CatalogTopic("id", 40, racks), "other": 3})
+    try:
+        note_loads(group)
+        asked = {"assignor": assignor, "settings": settings, "add": 2, "without": ["m3"]}
+        here, there = (
+            group.coordinator.plan("g", **asked, engine=engine) for engine in ("local", "spark")
+        )
+        assert here.plan.moves
+        assert there.plan == here.plan
+        with pytest.raises(GroupError, match="engine 'gpu': give one of local, spark"):
+            group.coordinator.plan("g", engine="gpu")
+    finally:
+        group.coordinator.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,6 +24,8 @@ from coordinator.core.target_builder import AssignorInput, run_assignor
 ADDED = "added-"
 ADD_MAX = 100_000
 DAY_MS = 86_400_000
+Assign: TypeAlias = Callable[[AssignorInput, str, Mapping[str, str]], PartitionRanges]
+"""Runs an assignor, by its name, with a group's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,22 @@ class ShownPlan:
     report: Report
 
 
-def make_plan(basis: PlanBasis, options: PlanOptions, now_ms: int) -> ShownPlan:
+def assign_here(
+    found: AssignorInput, assignor: str, settings: Mapping[str, str]
+) -> PartitionRanges:
+    """Run an assignor in this process."""
+    return run_assignor(found.spec(assignor), assignor, settings)
+
+
+def make_plan(
+    basis: PlanBasis, options: PlanOptions, now_ms: int, assign: Assign = assign_here
+) -> ShownPlan:
     """Compute the target that a group would get.
+
+    Parameters
+    ----------
+    assign
+        Runs the assignor; another engine gives the same plan.
 
     Raises
     ------
@@ -81,7 +98,7 @@ def make_plan(basis: PlanBasis, options: PlanOptions, now_ms: int) -> ShownPlan:
             "or make it the group's"
         )
     settings = {**basis.settings, **options.settings}
-    ranges = run_assignor(supposed.spec(assignor), assignor, settings)
+    ranges = assign(supposed, assignor, settings)
     return _show(basis, supposed, options, assignor, ranges, now_ms)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assignors import SpecError
+from coordinator.compute.planning import LOCAL, find_assign
 from coordinator.core.events import DecidePlan
 from coordinator.core.plan_steps.inputs import PlanBasis, find_group, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -37,6 +38,7 @@ class PlanRequests(HeartbeatRequests):
         undrain: Sequence[str] = (),
         owner: str = PROCESS,
         reason: str = "",
+        engine: str = LOCAL,
     ) -> ShownPlan:
         """Compute the target that a group would get, and leave the group alone.
 
@@ -54,6 +56,8 @@ class PlanRequests(HeartbeatRequests):
             Members to empty, and to fill again, by instance id or member id.
         owner, reason
             Who asks, and why.
+        engine
+            Where to compute: "local" or "spark"; the plan is the same.
 
         Returns
         -------
@@ -72,7 +76,12 @@ class PlanRequests(HeartbeatRequests):
             valid_ms=self._processor.config.plans.valid_ms,
         )
         basis = self._take_basis(group_id)
-        return _raise_as_group_error(lambda: make_plan(basis, options, self._processor.steady()))
+
+        def compute() -> ShownPlan:
+            assign = find_assign(engine, self._processor.config)
+            return make_plan(basis, options, self._processor.steady(), assign)
+
+        return _raise_as_group_error(compute)
 
     def plan_rollback(
         self, group_id: str, to_epoch: int, *, owner: str = PROCESS, reason: str = ""
