@@ -7,18 +7,17 @@ import os
 import time
 import uuid
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from assignors import SpecError
 from coordinator.clock import wall_ms
-from coordinator.compute.proposal_inbox import find_verdict
+from coordinator.compute.plan_answers import ask_about_plan, make_request
 from coordinator.config import Config
-from coordinator.core.records import ACCEPTED, PlanMade, ProposalJudged
+from coordinator.core.records import PlanMade
 from coordinator.storage import plan_queue
 from coordinator.storage.lease import Lease
-from coordinator.storage.plan_queue import PlanRequest
+from coordinator.storage.plan_queue import Action
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.1
@@ -63,7 +62,7 @@ def read_plan(path: Path) -> PlanMade:
 def ask_coordinator(
     store: str,
     config: Config,
-    action: Literal["apply", "approve", "reject", "propose"],
+    action: Action,
     group_id: str,
     plan_id: str,
     plan: PlanMade | None = None,
@@ -82,39 +81,16 @@ def ask_coordinator(
     """
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415 - takes its time
 
-    after = LogReader(store).position
-    request = PlanRequest(uuid.uuid4().hex, action, group_id, plan_id, plan, user_name(), reason)
-    plan_queue.put_plan_request(store, request)
-    try:
-        judged = _await_answer(store, config, request.request_id, after)
-    finally:
-        plan_queue.remove_plan_request(store, request.request_id)
-    if judged.reason != ACCEPTED:
-        raise SpecError(judged.reason.partition(": ")[2] or judged.reason)
-    return judged.group_epoch
-
-
-def _await_answer(store: str, config: Config, request_id: str, after: int) -> ProposalJudged:
+    request = make_request(action, group_id, plan_id, plan, user_name(), reason)
     lease = Lease(store, "", "", config.lease, wall_ms)
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        waits = request_id in plan_queue.list_plan_requests(store)
-        found, after = find_verdict(store, request_id, after)
-        if found is not None:
-            return found
-        if not waits:  # a request that was answered is taken away only then
-            raise BusyError(
-                f"the coordinator of {store} failed over the request and set it aside, in "
-                "_set_aside: its log says why"
-            )
+
+    def wait() -> None:
         if lease.holder() is None:
-            _serve_request(store, config, request_id)
+            _serve_request(store, config, request.request_id)
         else:
             time.sleep(LOOK_S)
-    raise BusyError(
-        f"the coordinator of {store} did not answer within {PATIENCE_S:g} s: check it, "
-        "and try again"
-    )
+
+    return ask_about_plan(store, request, LogReader(store).position, wait, PATIENCE_S)
 
 
 def _serve_request(store: str, config: Config, request_id: str) -> None:

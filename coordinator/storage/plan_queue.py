@@ -7,13 +7,14 @@ takes the file away.
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from coordinator.core.records import PlanMade
 from coordinator.storage.file_queue import FileQueue, MessageError
 
+Action: TypeAlias = Literal["apply", "approve", "reject", "propose"]
 BYTES_MAX = 1 << 28
 
 
@@ -21,7 +22,7 @@ class PlanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What another process asks of a plan; the fields are `DecidePlan`'s."""
 
     request_id: str
-    action: Literal["apply", "approve", "reject", "propose"]
+    action: Action
     group_id: str
     plan_id: str
     plan: PlanMade | None = None

@@ -38,7 +38,9 @@ KINDS = (
     *(*MOVING, ClassicGroupWritten, MemberMetadata, RegexResolved, TopicChanged),
     *(PlanMade, PlanDecided, LoadsNoted),
 )
-COLUMNS = ("position", "at", "kind", "tombstone", "group_id", "epoch", "generation")
+COLUMNS = (
+    "position", "at", "kind", "tombstone", "group_id", "epoch", "generation", "plan_id",
+)  # fmt: skip
 NEVER = -1
 
 
@@ -96,6 +98,7 @@ class Activity:
         self._moved_ms = np.zeros(0, np.int64)
         self._epochs = Epochs(*(np.zeros(0, np.int64) for _ in range(3)))
         self._generations = np.zeros(0, np.int64)
+        self._plans: dict[int, set[str]] = {}
         self._lock = threading.RLock()
 
     def advance(self, reading: LogReader) -> None:
@@ -138,6 +141,12 @@ class Activity:
         with self._lock:
             return self._epochs.first_after(self._find(group_ids), reached)
 
+    def waiting_plans(self, group_ids: pa.Array) -> Longs:
+        """Return how many plans of each group wait for approval."""
+        with self._lock:
+            counts = [len(self._plans.get(code, ())) for code in self._find(group_ids).tolist()]
+        return np.array(counts, dtype=np.int64)
+
     def _find(self, group_ids: pa.Array) -> Longs:
         found = [self._codes.get(one, -1) for one in group_ids.to_pylist()]
         return np.array(found, dtype=np.int64)
@@ -158,6 +167,21 @@ class Activity:
         moving = is_kind(rows, *(one.kind for one in MOVING), ClassicGroupWritten.kind)
         np.maximum.at(self._moved_ms, group[moving], at_ms[moving])
         self._note_epochs(rows, group, at_ms)
+        self._note_plans(rows, group)
+
+    def _note_plans(self, rows: pa.Table, group: Longs) -> None:
+        """Follow which plans wait: there are few, so one row after the other."""
+        gone = is_kind(rows, GroupMetadata.kind) & to_mask(rows["tombstone"])
+        told = gone | is_kind(rows, PlanMade.kind, PlanDecided.kind)
+        found = rows.filter(pa.array(told)).select(["kind", "tombstone", "plan_id"]).to_pylist()
+        for code, row in zip(group[told].tolist(), found, strict=True):
+            waiting = self._plans.setdefault(code, set())
+            if row["kind"] == GroupMetadata.kind:
+                waiting.clear()
+            elif row["kind"] == PlanMade.kind and not row["tombstone"]:
+                waiting.add(row["plan_id"])
+            else:
+                waiting.discard(row["plan_id"])
 
     def _note_epochs(self, rows: pa.Table, group: Longs, at_ms: Longs) -> None:
         kept = ~to_mask(rows["tombstone"])

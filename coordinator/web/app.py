@@ -24,13 +24,16 @@ from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
-from coordinator.web import past_pages
-from coordinator.web.access import Viewer, WebAccess
-from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web import past_pages, plan_pages
+from coordinator.web.access import Viewer, WebAccess, is_same_origin
+from coordinator.web.errors import ForbiddenError, QueryError, status_of
 from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
-from coordinator.web.paging import TEXT_MAX
+from coordinator.web.paging import TEXT_MAX, link
 from coordinator.web.past_pages import PastPages
+from coordinator.web.plan_decider import PlanDecider
+from coordinator.web.plan_form import read_decision, read_form
+from coordinator.web.plan_pages import PlanPages
 from coordinator.web.rendering import ASSETS_BY_PATH, render
 
 T = TypeVar("T")
@@ -72,6 +75,7 @@ class Site:
     access: WebAccess
     readers: ThreadPoolExecutor
     hub: Hub
+    decider: PlanDecider
 
     async def read(self, work: Callable[..., T], *values: object) -> T:
         """Do something slow in a thread."""
@@ -80,7 +84,7 @@ class Site:
 
 def make_app(site: Site) -> Starlette:
     """Return the pages as an ASGI application."""
-    pages, past = site.pages, PastPages(site.pages)
+    pages, past, plans = site.pages, PastPages(site.pages), PlanPages(site.pages)
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
@@ -92,6 +96,11 @@ def make_app(site: Site) -> Starlette:
         _json(site, "/history.json", past.history, past_pages.history_json),
         _page(site, "/partition", "partition.html", past.partition),
         _json(site, "/partition.json", past.partition, past_pages.partition_json),
+        _page(site, "/plans", "plans.html", plans.plans),
+        _json(site, "/plans.json", plans.plans, plan_pages.plans_json),
+        _page(site, "/plan", "plan.html", plans.plan),
+        _json(site, "/plan.json", plans.plan, plan_pages.plan_json),
+        Route("/plan", guarded(site, partial(_decide, site, plans)), methods=["POST"]),
         Route("/live", guarded(site, partial(_follow, site), text=True)),
         Route("/static/{digest}/{name}", _serve_asset),
         Route("/healthz", _serve_health),
@@ -149,10 +158,8 @@ def guarded(
             return refuse(HTTPStatus.UNAUTHORIZED, NO_LOGIN)
         try:
             return await respond(request, viewer)
-        except NoGroupError as error:
-            return refuse(HTTPStatus.NOT_FOUND, str(error))
         except SpecError as error:
-            return refuse(HTTPStatus.BAD_REQUEST, str(error))
+            return refuse(status_of(error), str(error))
         except (LogError, BusyError, OSError) as error:
             logger.warning("no page: %s", error)
             return refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"The store cannot be read: {error}")
@@ -171,6 +178,10 @@ def _check_request(site: Site, request: Request) -> tuple[HTTPStatus, str] | Non
 
 LOGIN = 'Basic realm="muster", charset="UTF-8"'
 NO_LOGIN = "Log in as a user of the coordinator (server.sasl_users)."
+NO_RIGHT = (
+    "Plans are decided by those who log in and have ALTER_CONFIGS on the group (server.sasl_users, "
+    "server.acls)."
+)
 FOREIGN_NAME = (
     "This page is open to this machine alone, under the names localhost, 127.0.0.1 and [::1]. For "
     "other names, configure a login (server.sasl_users)."
@@ -215,6 +226,34 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     return cast("Response", EventStream(site.hub, key, lambda: site.read(make), may_see, raw))
+
+
+async def _decide(site: Site, plans: PlanPages, request: Request, viewer: Viewer) -> Response:
+    """Approve or reject a plan, and show it; who may not is told so before anything is read."""
+    query = request.query_params
+    group_id = shown.find_group(query, viewer)
+    if not viewer.decides(group_id):
+        raise ForbiddenError(NO_RIGHT)
+    sent = request.headers
+    origin, fetch_site = sent.get("origin"), sent.get("sec-fetch-site")
+    if not is_same_origin(sent.get("host", ""), origin, fetch_site):
+        raise ForbiddenError("This form was sent by another site.")
+    action, reason = read_decision(await read_form(request))
+    values = await site.read(plans.plan, query, viewer)
+    plan_id = query["plan"]
+    answer = site.decider.decide(
+        action, group_id, plan_id, values["position"], viewer.principal, reason
+    )
+    try:
+        await asyncio.wrap_future(answer)
+    except (SpecError, BusyError) as error:
+        refused = isinstance(error, SpecError)
+        code = HTTPStatus.CONFLICT if refused else HTTPStatus.SERVICE_UNAVAILABLE
+        values = await site.read(plans.plan, query, viewer, str(error))
+        return reply(render("plan.html", viewer=viewer, **values), code)
+    logger.info("%s: %s plan %s of group %s", viewer.principal, action, plan_id, group_id)
+    to = link("/plan", {"id": group_id, "plan": plan_id})
+    return reply(b"", HTTPStatus.SEE_OTHER, headers={"Location": to})
 
 
 async def _serve_asset(request: Request) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from assignors import SpecError
 
 NAMED_MAX = 255
@@ -15,5 +17,31 @@ class NoGroupError(SpecError):
     """There is no such group, or who asks may not see it: status 404, the same for both."""
 
     def __init__(self, group_id: str) -> None:
-        named = group_id if len(group_id) <= NAMED_MAX else group_id[:NAMED_MAX] + "…"
-        super().__init__(f"There is no group {named!r} here, or you may not see it.")
+        super().__init__(f"There is no group {_cut(group_id)!r} here, or you may not see it.")
+
+
+class NoPlanError(NoGroupError):
+    """There is no such plan: status 404, too."""
+
+    def __init__(self, group_id: str, plan_id: str) -> None:
+        plan, group = _cut(plan_id), _cut(group_id)
+        SpecError.__init__(self, f"There is no plan {plan!r} of group {group!r} here.")
+
+
+class ForbiddenError(SpecError):
+    """Who asks may see this, but not change it: status 403."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= NAMED_MAX else text[:NAMED_MAX] + "…"
+
+
+def status_of(error: SpecError) -> HTTPStatus:
+    """Return the status of the response that says what is wrong."""
+    match error:
+        case NoGroupError():
+            return HTTPStatus.NOT_FOUND
+        case ForbiddenError():
+            return HTTPStatus.FORBIDDEN
+        case _:
+            return HTTPStatus.BAD_REQUEST

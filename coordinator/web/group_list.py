@@ -29,7 +29,7 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         The view `groups`, and: `partitions` that members own or must still give up; `waits_for`,
         members whose next heartbeat the others wait for; `first_waited_for`, one of them; `since`,
         ms, when the group settled, or when the first epoch began that it has not settled in;
-        `rebalances` in the last hour.
+        `plans_waiting` for approval; `rebalances` in the last hour.
     """
     groups, members = look.view("groups"), look.view("members")
     ids = combine_chunks(groups["group_id"])
@@ -56,6 +56,7 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
             combine_chunks(members["member_id"]).take(pa.array(first, mask=first < 0)),
         )
         .append_column("since", pa.array(since, mask=since < 0))
+        .append_column("plans_waiting", pa.array(activity.waiting_plans(ids)))
         .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
     )
 

@@ -99,6 +99,7 @@ class Pages:
             "text": text,
             "only": only,
             "past": is_past(query),
+            "plans_waiting": 0 if is_past(query) else self._count_waiting(group_id),
             "slider": self._make_slider(look, now),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
         }
@@ -111,6 +112,9 @@ class Pages:
         if at:
             return self.reader.past(at[:TEXT_MAX])
         return self.reader.past(read_time(query, "at_ms"))
+
+    def _count_waiting(self, group_id: str) -> int:
+        return int(self.reader.activity.waiting_plans(pa.array([group_id]))[0])
 
     def _make_slider(self, look: Look, now: GroupNow) -> Values:
         """Return the times that the slider goes through, and the epochs before and after."""

@@ -19,6 +19,7 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TIME = Markup('<time datetime="{}">{} UTC</time>')
 FIXED = Markup("<span data-fixed>{}</span>")
 ID = Markup('<bdi class="id">{}</bdi>')
+WEIGHT_MAX = 18
 DASH = "–"  # noqa: RUF001 - typography
 
 
@@ -49,6 +50,14 @@ def show(value: object) -> object:
 def show_count(value: float | None) -> str:
     """Return a number with commas; None is a dash."""
     return DASH if value is None else f"{value:,}"
+
+
+def show_weight(value: float | None) -> str:
+    """Return a weight with commas, and three digits after the point at most; None is a dash."""
+    if value is None:
+        return DASH
+    text = f"{value:,.3f}".rstrip("0").rstrip(".")
+    return text if len(text) < WEIGHT_MAX else f"{value:.6g}"
 
 
 def show_time(at: int | datetime | None) -> Markup:
@@ -82,7 +91,13 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": show_count, "time": show_time, "moment": show_moment, "id": show_id}
+    made.filters |= {
+        "count": show_count,
+        "weight": show_weight,
+        "time": show_time,
+        "moment": show_moment,
+        "id": show_id,
+    }
     made.globals |= {
         "link": link,
         "asset": {name: asset.path for name, asset in ASSETS.items()},

@@ -18,6 +18,7 @@ from coordinator.web.access import SETTING, WebAccess
 from coordinator.web.app import READERS, Site, make_app
 from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
+from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.store_reader import StoreReader
 from coordinator.wire.listener import bind_socket
 
@@ -74,7 +75,8 @@ class WebServer:
         self._loop = asyncio.new_event_loop()
         # Open pages leave a quarter of the connections to those that are opened.
         self._hub = Hub(reader.has_changed, max(1, config.web.connections_max * 3 // 4))
-        site = Site(pages, self._access, self._readers, self._hub)
+        self._decider = PlanDecider(root_of(store), config.lease)
+        site = Site(pages, self._access, self._readers, self._hub, self._decider)
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
         self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
@@ -91,6 +93,7 @@ class WebServer:
     def close(self) -> None:
         """Close all connections, and stop; twice is no fault."""
         self._closed.set()
+        self._decider.close()
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._hub.end)
         self._server.should_exit = True

@@ -13,6 +13,7 @@ from coordinator.web.access import WebAccess
 from coordinator.web.app import Site, make_app
 from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
+from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.store_reader import StoreReader
 from tests.support.stories import NOON, alerts, billing, ledger, search, shipping
 
@@ -27,8 +28,9 @@ def browse(store, config=None, listen=HERE, now_ms=LATER):
     config = config or Config()
     pages = Pages(StoreReader(store), "store", lambda: now_ms)
     site = Site(
-        pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.has_changed, 10)
-    )
+        pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.has_changed, 10),
+        PlanDecider(str(store), config.lease),
+    )  # fmt: skip
     return TestClient(make_app(site), base_url=f"http://{HERE}")
 
 

@@ -69,10 +69,10 @@ def test_every_page_forbids_what_it_does_not_need(store):
         assert answer.headers["cache-control"] == "no-store"
         assert "server" not in answer.headers
         if "html" in answer.headers["content-type"]:
-            _refuse_inline(answer.text)
+            refuse_inline(answer.text)
 
 
-def _refuse_inline(html):
+def refuse_inline(html):
     """Refuse scripts and styles in the page, and addresses elsewhere."""
     for tag, attributes in Tables(html).tags:
         assert not [name for name in attributes if name.startswith("on")], attributes
@@ -101,7 +101,7 @@ def test_a_hostile_name_is_text_wherever_it_stands(hostile, number):
     ):
         answer = client.get(path, params=query)
         assert answer.status_code == 200, answer.text
-        _refuse_inline(answer.text)
+        refuse_inline(answer.text)
         assert {"img", "b"}.isdisjoint(tag for tag, _ in Tables(answer.text).tags)
         body = answer.text.replace("\n", "")
         assert not [c for c in body if not c.isprintable()], (

@@ -13,11 +13,13 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import LogConfig
 from coordinator.core.records import GroupMetadata
+from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.web.server import WebServer
 from tests.support.stories import Story, stored
 from tests.web.browsing import five_groups
 from tests.web.test_access import HOSTILE
+from tests.web.test_plans import ANN, BOB, ODD, config_of, join
 
 WANTED = os.environ.get("MUSTER_WEB")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -249,6 +251,45 @@ def test_all_can_be_done_by_keyboard(live, opened):
     assert all(one != two for one, two in pairwise(seen) if "<body" not in one)
     for what in ("slider", "as tables", "clicks 0", "Owns"):
         assert any(what in one for one in seen), what
+
+
+def test_a_plan_is_approved_by_who_may(tmp_path, opened):
+    config = config_of(tmp_path)
+    with Coordinator.open(tmp_path / "store", config=config, topics={ODD: 6}) as coordinator:
+        join(coordinator, "g", "m1", HOSTILE[1], topic=ODD)
+        for reason in ("disk", "again"):
+            shown = coordinator.plan("g", drain=[HOSTILE[1]], owner=ODD, reason=reason)
+            coordinator.propose_plan(shown)
+        with coordinator.serve_web("127.0.0.1:0") as pages:
+            bob = opened(f"{pages.url}group?id=g", http_credentials=login(BOB))
+            bob.click("text=wait for approval")
+            bob.click("#plans tbody th a")
+            bob.wait_for_selector("#moves tbody tr")
+            assert bob.locator("main button").count() == 0
+            ann = opened(f"{pages.url}plans?id=g&status=waiting", http_credentials=login(ANN))
+            ann.click("#plans tbody th a")
+            check_accessibility(ann)
+            shoot(ann, "plan")
+            ann.fill("input[name=reason]", HOSTILE[0])
+            ann.click("text=Reject")
+            ann.wait_for_selector("text=It was rejected")
+            ann.click("nav >> text=plans")
+            ann.select_option("select[name=status]", "waiting")
+            ann.wait_for_selector("text=1–1 of 1 plans")  # noqa: RUF001
+            ann.click("#plans tbody th a")
+            ann.keyboard.press("Tab")
+            ann.click("text=Approve")
+            ann.wait_for_selector("text=began")
+            bob.goto(f"{pages.url}group?id=g")
+            bob.wait_for_selector("#now >> text= applied")
+    assert [row["decided_by"] for row in frame(tmp_path / "store", "plans").to_pylist()] == [
+        "User:ann"
+    ] * 2
+
+
+def login(user):
+    name, password = user
+    return {"username": name, "password": password}
 
 
 def test_without_javascript_every_page_is_whole(browser, tmp_path):

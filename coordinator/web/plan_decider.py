@@ -1,0 +1,84 @@
+"""Approves and rejects plans for those who look at pages: asks the coordinator of the store.
+
+The pages stay readers of the store. What they ask is a file beside the log, as with `muster
+approve`, so it makes no difference whether the coordinator is in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from coordinator.clock import wall_ms
+from coordinator.compute.plan_answers import ask_about_plan, make_request
+from coordinator.config import LeaseConfig
+from coordinator.storage.lease import Lease
+from coordinator.storage.plan_queue import Action
+from coordinator.storage.tables.table_io import BusyError
+
+LOOK_S = 0.2
+PATIENCE_S = 20.0
+AT_ONCE = 2
+"""Decisions that wait for the coordinator at once; more wait for them."""
+
+
+class PlanDecider:
+    """Asks a store's coordinator about plans.
+
+    Parameters
+    ----------
+    store
+        The folder of the store, or its URL.
+    lease
+        The settings of the lease, which says whether there is a coordinator.
+    """
+
+    def __init__(self, store: str, lease: LeaseConfig) -> None:
+        self._store = store
+        self._lease = Lease(store, "", "", lease, wall_ms)
+        self._closed = threading.Event()
+        self._threads = ThreadPoolExecutor(AT_ONCE, "muster-web-decide")
+
+    def decide(
+        self, action: Action, group_id: str, plan_id: str, after: int, by: str, reason: str
+    ) -> Future[int]:
+        """Ask, and return the group epoch that begins, or 0, once the coordinator has answered.
+
+        Parameters
+        ----------
+        after
+            A position of the log before now.
+        by, reason
+            Who decides, and why.
+
+        Raises
+        ------
+        SpecError
+            The coordinator refused; the message says why.
+        BusyError
+            No coordinator is there, or it did not answer: nothing was decided.
+        """
+        request = make_request(action, group_id, plan_id, None, by, reason)
+
+        def ask() -> int:
+            self._refuse_alone()
+            return ask_about_plan(self._store, request, after, self._wait, PATIENCE_S)
+
+        return self._threads.submit(ask)
+
+    def close(self) -> None:
+        """Withdraw what was not answered."""
+        self._closed.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _wait(self) -> None:
+        if self._closed.wait(LOOK_S):
+            raise BusyError("the pages are closed: ask again")
+        self._refuse_alone()
+
+    def _refuse_alone(self) -> None:
+        if self._lease.holder() is None:
+            raise BusyError(
+                f"no coordinator uses {self._store}, so nobody can decide: start one, or use "
+                "`muster approve` or `muster reject`"
+            )
