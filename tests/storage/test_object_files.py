@@ -198,3 +198,15 @@ def test_a_url_of_no_store_is_refused_and_its_secret_not_said(name, said):
         root_of(name)
     assert said in str(error.value)
     assert "SECRET" not in str(error.value)
+
+
+def test_an_answer_that_ends_in_its_middle_is_asked_for_again(s3):
+    root = s3.new_store()
+    files = files_at(root)
+    files.create(f"{root}/a/b", b"12345")
+    s3.fault("cut", method="GET", times=2)
+    assert files.names_below(root) == ["a/b"]
+    s3.fault("cut", method="GET", times=2)
+    assert files.read(f"{root}/a/b") == b"12345"
+    s3.fault("cut", method="GET", times=1)
+    assert files.names(f"{root}/a") == ["b"]

@@ -31,6 +31,10 @@ PARQUET: dict[str, Any] = {
     "row_group_size": ROW_GROUP,
 }
 """How data files are written, wherever they are."""
+FEW_ROWS = 200
+"""So few rows are written as they are: compressing them and looking for what they repeat takes
+longer than the rest of the writing, and makes them no smaller."""
+AS_THEY_ARE: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 PRIVATE = 0o700
 UNFINISHED = ".tmp"
 """How names of files end that their writer has not published, or was killed over."""
@@ -178,9 +182,16 @@ class Filesystem:
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Write a data file, with checksums, and return its size."""
-        pq.write_table(rows, path, **PARQUET)
-        self.permit(path)
-        return os.path.getsize(path)
+        if len(rows) > FEW_ROWS:
+            pq.write_table(rows, path, **PARQUET)
+            self.permit(path)
+            return os.path.getsize(path)
+        content = make_data_file(rows)
+        with open(path, "xb", opener=self._opener) as file:
+            with suppress(OSError):  # as `permit`
+                self._permit(file.fileno())
+            file.write(content)
+        return int(content.size)
 
     def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:
         """Replace a small file whole: readers see the old or the new one.
@@ -263,6 +274,13 @@ class Filesystem:
             yield _try_lock(handle, patience_s)
         finally:
             os.close(handle)
+
+
+def make_data_file(rows: pa.Table) -> pa.Buffer:
+    """Return what a data file holds, with checksums."""
+    made = pa.BufferOutputStream()
+    pq.write_table(rows, made, **(PARQUET | (AS_THEY_ARE if len(rows) <= FEW_ROWS else {})))
+    return made.getvalue()
 
 
 def _try_lock(handle: int, patience_s: float) -> bool:

@@ -12,16 +12,15 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
 import pyarrow as pa
-import pyarrow.parquet as pq
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -31,7 +30,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from coordinator.config import ConfigError
 from coordinator.storage.tables.files import Source, SwapLostError
-from coordinator.storage.tables.filesystem import PARQUET
+from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_CREDENTIALS,
     explain_credentials,
@@ -46,6 +45,9 @@ CONNECT_S, REQUEST_S, RETRY_S, RETRIES = 5, 20, 15, 3
 """How long a connection, and an answer, are waited for; how long and often is tried again."""
 REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
+CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
+"""What the error says of an answer that ended in its middle, and when it is read again."""
+T = TypeVar("T")
 _TRUE = ("1", "true", "yes", "on")
 
 
@@ -105,8 +107,10 @@ class ObjectFiles:
 
     def is_folder(self, path: str) -> bool:
         """Whether any object is below a path."""
-        with _explaining(path):
-            return any(map(len, obstore.list(self._store, f"{self._key(path)}/", chunk_size=1)))
+        above = f"{self._key(path)}/"
+        return _read_again(
+            path, lambda: any(map(len, obstore.list(self._store, above, chunk_size=1)))
+        )
 
     def size(self, path: str) -> int:
         """Return how many bytes an object has."""
@@ -115,27 +119,32 @@ class ObjectFiles:
 
     def names(self, folder: str) -> list[str]:
         """List the objects in a folder, without those in its folders."""
-        with _explaining(folder):
-            found = obstore.list_with_delimiter(self._store, f"{self._key(folder)}/")
+        above = f"{self._key(folder)}/"
+        found = _read_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
         return sorted(str(one["path"]).rpartition("/")[2] for one in found["objects"])
 
     def names_below(self, folder: str) -> list[str]:
         """List the objects in a folder and in its folders, by their paths from there, sorted."""
         above = f"{self._key(folder)}/"
-        with _explaining(folder):
-            found = [str(one["path"]) for some in obstore.list(self._store, above) for one in some]
+        found = _read_again(
+            folder,
+            lambda: [str(one["path"]) for some in obstore.list(self._store, above) for one in some],
+        )
         return sorted(path.removeprefix(above) for path in found)
 
     def read(self, path: str) -> bytes:
         """Return what an object holds."""
-        with _explaining(path):
-            return bytes(obstore.get(self._store, self._key(path)).bytes())
+        return self.read_tagged(path)[0]
 
     def read_tagged(self, path: str) -> tuple[bytes, str]:
         """Return what an object holds, and its tag for `swap`."""
-        with _explaining(path):
+
+        def read() -> tuple[bytes, Any]:
             found = obstore.get(self._store, self._key(path))
-            return bytes(found.bytes()), _tag_of(found.meta, path)
+            return bytes(found.bytes()), found.meta
+
+        content, said = _read_again(path, read)
+        return content, _tag_of(said, path)
 
     def source(self, path: str) -> Source:
         """Return an object's bytes: one request, as data files are read whole."""
@@ -146,9 +155,7 @@ class ObjectFiles:
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Put a data file, with checksums, and return its size."""
-        made = pa.BufferOutputStream()
-        pq.write_table(rows, made, **PARQUET)
-        content = made.getvalue()
+        content = make_data_file(rows)
         self._put(path, content.to_pybytes(), "overwrite")
         return int(content.size)
 
@@ -273,6 +280,20 @@ def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionari
     if said["e_tag"] is None:
         raise OSError(errno.ENOTSUP, "the store gives its objects no tags (ETag)", path)
     return str(said["e_tag"])
+
+
+def _read_again(path: str, read: Callable[[], T]) -> T:
+    """Read, and again where an answer ended in its middle: obstore tries only requests again."""
+    for pause_s in CUT_PAUSES_S:
+        try:
+            with _explaining(path):
+                return read()
+        except OSError as error:
+            if CUT not in str(error):
+                raise
+        time.sleep(pause_s)
+    with _explaining(path):
+        return read()
 
 
 @contextmanager
