@@ -153,19 +153,30 @@ def read_member_rows(log: LogRows, *more: str) -> MemberRows:
 def read_members(log: LogRows) -> pa.Table:
     """Return the members of all groups: one row per member."""
     found = read_member_rows(log, *TOLD, NAMES, *WANTED)
-    columns = {name: found.ids[name] for name in found.ids.column_names}
-    columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
+    columns = _tell_members(found)
     columns[NAMES] = _parse_name_lists(pick(found.rows[NAMES], found.metadata))
     columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
-    columns |= {"state": found.state, "member_epoch": found.member_epoch}
-    columns |= {"assigned": found.assigned, "pending": found.pending}
     classic = classic_views.read_classic_members(classic_views.read_present(log))
-    return _join_rows("members", pa.table(columns), classic)
+    return _join_rows(VIEW_SCHEMAS["members"], pa.table(columns), classic)
 
 
-def _join_rows(view: str, *tables: pa.Table) -> pa.Table:
+def read_member_states(log: LogRows) -> pa.Table:
+    """Return the same without what members subscribe to, which is long where topics are many."""
+    columns = _tell_members(read_member_rows(log, *TOLD))
+    classic = classic_views.read_classic_members(classic_views.read_present(log))
+    schema = pa.schema([field for field in VIEW_SCHEMAS["members"] if field.name in columns])
+    return _join_rows(schema, pa.table(columns), classic)
+
+
+def _tell_members(found: MemberRows) -> dict[str, pa.Array]:
+    columns = {name: found.ids[name] for name in found.ids.column_names}
+    columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
+    columns |= {"state": found.state, "member_epoch": found.member_epoch}
+    return columns | {"assigned": found.assigned, "pending": found.pending}
+
+
+def _join_rows(schema: pa.Schema, *tables: pa.Table) -> pa.Table:
     """Return rows of a view that are found apart."""
-    schema = VIEW_SCHEMAS[view]
     return pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
 
 
@@ -225,13 +236,14 @@ def read_target_assignments(log: LogRows) -> pa.Table:
         pieces += [_read_whole_target(log, stored, there, gone) for stored in whole_targets]
     found = pa.concat_tables(pieces)
     classic = classic_views.read_present(log)
-    known = read_groups(log).select(["group_id", "assignment_epoch"])
-    place = pc.index_in(found["group_id"], value_set=combine_chunks(known["group_id"]))
+    known = _find_groups(log)
+    place = pc.index_in(found["group_id"], value_set=known.ids)
     found = found.append_column(
-        "assignment_epoch", known["assignment_epoch"].take(combine_chunks(place))
+        "assignment_epoch", _null_unknown(known.assignment_epoch).take(combine_chunks(place))
     )
     found = found.filter(pc.is_valid(place))
-    return _join_rows("target_assignments", found, classic_views.read_classic_targets(classic))
+    targets = classic_views.read_classic_targets(classic)
+    return _join_rows(VIEW_SCHEMAS["target_assignments"], found, targets)
 
 
 def _read_small_targets(log: LogRows) -> tuple[pa.Table, pa.Table, list[StoredTarget]]:
@@ -282,8 +294,22 @@ def _read_whole_target(
 GROUP_KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved)
 
 
-def read_groups(log: LogRows) -> pa.Table:
-    """Return all groups, including ids that only have offsets: one row per group."""
+@dataclass(frozen=True, slots=True)
+class _GroupRows:
+    """The consumer groups that there are: their ids, and the rows of their epoch and target."""
+
+    rows: pa.Table
+    ids: pa.Array
+    newest: Longs
+    target: Longs
+
+    @property
+    def assignment_epoch(self) -> Longs:
+        """The epoch of each group's target; -1 before the first one."""
+        return to_numbers(pick(self.rows["assignment_epoch"], self.target))
+
+
+def _find_groups(log: LogRows) -> _GroupRows:
     told = ["epoch", "assignment_epoch", "assignor", "partial"]
     rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *told])
     keys, number = encode_keys(combine_chunks(rows["group_id"])), np.arange(len(rows))
@@ -294,9 +320,15 @@ def read_groups(log: LogRows) -> pa.Table:
     target = find_last(keys, number[targets], size)
     alive = (newest < 0) | ~np.append(ended, False)[newest] | (any_row > newest)
     named = pick(rows["group_id"], find_last(keys, number, size)[alive])
-    newest, target = newest[alive], target[alive]
-    group_epoch = to_numbers(pick(rows["epoch"], newest), 1)
-    assignment_epoch = to_numbers(pick(rows["assignment_epoch"], target))
+    return _GroupRows(rows, named, newest[alive], target[alive])
+
+
+def read_groups(log: LogRows) -> pa.Table:
+    """Return all groups, including ids that only have offsets: one row per group."""
+    known = _find_groups(log)
+    rows, named, target = known.rows, known.ids, known.target
+    group_epoch = to_numbers(pick(rows["epoch"], known.newest), 1)
+    assignment_epoch = known.assignment_epoch
     assignor = pick(rows["assignor"], target)
     count, arrived = _count_members(log, named, assignment_epoch)
     found = pa.table(
@@ -312,7 +344,7 @@ def read_groups(log: LogRows) -> pa.Table:
         }
     )
     classic = classic_views.read_classic_groups(classic_views.read_present(log))
-    found = _join_rows("groups", found, classic)
+    found = _join_rows(VIEW_SCHEMAS["groups"], found, classic)
     return pa.concat_tables([found, _find_offsets_only(log, found)])
 
 

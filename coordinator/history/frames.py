@@ -73,8 +73,13 @@ def frame(
 
 def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:
     """Return a view of an open log."""
+    return compute_view(LogRows(reading, group_id), view)
+
+
+def compute_view(log: LogRows, view: str) -> pa.Table:
+    """Return a view of rows of a log."""
     rows, order = VIEWS[view]
-    found = rows(LogRows(reading, group_id))
+    found = rows(log)
     return found.sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from assignors import SpecError
 from coordinator.core.records import Record
@@ -22,7 +23,7 @@ from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
-from coordinator.storage.delta_log import open_log_table
+from coordinator.storage.delta_log import follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
@@ -101,12 +102,19 @@ class LogReader:
         The log cannot be read.
     """
 
-    def __init__(self, store: str | os.PathLike[str], as_of: AsOf = None) -> None:
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        as_of: AsOf = None,
+        *,
+        opened: tuple[DeltaTable, str] | None = None,
+    ) -> None:
         as_of = _check_as_of(as_of)
         self.store = root_of(store)
         self._folder = os.path.join(self.store, "log")
         try:
-            self._parts = list_parts(open_log_table(self.store))
+            self._table = _open_table(self.store, opened)
+            self._parts = list_parts(self._table)
         except NoLog:
             raise SpecError(
                 f"{store} is not the store of a coordinator: name the folder that a coordinator "
@@ -117,6 +125,20 @@ class LogReader:
         self._live = as_of is None
         self.position = self._position_of(as_of)
         self.at_ms = self._at(self.position)
+
+    def follow(self) -> LogReader:
+        """Return the log as it is now; of a table that is open, only new commits are read."""
+        return LogReader(self.store, opened=(self._table, self._parts[-1].path))
+
+    @property
+    def table_id(self) -> str:
+        """What Delta calls the table of the log: another one has another id."""
+        return str(self._table.metadata().id)
+
+    @property
+    def version(self) -> int:
+        """The version of the table, when it was read last."""
+        return int(self._table.version())
 
     @property
     def first_at_ms(self) -> int:
@@ -232,6 +254,11 @@ class LogReader:
             return pq.read_table(source_of(path), columns=columns)
         except (OSError, pa.ArrowException) as error:
             raise CorruptLog(f"{path} cannot be read: {error}") from None
+
+
+def _open_table(store: str, opened: tuple[DeltaTable, str] | None) -> DeltaTable:
+    """Open the table of a log; one that is open, with its last file, is only brought up to now."""
+    return open_log_table(store) if opened is None else follow_log_table(store, *opened)
 
 
 def format_time(ms: int) -> str:

@@ -46,7 +46,12 @@ from coordinator.storage.tables.fenced_table import (
     VersionConflict,
 )
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.newest_version import OpenTable, open_newest, open_to_read
+from coordinator.storage.tables.newest_version import (
+    OpenTable,
+    follow_table,
+    open_newest,
+    open_to_read,
+)
 from coordinator.storage.tables.recovery import (
     find_damage,
     list_remains,
@@ -344,6 +349,21 @@ def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     root = root_of(store)
     refuse_incomplete(root)
     return open_to_read(files_at(root), os.path.join(root, "log"))
+
+
+def follow_log_table(store: str, table: DeltaTable, newest: str) -> DeltaTable:
+    """Bring the open log of a store up to now; raises as `open_log_table`.
+
+    Parameters
+    ----------
+    newest
+        The data file that was its last one. If that is gone, the table is opened anew: it may be
+        another one, that was made in the same place.
+    """
+    folder = os.path.join(store, "log")
+    disk = files_at(store)
+    followed = follow_table(disk, table, folder)
+    return followed if disk.exists(os.path.join(folder, newest)) else open_log_table(store)
 
 
 def read_log(

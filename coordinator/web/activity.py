@@ -29,7 +29,6 @@ from coordinator.core.records import (
     TopicChanged,
 )
 from coordinator.history.keyed_rows import combine_chunks, is_kind, to_mask, to_numbers
-from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 
 MOVING = (GroupMetadata, TargetMetadata, TargetMember, CurrentMember, MembersAdvanced)
@@ -101,17 +100,17 @@ class Activity:
         self._plans: dict[int, set[str]] = {}
         self._lock = threading.RLock()
 
-    def advance(self, reading: LogReader) -> None:
-        """Read what is new."""
-        if reading.position <= self.position:
+    def advance(self, log: LogRows, position: int) -> None:
+        """Read what is new up to a position."""
+        if position <= self.position:
             return
         kinds = [one.kind for one in KINDS]
-        rows = LogRows(reading).past(kinds, COLUMNS, self.position)
+        rows = log.past(kinds, COLUMNS, self.position)
         topics = rows.filter(pc.equal(rows["kind"], TopicChanged.kind))["position"]
         with self._lock:
             self.topics_position = max(self.topics_position, pc.max(topics).as_py() or 0)
             self._note(rows.filter(pc.is_valid(rows["group_id"])))
-            self.position = reading.position
+            self.position = position
 
     def version(self, group_id: str) -> int:
         """Return a number that changes whenever something that a group's page shows does."""

@@ -31,7 +31,8 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         ms, when the group settled, or when the first epoch began that it has not settled in;
         `plans_waiting` for approval; `rebalances` in the last hour.
     """
-    groups, members = look.view("groups"), look.view("members")
+    members = look.members()  # first: what the next view reads is a part of it
+    groups = look.view("groups")
     ids = combine_chunks(groups["group_id"])
     place = to_numbers(pc.index_in(members["group_id"], value_set=ids))
     size = len(groups)

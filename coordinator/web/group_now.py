@@ -19,7 +19,6 @@ from coordinator.history.keyed_rows import (
     to_mask,
     to_numbers,
 )
-from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_log import LostTarget
 from coordinator.web.errors import NoGroupError
 from coordinator.web.group_list import count_ranges, find_waited
@@ -95,10 +94,10 @@ def read_group(look: Look, group_id: str) -> GroupNow:
 
 
 def _read_group(look: Look, group_id: str) -> GroupNow:
+    members = look.members(group_id)  # first: what the next view reads is a part of it
     rows = look.view("groups", group_id).to_pylist()
     if not rows:
         raise NoGroupError(group_id)
-    members = look.view("members", group_id)
     epochs = look.view("epochs", group_id)
     try:
         target, lost = look.view("target_assignments", group_id), ""
@@ -181,7 +180,7 @@ def _find_since(
 ) -> pa.Array:
     """Return since when each member is in its state, ms; or since when it has not been told."""
     columns = ["position", "at", "kind", "member_id", "member_ids"]
-    rows = LogRows(look.reading, group_id).past([CurrentMember.kind, MembersAdvanced.kind], columns)
+    rows = look.rows(group_id).past([CurrentMember.kind, MembersAdvanced.kind], columns)
     row, many = flatten(combine_chunks(rows["member_ids"]))
     ids = pa.concat_arrays([combine_chunks(rows["member_id"]), many.cast(pa.string())])
     at = to_numbers(combine_chunks(rows["at"]).cast(pa.timestamp("ms", tz="UTC")))

@@ -146,7 +146,13 @@ class Hub:
     async def _look(self) -> None:
         while self._channels and not self.ended:
             await asyncio.sleep(POLL_S)
-            if self._has_changed():
+            try:  # in a thread, because an object store may let it wait
+                changed = await asyncio.to_thread(self._has_changed)
+            except Exception as error:  # noqa: BLE001 - the next look may succeed
+                logger.warning("it is not known whether the store has changed: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if changed:
                 self.version += 1
                 self._changed.set()
                 self._changed = asyncio.Event()

@@ -100,7 +100,7 @@ class Pages:
             "only": only,
             "past": is_past(query),
             "plans_waiting": 0 if is_past(query) else self._count_waiting(group_id),
-            "slider": self._make_slider(look, now),
+            "slider": self._make_slider(look, now, past=is_past(query)),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
         }
 
@@ -116,10 +116,11 @@ class Pages:
     def _count_waiting(self, group_id: str) -> int:
         return int(self.reader.activity.waiting_plans(pa.array([group_id]))[0])
 
-    def _make_slider(self, look: Look, now: GroupNow) -> Values:
+    def _make_slider(self, look: Look, now: GroupNow, *, past: bool) -> Values:
         """Return the times that the slider goes through, and the epochs before and after."""
-        newest = self.reader.newest().reading
-        positions = self.reader.newest().view("epochs", now.row["group_id"])
+        last = self.reader.newest() if past else look
+        newest = last.reading
+        positions = last.view("epochs", now.row["group_id"])
         at = to_numbers(positions["position"])
         times = combine_chunks(positions["recorded_at"]).cast(pa.timestamp("ms", tz="UTC"))
         here = int(np.searchsorted(at, look.reading.position, side="right"))

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from coordinator.core.records import PlanMade
 from coordinator.history.keyed_rows import combine_chunks, flatten, to_numbers
-from coordinator.history.log_rows import LogRows
 from coordinator.web.errors import NoPlanError
 from coordinator.web.store_reader import Look
 
@@ -62,7 +61,7 @@ def _read_plan(look: Look, group_id: str, plan_id: str) -> PlanDiff:
     if not len(found):
         raise NoPlanError(group_id, plan_id)
     (row,) = found.drop_columns(["moves"]).to_pylist()
-    made = LogRows(look.reading, group_id).past([PlanMade.kind], FIELDS, row["position"] - 1)
+    made = look.rows(group_id).past([PlanMade.kind], FIELDS, row["position"] - 1)
     values = made.slice(0, 1).to_pylist()[0]
     for name in ("settings", "inputs"):
         values[name] = dict(values[name] or ())

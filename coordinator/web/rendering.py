@@ -111,3 +111,9 @@ _ENVIRONMENT = _make_environment()
 def render(template: str, **values: Any) -> bytes:  # noqa: ANN401 - whatever a template shows
     """Return a template with values."""
     return _ENVIRONMENT.get_template(template).render(values).encode("utf-8", "replace")
+
+
+def compile_templates() -> None:
+    """Compile all templates, each of which is compiled once."""
+    for name in _ENVIRONMENT.list_templates():
+        _ENVIRONMENT.get_template(name)

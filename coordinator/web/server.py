@@ -14,11 +14,12 @@ import uvicorn
 
 from coordinator.config import Config
 from coordinator.storage.tables.store_files import root_of
-from coordinator.web.access import SETTING, WebAccess
+from coordinator.web.access import SETTING, Viewer, WebAccess
 from coordinator.web.app import READERS, Site, make_app
 from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
+from coordinator.web.rendering import compile_templates
 from coordinator.web.store_reader import StoreReader
 from coordinator.wire.listener import bind_socket
 
@@ -79,6 +80,7 @@ class WebServer:
         site = Site(pages, self._access, self._readers, self._hub, self._decider)
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
+        self._readers.submit(_warm, pages, Viewer("", "", logged_in=False, access=self._access))
         self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
         self._thread.start()
         if self._reread_s:
@@ -135,3 +137,12 @@ class WebServer:
             logger.exception("the pages end")
         finally:
             self._socket.close()
+
+
+def _warm(pages: Pages, viewer: Viewer) -> None:
+    """Prepare what the first page needs, while nobody asks for it yet."""
+    try:
+        compile_templates()
+        pages.groups({}, viewer)
+    except Exception as error:  # noqa: BLE001 - whoever asks for a page is told
+        logger.warning("the first page is not prepared: %s", error)

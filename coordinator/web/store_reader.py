@@ -8,13 +8,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from coordinator.history.frames import WITHOUT_GROUPS, read_view
+from assignors import SpecError
+from coordinator.history.current_views import read_member_states
+from coordinator.history.followed_log import FollowedLog
+from coordinator.history.frames import WITHOUT_GROUPS, compute_view
 from coordinator.history.log_reader import AsOf, LogReader
-from coordinator.storage.tables.store_files import root_of
+from coordinator.history.log_rows import LogRows
+from coordinator.storage.record_log import NoLog
+from coordinator.storage.tables.recovery import commit_file
+from coordinator.storage.tables.store_files import files_at, root_of
 from coordinator.web.activity import Activity
 
 T = TypeVar("T")
@@ -22,8 +28,7 @@ KEPT_MAX = 64
 """How many things that were read are kept; of a very large group one may have tens of MB."""
 PAST_S = 60.0
 """How long a look at a former position is kept."""
-SETTLED_S = 0.05
-"""A folder's time of change may be this coarse: what changed later may not be seen in it."""
+Stamp: TypeAlias = tuple[int, int]
 
 
 class Kept:
@@ -65,23 +70,57 @@ class Look:
         Its log up to there.
     """
 
-    def __init__(self, reading: LogReader, kept: Kept, version: Callable[[str], int]) -> None:
+    def __init__(self, reading: LogReader, kept: Kept, followed: Followed | None) -> None:
         self.reading = reading
         self._kept = kept
-        self._version = version
+        self._followed = followed
+
+    def rows(self, group_id: str | None = None) -> LogRows:
+        """Return the rows of the log, of one group if wanted."""
+        if self._followed is None:
+            return LogRows(self.reading, group_id)
+        return self._followed.log.rows(self.reading, group_id)
 
     def view(self, name: str, group_id: str | None = None) -> pa.Table:
         """Return the rows of a view, of one group if wanted."""
         if name in WITHOUT_GROUPS:
             group_id = None
-        return self.once(group_id, ("view", name), lambda: read_view(self.reading, name, group_id))
+        return self.once(group_id, ("view", name), lambda: compute_view(self.rows(group_id), name))
+
+    def members(self, group_id: str | None = None) -> pa.Table:
+        """Return the rows of the view `members`, without what members subscribe to."""
+
+        def read() -> pa.Table:
+            found = read_member_states(self.rows(group_id))
+            order = [("group_id", "ascending"), ("member_id", "ascending")]
+            return found.sort_by(order).combine_chunks()
+
+        return self.once(group_id, "members", read)
 
     def once(self, group_id: str | None, what: Hashable, compute: Callable[[], T]) -> T:
         """Return what was computed of a group, or of all, unless that has changed."""
-        position = self.reading.position
-        # A newer look may have read on meanwhile: what this one sees is as of its own position.
-        version = position if group_id is None else min(self._version(group_id), position)
+        version = position = self.reading.position
+        if group_id is not None and self._followed is not None:
+            # A newer look may have read on meanwhile: what this one sees is as of its own position.
+            version = min(self._followed.activity.version(group_id), position)
         return self._kept.get((group_id, version, what), compute)
+
+
+class Followed:
+    """A log that is followed, and what was read of it."""
+
+    def __init__(self, reading: LogReader) -> None:
+        self.log = FollowedLog(reading)
+        self.activity = Activity()
+        self.kept = Kept()
+        self.look = self.advance(reading)
+
+    def advance(self, reading: LogReader) -> Look:
+        """Read what is new, and look at it."""
+        self.log.advance(reading)
+        self.activity.advance(self.log.rows(reading), reading.position)
+        self.look = Look(reading, self.kept, self)
+        return self.look
 
 
 class StoreReader:
@@ -90,7 +129,7 @@ class StoreReader:
     Parameters
     ----------
     store
-        The folder that a coordinator was opened with, of one that runs or has run.
+        The folder that a coordinator was opened with, of one that runs or has run; or its URL.
 
     Raises
     ------
@@ -100,30 +139,51 @@ class StoreReader:
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = root_of(store)
-        self._commits = os.path.join(self.store, "log", "_delta_log")
+        self._folder = os.path.join(self.store, "log")
+        self._disk = files_at(self.store)
         self._lock = threading.Lock()
-        self._kept = Kept()
         self._past = Kept(8)
-        self._stamp: tuple[int, bool] = (0, False)
-        self.activity = Activity()
-        self._newest = self._open()
+        self._next_look, self._changed = 0.0, False
+        self._followed = Followed(LogReader(self.store))
+        self._commit = self._stamp(self._followed.look.reading.version)
+
+    @property
+    def activity(self) -> Activity:
+        """When groups changed."""
+        return self._followed.activity
 
     @property
     def position(self) -> int:
         """The newest position that was seen."""
-        return self._newest.reading.position
+        return self._followed.look.reading.position
 
     def has_changed(self) -> bool:
         """Whether the log has new commits, as far as can be seen without reading it."""
-        stamp, settled = self._stamp
-        return not settled or stamp != self._read_stamp()[0]
+        now = time.monotonic()
+        if self._changed or now < self._next_look:
+            return self._changed
+        self._next_look = now + self._disk.poll_s  # of an object store: a look is two requests
+        version = self._followed.look.reading.version
+        # The next commit may have come and been cleaned up, or this be another store by now.
+        self._changed = (
+            self._disk.exists(commit_file(self._folder, version + 1))
+            or self._commit is None
+            or self._commit != self._stamp(version)
+        )
+        return self._changed
 
     def newest(self) -> Look:
-        """Return a look at the newest position."""
+        """Return a look at the newest position.
+
+        Raises
+        ------
+        LogError
+            The store is gone, or cannot be read.
+        """
         with self._lock:
             if self.has_changed():
-                self._newest = self._open()
-            return self._newest
+                self._follow()
+            return self._followed.look
 
     def past(self, as_of: AsOf | str) -> Look:
         """Return a look at a former position or time.
@@ -134,25 +194,29 @@ class StoreReader:
             The log has none.
         """
         reading = LogReader(self.store, as_of)
-
-        def open_past() -> Look:
-            kept = Kept(16)
-            return Look(reading, kept, lambda _: reading.position)
-
         # Maintenance replaces files, and removes them later: no look is kept for long.
-        return self._past.get((reading.position, time.monotonic() // PAST_S), open_past)
+        key = (reading.position, time.monotonic() // PAST_S)
+        return self._past.get(key, lambda: Look(reading, Kept(16), None))
 
-    def _open(self) -> Look:
-        stamp = self._read_stamp()
-        reading = LogReader(self.store)
-        self.activity.advance(reading)
-        self._stamp = stamp
-        return Look(reading, self._kept, self.activity.version)
-
-    def _read_stamp(self) -> tuple[int, bool]:
-        """Return when commits changed last, and whether another change would show another time."""
+    def _follow(self) -> None:
+        before = self._followed.look.reading
         try:
-            changed_ns = os.stat(self._commits).st_mtime_ns
+            reading = before.follow()
+        except SpecError as error:
+            raise NoLog(str(error)) from None
+        if reading.table_id != before.table_id or reading.position < before.position:
+            self._followed = Followed(reading)  # another store was made in the same place
+        elif reading.position > before.position:
+            self._followed.advance(reading)
+        self._commit, self._changed = self._stamp(reading.version), False
+
+    def _stamp(self, version: int) -> Stamp | None:
+        """Return what tells the commit of a version from that of another store; None without it."""
+        path = commit_file(self._folder, version)
+        if self._disk.poll_s:
+            return (0, 0) if self._disk.exists(path) else None
+        try:
+            found = os.stat(path)
         except OSError:
-            return 0, False
-        return changed_ns, time.time() - changed_ns / 1e9 > SETTLED_S
+            return None
+        return found.st_ino, found.st_mtime_ns

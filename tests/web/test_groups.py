@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -129,7 +131,8 @@ def test_activity_is_the_same_in_one_look_or_in_many(stories):
     whole, steps = reader.activity, Activity()
     last = reader.position
     for position in [*range(1, last, 17), last]:
-        steps.advance(reader.past(position).reading)
+        look = reader.past(position)
+        steps.advance(look.rows(), position)
     ids = pa.array(["alerts", "billing", "ledger", "search", "shipping", "nobody"])
     reached = np.array([1, 3, 2, 1, 9, 0])
     for one, two in (
@@ -153,3 +156,20 @@ def test_the_first_epoch_after_one_is_of_the_last_life_of_a_group():
     ask = np.array([0, 0, 0, 1, 1, 1])
     found = epochs.first_after(ask, np.array([1, 2, 3, 1, 2, 7]))
     assert found.tolist() == [40, 50, -1, 60, 70, -1]
+
+
+def test_a_store_that_is_made_anew_under_open_pages(tmp_path):
+    """Whether it has fewer commits, as many, or more: nothing of the old one is shown."""
+    client, before = browse(stored(five_groups(), tmp_path / "store")), ("alerts", 5)
+    for name, joins in (("short", 1), ("long", 40), ("other", 40)):
+        shutil.rmtree(tmp_path / "store")
+        gone = client.get("/groups.json")
+        assert (gone.status_code, "cannot be read" in gone.text) == (503, True), before
+        story = Story(name).topics(orders=9)
+        for number in range(joins):
+            story.at(number).join(f"m{number}", "orders")
+        stored(story.batches, tmp_path / "store")
+        rows = client.get("/groups.json").json()["groups"]
+        assert [(row["group_id"], row["members"]) for row in rows] == [(name, joins)]
+        assert client.get("/group", params={"id": before[0]}).status_code == 404
+        before = (name, joins)

@@ -58,13 +58,17 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
         A newer version of Muster made it.
     """
     try:
-        table = open_delta(path)
-        found = table.metadata().configuration.get(FORMAT_PROPERTY)
+        return _check_format(open_delta(path), path)
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
         said = explain_unreadable(disk, path, error)
         raise (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said) from None
+
+
+def _check_format(table: DeltaTable, path: str) -> DeltaTable:
+    """Return a table of a coordinator that this version can read."""
+    found = table.metadata().configuration.get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
         raise CorruptLog(
             f"{path} is a Delta table, but not of a coordinator: it has no property "
@@ -122,6 +126,18 @@ def open_to_read(disk: Files, path: str) -> DeltaTable:
         As for `open_newest`.
     """
     return _open_listed(disk, path, open_newest, lambda _: True)
+
+
+def follow_table(disk: Files, table: DeltaTable, path: str) -> DeltaTable:
+    """Bring an open table up to its newest version, or open it anew; raises as `open_newest`.
+
+    Reads only the commits that are new.
+    """
+    try:
+        table.update_incremental()
+        return _check_format(table, path)
+    except (DeltaError, OSError):  # cleaned up, damaged, or another table by now
+        return open_to_read(disk, path)
 
 
 def open_surely(
