@@ -9,19 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from assignors.arrays import Longs, offsets_of, sum_by
+from assignors.arrays import Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.sticky import StickyAssignor
-from assignors.weighted.levels import levels_of
-from assignors.weighted.place import Placement
+from assignors.weighted.budget import Budget, keep_budget, make_budget, sum_costs
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
-from assignors.weighted.solve import Solution, find_bound, find_forced, solve, solve_somehow
+from assignors.weighted.solve import Solution, find_bound, solve
 
 _PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
-_KEEP_ALL = 2**62
 _PLACE_BITS = 31
 
 
@@ -95,12 +93,22 @@ class WeightedAssignor:
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         problem, solution = self._solve(group, loads)
-        budget = _Budget.of(self, loads)
         owner, partial = solution.owner, False
+        budget = self.budget(loads.weight_unit)
         if budget is not None:
-            owner, partial = _keep_budget(problem, solution, budget, _sum_costs(problem, loads))
+            owner, partial = keep_budget(problem, solution, budget, sum_costs(problem, loads))
         per_partition = owner if problem.unit is None else owner[problem.unit]
         return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
+
+    def budget(self, weight_unit: float) -> Budget | None:
+        """Return the most that may move; None where as much may as it takes.
+
+        Parameters
+        ----------
+        weight_unit
+            What a weight of 1 is in the user's unit.
+        """
+        return make_budget(self.max_moves, self.max_moved_weight, weight_unit)
 
     def _solve(self, group: GroupSpec, loads: LoadSpec) -> tuple[WeightedProblem, Solution]:
         """Solve with soft constraints as hard ones, or without them where that is too dear."""
@@ -118,63 +126,6 @@ class WeightedAssignor:
         if len(found) > 1 and found[1][1].level <= found[0][1].level * (1 + tolerance):
             return found[1]
         return found[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    """Most partitions and most cost of moves; what is beyond int64 is no limit."""
-
-    count: int
-    cost: int
-
-    @classmethod
-    def of(cls, options: WeightedAssignor, loads: LoadSpec) -> _Budget | None:
-        if options.max_moves is None and options.max_moved_weight is None:
-            return None
-        count = _KEEP_ALL if options.max_moves is None else options.max_moves
-        cost = _KEEP_ALL
-        if options.max_moved_weight is not None:
-            cost = int(min(options.max_moved_weight / loads.weight_unit, float(_KEEP_ALL)))
-        return cls(count, cost)
-
-
-def _sum_costs(problem: WeightedProblem, loads: LoadSpec) -> Longs:
-    """Return what a move of each unit costs, as given: what is planned with may be rounded."""
-    costs = loads.move_cost[problem.place]
-    return costs if problem.unit is None else sum_by(problem.unit, costs, len(problem.weight))
-
-
-def _keep_budget(
-    problem: WeightedProblem, solution: Solution, budget: _Budget, cost: Longs
-) -> tuple[Longs, bool]:
-    """Undo moves beyond the budget; those from the fullest members are done first.
-
-    Moves are done in one order, whatever the budget, so a tighter one never moves more. What rules
-    force is moved first. With rules on numbers or on partitions apart, moves depend on each other:
-    then either all are done or only those that rules force.
-    """
-    moved = (problem.owner >= 0) & (problem.owner != solution.owner)
-    if problem.count[moved].sum() <= budget.count and cost[moved].sum() <= budget.cost:
-        return solution.owner, False
-    forced = moved & ~problem.may_stay()
-    forced[find_forced(problem, np.where(problem.may_stay(), problem.owner, -1))] = True
-    if problem.limited or bool((problem.apart >= 0).any()):
-        return solve_somehow(problem, _KEEP_ALL, _KEEP_ALL).owner, True
-    unit = np.flatnonzero(moved & ~forced)
-    before = Placement.of(problem, np.where(problem.may_stay(), problem.owner, -1))
-    whose = problem.owner[unit]
-    unit = unit[np.lexsort((unit, -problem.weight[unit], whose))]
-    whose = problem.owner[unit]
-    run = offsets_of(problem.weight[unit])[:-1]
-    given = run - run[np.searchsorted(whose, whose)]
-    height = levels_of(before.load[whose] - given, problem.capacity[whose])
-    unit = unit[np.argsort(-height, kind="stable")]
-    counts = int(problem.count[forced].sum()) + np.cumsum(problem.count[unit])
-    costs = int(cost[forced].sum()) + np.cumsum(cost[unit])
-    undone = unit[(counts > budget.count) | (costs > budget.cost)]
-    owner = solution.owner.copy()
-    owner[undone] = problem.owner[undone]
-    return owner, bool(len(undone))
 
 
 def parse_share(value: str, name: str) -> Fraction:

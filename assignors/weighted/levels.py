@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from assignors.arrays import Longs
+from assignors.arrays import Longs, offsets_of
 
 BITS = 20
 SMALL = 1024
@@ -36,6 +36,21 @@ def find_water_level(load: Longs, capacity: Longs, amount: int) -> int:
     filled = -((-(wet + amount) << BITS) // wide)
     covers = filled <= np.append(level[order][1:], np.iinfo(np.int64).max)
     return int(filled[np.argmax(covers)])
+
+
+def find_heights(whose: Longs, weight: Longs, load: Longs, capacity: Longs) -> Longs:
+    """Return the level at which a member is before each of its moves.
+
+    Parameters
+    ----------
+    whose, weight
+        int64 (moves,): previous owner, ascending, and weight, a member's heaviest first.
+    load, capacity
+        int64 (members,): before any move.
+    """
+    run = offsets_of(weight)[:-1]
+    given = run - run[np.searchsorted(whose, whose)]
+    return levels_of(load[whose] - given, capacity[whose])
 
 
 def round_to_grid(weight: Longs) -> Longs:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Longs
-from assignors.weighted.levels import round_to_grid
+from assignors.weighted.levels import find_heights, round_to_grid
 from assignors.weighted.shed import choose_surplus
 
 UNITS = ("place", "exact", "weight", "prev", "owner")
@@ -106,6 +106,33 @@ class PlaceUnits:
         for batch in batches:
             owner = member[np.searchsorted(end, _column(batch, "rank"), side="right")]
             yield _units(*(_column(batch, name) for name in UNITS[:-1]), owner)
+
+
+@dataclass(frozen=True, slots=True)
+class RankMoves:
+    """Say how high each move starts, as `budget.keep_budget` does; a task has all of a member.
+
+    Attributes
+    ----------
+    members
+        Of them: load before any move, and capacity, int64 (members,) each.
+    """
+
+    members: Shared
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `UNITS` and `height`, the level of the previous owner before the move."""
+        rows = _read_all(batches)
+        if rows is None:
+            return
+        load, capacity = self.members.value
+        columns = [_column(rows, name) for name in UNITS]
+        place, _, weight, prev, _ = columns
+        order = np.lexsort((place, -weight, prev))
+        columns = [column[order] for column in columns]
+        height = find_heights(columns[3], columns[2], load, capacity)
+        batch = _units(*columns)
+        yield batch.append_column("height", pa.array(height, pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)

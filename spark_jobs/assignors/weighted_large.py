@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assignors import GroupSpec, get_assignor
+from assignors import GroupSpec, SpecError, get_assignor
 from assignors.arrays import Bools, Longs, sum_by
 from assignors.certificate import bound_moves, find_makespan
 from assignors.groups.assign_groups import SUMMARY_SCHEMA
@@ -32,6 +32,9 @@ from spark_jobs.assignors.weighted_units import Line, Units, Weighed, weigh_unit
 from spark_jobs.session.schemas import select_assignment, select_owned, small
 from spark_jobs.session.work_session import WorkSession
 
+WHOLE_MAX = 100_000_000
+"""Most partitions of a group that one task assigns, as it needs over 100 bytes for each."""
+UNLIKE = "different subscriptions, or constraints other than drain"
 _KNOWN = ("member_id", "instance_id", "subscribed")
 _PLAIN = {GROUP_ID, "topic", "partition", "weight"}
 
@@ -96,6 +99,7 @@ def assign_large(
     options: Mapping[str, Any],
     as_of_ms: int | None,
     least: int,
+    most: int = WHOLE_MAX,
 ) -> tuple[DataFrame, pa.Table] | None:
     """Assign a group with its partitions as rows; None for one that a single task is to assign.
 
@@ -103,8 +107,8 @@ def assign_large(
     ----------
     tables
         As for `groups.assign_groups`, their known columns.
-    least
-        A single task assigns groups of up to so many partitions.
+    least, most
+        A single task assigns groups of up to so many partitions; and those that cannot be cut.
 
     Returns
     -------
@@ -114,29 +118,36 @@ def assign_large(
     Raises
     ------
     SpecError
-        Bad input.
+        Bad input, or a group that is too large for one task and cannot be cut.
     """
     options_of = get_assignor(assignor, **options)
-    if not _is_plain(options_of, tables):
-        return None
     topics = TopicTable.of(tables["topics"])
-    if int(topics.partitions.sum()) <= max(least, SMALL):
+    partitions = int(topics.partitions.sum())
+    if partitions <= max(least, SMALL):
         return None
-    members = find_members(tables["members"], topics.names, tables.get("constraints"), as_of_ms)
+    why = _find_obstacle(options_of, tables)
+    members = None
+    if why is None:
+        members = find_members(tables["members"], topics.names, tables.get("constraints"), as_of_ms)
+        why = UNLIKE if members is None else None
+    if why is not None and partitions > most:
+        raise SpecError(
+            f"the group has {partitions:,} partitions, and Spark cuts no group by {why}: one task "
+            f"assigns it, and takes up to {most:,}; leave that out, or split the group"
+        )
     if members is None or not members.active.any():
         return None
     assert isinstance(options_of, WeightedAssignor)
     return _Large(work_session, options_of, members).assign(tables)
 
 
-def _is_plain(assignor: object, tables: Mapping[str, DataFrame]) -> bool:
-    """Tell whether nothing but weights and capacities decides who gets what."""
+def _find_obstacle(assignor: object, tables: Mapping[str, DataFrame]) -> str | None:
+    """Return what else than weights and capacities decides who gets what; None if nothing does."""
     if not isinstance(assignor, WeightedAssignor):
-        return False
-    if assignor.max_moves is not None or assignor.max_moved_weight is not None:
-        return False
+        return "this assignor"
     columns = set(tables["partitions"].columns) if "partitions" in tables else set()
-    return columns <= _PLAIN | ({"racks"} if assignor.rack == IGNORE else set())
+    more = columns - _PLAIN - ({"racks"} if assignor.rack == IGNORE else set())
+    return ", ".join(sorted(f"partitions.{name}" for name in more)) or None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +188,11 @@ class _Large:
             parse_share(self.assignor.tolerance, "tolerance"),
             parse_share(self.assignor.improvement, "improvement"),
         )  # fmt: skip
-        placed = search.solve(Units(session, weighed.rows, line.partitions))
+        start = Units(session, weighed.rows, line.partitions)
+        placed = search.solve(start)
+        budget = self.assignor.budget(weighed.unit)
+        if budget is not None:
+            placed = search.keep_budget(placed, budget, start)
         ranges = session.keep(placed.units.join_ranges(line))
         summary = self._summarise(placed, weighed, ranges, contested)
         return self._name(group, line, ranges), summary
@@ -238,7 +253,7 @@ class _Large:
             "load_min": int(loads.min()), "load_max": int(loads.max()),
             "moved": moved,
             "moved_lower_bound": int(np.maximum(owned - loads, 0).sum()),
-            "exact": True, "partial": False,
+            "exact": True, "partial": placed.partial,
             "orphans": units.count - int(owned.sum()), "contested": contested,
             "ranges": int(held.sum()), "ranges_max": int(held.max()),
             "makespan": float(makespan) * scale, "lower_bound": float(bound.ratio) * scale,

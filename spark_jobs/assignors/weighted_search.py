@@ -14,6 +14,7 @@ import numpy as np
 
 from assignors.arrays import Bools, Longs
 from assignors.weighted.bounds import LowerBound
+from assignors.weighted.budget import Budget
 from assignors.weighted.levels import levels_of, room_under
 from assignors.weighted.runs import place_pool
 from assignors.weighted.solve import LARGE_STEPS, REPAIRS, UNLIMITED, find_light, is_better
@@ -32,12 +33,15 @@ class Placed:
         int64 (members,).
     active
         bool (members,): may have partitions.
+    partial
+        Whether a budget left moves undone.
     """
 
     units: Units
     load: Longs
     capacity: Longs
     active: Bools
+    partial: bool = False
 
     @property
     def level(self) -> int:
@@ -81,7 +85,23 @@ class Search:
             if not is_better(best.level, again.level, self.improvement):
                 break
             best = again
+        if best.units.begun_again:
+            best = replace(best, units=best.units.restore_owners(units))
         return best
+
+    def keep_budget(self, placed: Placed, budget: Budget, start: Units) -> Placed:
+        """Do what `budget.keep_budget` does.
+
+        Parameters
+        ----------
+        start
+            Who had what before the search.
+        """
+        before = start.sum_loads(len(self.capacity))
+        units = placed.units.undo_moves(budget, before, self.capacity, self.active)
+        if units is placed.units:
+            return placed
+        return replace(placed, units=units, partial=True)
 
     def _place_none(self, units: Units) -> Placed:
         load = units.sum_loads(len(self.capacity))

@@ -16,12 +16,14 @@ from pyspark.sql import functions as F
 from assignors.arrays import Bools, Longs, offsets_of, sum_by
 from assignors.loads.load_spec import WEIGHT_BITS
 from assignors.loads.parse_loads import NUMBER_MAX, parse_load_tables
+from assignors.weighted.budget import Budget
 from assignors.weighted.problem import find_floor
 from assignors.weighted.runs import Pool, Runs
 from assignors.weighted.unit_tasks import (
     UNITS,
     JoinRanges,
     PlaceUnits,
+    RankMoves,
     ShedUnits,
     WeighUnits,
 )
@@ -232,11 +234,14 @@ class Units:
         A frame of `UNITS`.
     count
         Number of rows.
+    begun_again
+        Whether the owners of before are those of an assignment that was only worked out.
     """
 
     session: WorkSession
     rows: DataFrame
     count: int
+    begun_again: bool = False
 
     def sum_loads(self, members: int, column: str = "weight", of: str = "owner") -> Longs:
         """Add up what each member has, int64 (members,)."""
@@ -258,7 +263,13 @@ class Units:
     def begin_again(self) -> Units:
         """Take the owners of now as those of before."""
         rows = self.rows.withColumn("prev", F.col("owner"))
-        return replace(self, rows=self.session.keep(rows))
+        return replace(self, rows=self.session.keep(rows), begun_again=True)
+
+    def restore_owners(self, start: Units) -> Units:
+        """Take the owners of before from where the search began."""
+        before = start.rows.select("place", "prev").hint("shuffle_hash")
+        rows = self.rows.drop("prev").join(before, "place", "inner").select(*UNITS)
+        return replace(self, rows=self.session.keep(rows), begun_again=False)
 
     def shed(self, over: Longs, load: Longs, room: Longs, roomy: int, lightest: int) -> Units:
         """Take from some members what exceeds their rooms."""
@@ -282,6 +293,43 @@ class Units:
         shared = self.session.spark.sparkContext.broadcast((runs.member, runs.end))
         placed = self.session.keep(ranked.mapInArrow(PlaceUnits(shared).run, _UNITS))
         return replace(self, rows=self.rows.where("owner >= 0").unionByName(placed))
+
+    def undo_moves(self, budget: Budget, load: Longs, capacity: Longs, active: Bools) -> Units:
+        """Do what `budget.keep_budget` does; the same units where nothing is undone.
+
+        Parameters
+        ----------
+        load
+            int64 (members,): what each had and may keep.
+        """
+        moved = self.rows.where("prev >= 0 and owner <> prev")
+        count, cost = moved.agg(F.count(F.lit(1)), F.sum("exact")).collect()[0]
+        if count <= budget.count and (cost or 0) <= budget.cost:
+            return self
+        idle = small(self.session.spark, {"prev": np.flatnonzero(~active).astype(np.int64)})
+        count, cost = (
+            moved.join(idle, "prev", "left_semi").agg(F.count(F.lit(1)), F.sum("exact")).collect()
+        )[0]
+        free = moved.join(idle, "prev", "left_anti").select(*UNITS)
+        shared = self.session.spark.sparkContext.broadcast((load, capacity))
+        dealt = free.repartition(self.session.tasks, "prev")
+        ranked = self.session.keep(
+            dealt.mapInArrow(RankMoves(shared).run, f"{_UNITS}, height bigint")
+        )
+        order = {"low": -F.col("height"), "light": -F.col("weight"), "one": F.lit(1).cast("bigint")}
+        ranked = ranked.withColumns(order)
+        keys = ["low", "prev", "light", "place"]
+        for name, into in (("one", "counts"), ("exact", "costs")):
+            ranked = add_running_sum(self.session, ranked, keys, name, into, self.count)
+        over = (F.col("counts") + 1 + F.lit(count) > budget.count) | (
+            F.col("costs") + F.col("exact") + F.lit(cost or 0) > budget.cost
+        )
+        owner = F.when(over, F.col("prev")).otherwise(F.col("owner"))
+        decided = self.session.keep(ranked.withColumn("owner", owner).select(*UNITS))
+        rest = self.rows.where("prev < 0 or owner = prev").unionByName(
+            moved.join(idle, "prev", "left_semi").select(*UNITS)
+        )
+        return replace(self, rows=rest.unionByName(decided))
 
     def join_ranges(self, line: Line) -> DataFrame:
         """Return ranges: owner, topic (of the line), first_partition, partition_count."""

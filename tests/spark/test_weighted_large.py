@@ -111,6 +111,20 @@ def test_capacities_alone_and_drained_members_by_rule(spark):
     assert set(owned["member_id"].to_pylist()) == {f"m{at:03}" for at in range(7)} - {"m001"}
 
 
+@pytest.mark.parametrize("budget", [{"max_moves": 90}, {"max_moved_weight": 30.5}])
+def test_a_budget_undoes_the_same_moves(spark, budget):
+    """One member drains, whose partitions move whatever the budget; capacities are others."""
+    tables = {"topics": TOPICS, "members": members_of(7, (1.0, 2.5))}
+    group = GroupSpec.from_arrow(tables["members"], TOPICS)
+    owned = get_assignor("weighted").assign(group).to_arrow()
+    tables["members"] = members_of(7, (2.5, 1.0, 1.0), draining=1)
+    rows = compare(spark, {**tables, "owned": owned}, **budget)
+    after = GroupSpec.from_arrow(tables["members"], TOPICS, owned)
+    ranges = get_assignor("weighted", **budget).assign(after)
+    assert ranges.partial
+    assert len(rows) == len(ranges.member)
+
+
 def test_what_is_not_plain_is_assigned_in_one_task(spark):
     members = members_of(5, (1.0, 2.0))
     rules = pa.table({"kind": ["exclude"], "selector": ["a/3"], "value": ["m001"]})
@@ -118,6 +132,22 @@ def test_what_is_not_plain_is_assigned_in_one_task(spark):
     compare(spark, tables, large=False)
     equal = {"topics": TOPICS, "members": members_of(5)}
     compare(spark, equal, large=False)
+
+
+def test_what_is_not_plain_and_too_large_for_one_task_is_refused(spark):
+    from spark_jobs.assignors.weighted_large import assign_large
+    from spark_jobs.session.work_session import WorkSession
+
+    far = weights_of(1, 1).append_column("racks", pa.array([["r1"]] * 2000))
+    rules = pa.table({"kind": ["exclude"], "selector": ["a/3"], "value": ["m001"]})
+    for more, said in (
+        ({"partitions": far}, "has 2,009 partitions, and Spark cuts no group by partitions.racks:"),
+        ({"constraints": rules}, "constraints other than drain"),
+    ):
+        tables = {"topics": TOPICS, "members": members_of(5), **more}
+        frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+        with pytest.raises(SpecError, match=said):
+            assign_large(WorkSession(spark), "weighted", frames, {}, None, 0, most=2_000)
 
 
 @pytest.mark.parametrize(
