@@ -236,7 +236,7 @@ GROUPS_TITLE = "Many groups of one table"
 GROUPS_TEXT = """\
 Groups of 100 members and 1,000 partitions of two topics, in tables with `group_id`. CPU ms of
 reading the Arrow tables, assigning, and summing up each group. *Next night*: 3 % of the members
-have left. `weighted` has lognormal weights and capacities 1, 2 and 4, and runs group by group.
+have left. `weighted` has lognormal weights and capacities 1, 2 and 4.
 *Spark*: elapsed ms of the second job in a `local[2]` session, from Parquet to Parquet.
 """
 GROUP_MEMBERS, GROUP_PARTITIONS = 100, 1_000

@@ -21,6 +21,7 @@ from assignors.arrays import Bools, Ints, Longs, sum_segments
 from assignors.certificate import Certificate, certify, find_broken_rules
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
+from assignors.groups.fresh_groups import assign_fresh
 from assignors.groups.group_set import GroupSet
 from assignors.partition_ranges import ARROW_SCHEMA, PartitionRanges, Verdict
 from assignors.prior_ownership import CONTESTED
@@ -199,7 +200,8 @@ def assign_groups(groups: GroupSet, assignor: Assignor) -> GroupsAssignment:
     """
     plain = _find_plain(groups, assignor)
     found = _assign_plain(groups, assignor, plain)
-    _assign_one_by_one(groups, assignor, np.flatnonzero(~plain), found)
+    rest = _assign_fresh(groups, assignor, np.flatnonzero(~plain), found)
+    _assign_one_by_one(groups, assignor, rest, found)
     ranges = _in_order(groups.whole, found)
     whose = np.repeat(np.arange(len(groups)), np.diff(groups.members))
     rows = ranges.to_arrow()
@@ -261,6 +263,19 @@ def _count_moved(groups: GroupSet, ranges: PartitionRanges) -> Longs:
     """Count the owned partitions of each group that have another owner now."""
     moved = quality.count_moved(groups.whole, ranges)
     return sum_segments(moved, groups.members)
+
+
+def _assign_fresh(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> Longs:
+    """Assign weighted groups that begin; return those that are left."""
+    if groups.loads is None or not isinstance(assignor, WeightedAssignor) or not len(places):
+        return places
+    rows = assign_fresh(groups, assignor)
+    for place, proof in zip(rows.places.tolist(), rows.proofs, strict=True):
+        found.proofs[place] = proof
+    columns = ("member", "topic", "first", "count")
+    for name in columns:
+        setattr(found, name, np.concatenate([getattr(found, name), getattr(rows, name)]))
+    return np.setdiff1d(places, rows.places, assume_unique=True)
 
 
 def _assign_one_by_one(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from assignors.arrays import Longs, offsets_of
+from assignors.arrays import Ints, Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
@@ -20,7 +20,6 @@ from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_prob
 from assignors.weighted.solve import Solution, find_bound, solve
 
 _PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
-_PLACE_BITS = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +161,7 @@ def to_ranges(
     head[edges[edges < len(place)]] = True
     at = np.flatnonzero(head)
     count = np.diff(at, append=len(place)).astype(np.int32)
-    key = (owner[at] << _PLACE_BITS) | place[at]
-    order = np.argsort(key, kind="stable") if (count > 1).any() else None
-    if order is None:
-        key.sort()
-    else:
-        key, count = key[order], count[order]
-    member, line = key >> _PLACE_BITS, key & ((1 << _PLACE_BITS) - 1)
+    member, line, sizes = _sort_ranges(owner[at], place[at], count)
     topic = np.searchsorted(start, line, side="right") - 1
     return PartitionRanges(
         group.member_ids,
@@ -176,6 +169,22 @@ def to_ranges(
         member.astype(np.int32),
         topic.astype(np.int32),
         (line - start[topic]).astype(np.int32),
-        count,
+        sizes,
         verdict or Verdict(),
+    )
+
+
+def _sort_ranges(member: Longs, place: Longs, count: Ints) -> tuple[Longs, Longs, Ints]:
+    """Sort ranges by member and place: with their counts as one number, if that fits."""
+    bits, wide = (int(one.max(initial=0)).bit_length() for one in (count, place))
+    if bits + wide + int(member.max(initial=0)).bit_length() > 63:  # noqa: PLR2004 - of an int64
+        order = np.lexsort((place, member))
+        return member[order], place[order], count[order]
+    key = (((member << wide) | place) << bits) | count
+    key.sort()
+    line = key >> bits
+    return (
+        line >> wide,
+        line & ((1 << wide) - 1),
+        (key & ((1 << bits) - 1)).astype(np.int32),
     )

@@ -8,14 +8,17 @@ they are, so lighter ones level what heavier ones left uneven.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from assignors.arrays import Longs, offsets_of
 from assignors.weighted.levels import BITS, find_water_level, levels_of, room_under
 
+Number = TypeVar("Number", int, Longs)
 _ALIKE_SHIFT = 4  # weights of a chunk of slots differ by 1/16 at the most
 _ROUNDS = 16
-_LIGHT = 4  # light: the least member's share of what is left is so many times the weight
+LIGHT = 4  # light: the least member's share of what is left is so many times the weight
 
 
 def fill_members(weight: Longs, load: Longs, capacity: Longs, left: Longs | None = None) -> Longs:
@@ -67,10 +70,10 @@ def count_shares(capacity: Longs) -> int:
 
 def is_light(heaviest: int, rest: int, shares: int) -> bool:
     """Tell whether a weight is light against what is left for each member."""
-    return rest >= _LIGHT * heaviest * shares
+    return rest >= LIGHT * heaviest * shares
 
 
-def find_lightest(heaviest: int) -> int:
+def find_lightest(heaviest: Number) -> Number:
     """Return the lightest weight that is given slots of the heaviest one."""
     return heaviest - (heaviest >> _ALIKE_SHIFT)
 

@@ -145,6 +145,11 @@ def find_floor(weight: int, partitions: int) -> int:
     return max(weight // max(partitions, 1) >> _FLOOR_SHIFT, 1)
 
 
+def find_floors(weight: Longs, partitions: Longs) -> Longs:
+    """Return the least that a partition of each group counts for."""
+    return np.asarray(np.maximum(weight // np.maximum(partitions, 1) >> _FLOOR_SHIFT, 1))
+
+
 def _find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:
     """Return places on the line, topics and previous owners of partitions with subscribers."""
     start = offsets_of(group.partitions)

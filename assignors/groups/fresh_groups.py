@@ -1,0 +1,253 @@
+"""Assign weighted groups side by side where nobody owns anything yet and no rule is in force.
+
+Such a group is filled in one go, and its lower bound is a quotient, so the same arithmetic serves
+all of them at once. Each gets the rows that it gets alone; a group that would be searched further
+is left to its own run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Ints, Longs, expand_runs, offsets_of, sum_segments
+from assignors.certificate import Certificate
+from assignors.groups.group_set import GroupSet
+from assignors.loads.load_spec import (
+    ACTIVE,
+    CAPACITY_BITS,
+    CAPACITY_RATIO_MAX,
+    WEIGHT_BITS,
+    Floats,
+)
+from assignors.weighted.assignor import WeightedAssignor, parse_share, to_ranges
+from assignors.weighted.bounds import HEAVIEST, SHARE
+from assignors.weighted.fill_many import fill_many
+from assignors.weighted.levels import BITS, SMALL, levels_of, round_to_grid
+from assignors.weighted.problem import find_floors
+
+CELLS = 1_000_000
+"""About how many units, with those that only fill up rows, are worked on at once."""
+UNITS_MAX = 100_000
+"""Groups of more partitions are assigned by themselves: nothing is gained."""
+_ROUGH = 31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FreshRows:
+    """Ranges of the groups that were assigned, members and topics of the whole.
+
+    Attributes
+    ----------
+    places
+        int64: which groups.
+    proofs
+        What each is worth.
+    """
+
+    places: Longs
+    proofs: list[Certificate]
+    member: Ints
+    topic: Ints
+    first: Ints
+    count: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Units:
+    """Some groups of like size: a row a group, padded.
+
+    Attributes
+    ----------
+    weight, exact
+        int64 (groups, units): what is planned with, and as given; on the line.
+    unit, capacity_unit
+        float64 (groups,).
+    unlike
+        bool (groups,): capacities differ too much.
+    """
+
+    places: Longs
+    units: Longs
+    members: Longs
+    weight: Longs
+    exact: Longs
+    capacity: Longs
+    unit: Floats
+    capacity_unit: Floats
+    unlike: Bools
+
+
+def assign_fresh(groups: GroupSet, assignor: WeightedAssignor) -> FreshRows:
+    """Assign what can be assigned side by side.
+
+    Returns
+    -------
+    FreshRows
+        Of the groups that were; the others need a run of their own.
+    """
+    line = offsets_of(groups.whole.partitions)[groups.topics]
+    places = np.flatnonzero(_find_fresh(groups, np.diff(line)))
+    order = np.argsort(np.diff(line)[places], kind="stable")
+    owner = np.full(int(line[-1]), -1, dtype=np.int64)
+    done: list[Longs] = []
+    proofs: dict[int, Certificate] = {}
+    for some in _batch(places[order], np.diff(line)):
+        units = _read_units(groups, some, line)
+        good, found = _fill(units, assignor, groups.members, line, owner)
+        done.append(good)
+        proofs |= found
+    taken = np.sort(np.concatenate(done)) if done else places[:0]
+    at = expand_runs(line[taken], np.diff(line)[taken])
+    ranges = to_ranges(groups.whole, at, owner[at])
+    columns = (ranges.member, ranges.topic, ranges.first, ranges.count)
+    return FreshRows(taken, [proofs[one] for one in taken.tolist()], *columns)
+
+
+def _find_fresh(groups: GroupSet, units: Longs) -> Bools:
+    """Tell which groups have nothing but weights and capacities, all of them known."""
+    raw, whole = groups.loads, groups.whole
+    assert raw is not None
+    members = np.diff(groups.members)
+    out: Bools = (members > 1) & (units > 0) & (units <= UNITS_MAX) & (np.diff(groups.classes) == 1)
+    ranges = np.diff(whole.member_ranges[groups.members])
+    out &= ranges == 0
+    if groups.constraints:
+        out &= np.array([not rules for rules in groups.constraints], dtype=np.bool_)
+    topics = sum_segments(whole.subscribed_topics().astype(np.int64), groups.topics)
+    out &= topics == np.diff(groups.topics)
+    line = offsets_of(whole.partitions)[groups.topics]
+    if raw.named:
+        out[:] = False
+    if raw.state is not None:
+        idle = pc.fill_null(pc.not_equal(raw.state, ACTIVE), fill_value=False)
+        out &= sum_segments(np.asarray(idle).astype(np.int64), groups.members) == 0
+    if raw.rack_set is not None:  # even if racks are ignored, as reports tell what is distant
+        out &= sum_segments((raw.rack_set >= 0).astype(np.int64), line) == 0
+    if raw.weight is not None:
+        out &= sum_segments(np.isnan(raw.weight).astype(np.int64), line) == 0
+    return out
+
+
+def _batch(places: Longs, units: Longs) -> Iterator[Longs]:
+    """Yield groups, sorted by size, so that padded rows fit."""
+    begin = 0
+    while begin < len(places):
+        end = begin + 1
+        step = max(CELLS // int(units[places[begin]]), 1)
+        end = min(begin + step, len(places))
+        while end > begin + 1 and (end - begin) * int(units[places[end - 1]]) > 2 * CELLS:
+            end = begin + (end - begin) // 2
+        yield places[begin:end]
+        begin = end
+
+
+def _read_units(groups: GroupSet, places: Longs, line: Longs) -> _Units:
+    """Return weights and capacities as integers, as `resolve_loads` and `pose_problem` do."""
+    raw = groups.loads
+    assert raw is not None
+    units, members = np.diff(line)[places], np.diff(groups.members)[places]
+    weight = _pad(raw.weight, line[places], units)
+    capacity = _pad(raw.capacity, groups.members[places], members)
+    rough = _ROUGH - np.frexp(weight.max(axis=1))[1].astype(np.int64)
+    sums = np.rint(np.ldexp(weight, rough[:, None])).astype(np.int64).sum(axis=1)
+    shift = rough + WEIGHT_BITS - np.frexp(sums.astype(np.float64))[1]
+    exact = np.rint(np.ldexp(weight, shift[:, None])).astype(np.int64)
+    planned = np.maximum(exact, find_floors(exact.sum(axis=1), units)[:, None])
+    planned = np.where((units > SMALL)[:, None], round_to_grid(planned), planned)
+    least = np.where(capacity > 0, capacity, np.inf).min(axis=1)  # a capacity is above 0
+    narrow = CAPACITY_BITS - np.frexp(capacity.max(axis=1))[1].astype(np.int64)
+    return _Units(
+        places, units, members, planned, exact,
+        np.rint(np.ldexp(capacity, narrow[:, None])).astype(np.int64),
+        np.ldexp(1.0, -shift), np.ldexp(1.0, -narrow),
+        capacity.max(axis=1) > CAPACITY_RATIO_MAX * least,
+    )  # fmt: skip
+
+
+def _pad(values: Floats | None, start: Longs, size: Longs) -> Floats:
+    """Return rows of values, 0 behind each; ones where there are no values."""
+    out = np.zeros((len(start), int(size.max(initial=1))))
+    row = np.repeat(np.arange(len(start)), size)
+    rank = expand_runs(np.zeros(len(start), dtype=np.int64), size)
+    out[row, rank] = 1.0 if values is None else values[start[row] + rank]
+    return out
+
+
+def _fill(
+    units: _Units, assignor: WeightedAssignor, members: Longs, line: Longs, owner: Longs
+) -> tuple[Longs, dict[int, Certificate]]:
+    """Fill the groups of a batch; write owners of those that are done, and return them."""
+    bits = units.weight.shape[1].bit_length()
+    own = np.arange(units.weight.shape[1]) < units.units[:, None]
+    real = np.arange(units.capacity.shape[1]) < units.members[:, None]
+    key = np.where(own, (-units.weight << bits) | np.arange(units.weight.shape[1]), 1)
+    key.sort(axis=1)  # heaviest first, ties in order; what only fills up is last
+    order = key & ((1 << bits) - 1)
+    sorted_ = np.where(own, -(key >> bits), 0)
+    chosen, load = fill_many(sorted_, units.units, units.capacity, units.members)
+    row, rank = np.nonzero(own)
+    place, whose = order[row, rank], chosen[row, rank]
+    level = np.where(real, levels_of(load, np.maximum(units.capacity, 1)), 0).max(axis=1)
+    width = units.capacity.shape[1]
+    held = np.bincount(row * width + whose, weights=units.exact[row, place], minlength=load.size)
+    proofs = {
+        int(units.places[at]): proof
+        for at, proof in _judge(
+            units, assignor, level, held.reshape(load.shape).astype(np.float64), real
+        )
+    }
+    good = np.isin(units.places, list(proofs))
+    keep = good[row]
+    group = units.places[row[keep]]
+    owner[line[group] + place[keep]] = members[group] + whose[keep]
+    return units.places[good], proofs
+
+
+def _judge(
+    units: _Units, assignor: WeightedAssignor, level: Longs, held: Floats, real: Bools
+) -> Iterator[tuple[int, Certificate]]:
+    """Yield groups that need no further search, and what their assignments are worth."""
+    near = min(parse_share(assignor.tolerance, "tolerance"), parse_share(assignor.improvement, ""))
+    capacity = np.where(real, units.capacity, np.iinfo(np.int64).max)
+    least, largest = capacity.min(axis=1), units.capacity.max(axis=1)
+    highest = np.argmax(held / capacity, axis=1)
+    own = np.arange(units.weight.shape[1]) < units.units[:, None]
+    lightest = np.where(own, units.exact, np.iinfo(np.int64).max).min(axis=1)
+    heaviest = units.exact.max(axis=1)
+    equal = (lightest == heaviest) & (least == largest)
+    fine = ~equal & (heaviest > 0) & ~units.unlike
+    planned = np.where(own, units.weight, 0)
+    columns = (
+        planned.sum(axis=1), planned.max(axis=1), np.where(real, units.capacity, 0).sum(axis=1),
+        largest, units.exact.sum(axis=1), heaviest, level,
+        held[np.arange(len(highest)), highest].astype(np.int64),
+        units.capacity[np.arange(len(highest)), highest],
+    )  # fmt: skip
+    listed = list(zip(*(column.tolist() for column in columns), strict=True))
+    for at in np.flatnonzero(fine).tolist():
+        total, top, size, large, weight, most, reached, load, by = listed[at]
+        amount, room = (top, large) if top * size > total * large else (total, size)
+        if reached > _level_above(amount, room, near):
+            continue
+        alone = most * size > weight * large
+        bound = most / large if alone else weight / size
+        scale = float(units.unit[at]) / float(units.capacity_unit[at])
+        yield at, Certificate(
+            makespan=load / by * scale,
+            lower_bound=bound * scale,
+            term=HEAVIEST if alone else SHARE,
+            moved_weight=0.0, moved_weight_bound=0.0, distant_before=0.0, distant_after=0.0,
+            weights_known=int(units.units[at]), partitions=int(units.units[at]),
+            rules=(), idle=(), held=(),
+        )  # fmt: skip
+
+
+def _level_above(load: int, capacity: int, share: Fraction) -> int:
+    """Return `LowerBound.level`, without fractions."""
+    wanted = load * (share.denominator + share.numerator)
+    return -(-(wanted << BITS) // (capacity * share.denominator))

@@ -1,0 +1,202 @@
+"""Fill the members of many groups at once: what `fill.fill_members` does, in one step for all.
+
+A row is a group. Its units and members are in the first columns; what is behind them is not read.
+Groups are at different units after a step, but each step is the same arithmetic for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs, expand_runs
+from assignors.weighted.fill import LIGHT, find_lightest, take_slots
+from assignors.weighted.levels import BITS, levels_of
+
+_ROW = np.int64(2**44)
+"""Sums of a row are less; so all rows are on one line, and are searched at once."""
+_TOP = np.int64(2**43)
+_NEVER = np.iinfo(np.int64).max
+ROWS_MAX = 2**18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """What does not change while rows are filled.
+
+    Attributes
+    ----------
+    weight, before
+        int64 (groups, units) and (groups, units + 1): weights, and the sum before each.
+    units, members, shares
+        int64 (groups,): how many there are; `fill.count_shares`.
+    capacity, real
+        int64 and bool (groups, members).
+    """
+
+    weight: Longs
+    before: Longs
+    units: Longs
+    members: Longs
+    shares: Longs
+    capacity: Longs
+    real: Bools
+
+    @classmethod
+    def of(cls, weight: Longs, units: Longs, capacity: Longs, members: Longs) -> Self:
+        real = np.arange(capacity.shape[1]) < members[:, None]
+        own = np.arange(weight.shape[1]) < units[:, None]
+        before = np.zeros((len(units), weight.shape[1] + 1), dtype=np.int64)
+        np.cumsum(np.where(own, weight, 0), axis=1, out=before[:, 1:])
+        least = np.where(real, capacity, _NEVER).min(axis=1)
+        shares = np.where(real, capacity, 0).sum(axis=1) // least + 1
+        return cls(
+            np.where(own, weight, 0), before, units, members, shares,
+            np.where(real, capacity, 1), real,
+        )  # fmt: skip
+
+    def find_in(self, line: Longs, row: Longs, value: Longs) -> Longs:
+        """Return how many entries of each row of a line are at most a value."""
+        width = len(line) // len(self.units)
+        found = np.searchsorted(line, row * _ROW + value, side="right")
+        return np.asarray(found - row * width)
+
+
+def fill_many(weight: Longs, units: Longs, capacity: Longs, members: Longs) -> tuple[Longs, Longs]:
+    """Choose a member for each weight of each group.
+
+    Parameters
+    ----------
+    weight
+        int64 (groups, units): each row descending, above 0.
+    units, members
+        int64 (groups,): how many of a row's entries count; two members at least.
+    capacity
+        int64 (groups, members).
+
+    Returns
+    -------
+    chosen, load
+        int64 (groups, units): index of each unit's member in its row; (groups, members): sums.
+    """
+    assert len(units) <= ROWS_MAX, "too many rows for one line"
+    rows = _Rows.of(weight, units, capacity, members)
+    out = np.zeros(weight.shape, dtype=np.int64)
+    load = np.zeros(capacity.shape, dtype=np.int64)
+    base = np.arange(len(units), dtype=np.int64)[:, None] * _ROW
+    sums, falling = (rows.before + base).ravel(), (_TOP - rows.weight + base).ravel()
+    at = np.zeros(len(units), dtype=np.int64)
+    left = np.flatnonzero(units > 0)
+    while len(left):
+        begin = at[left]
+        heaviest = rows.weight[left, begin]
+        begun = rows.before[left, begin]
+        rest = rows.before[left, units[left]] - begun
+        light = rest // (LIGHT * rows.shares[left]) >= heaviest
+        some = left[light]
+        if len(some):
+            end = rows.find_in(sums, some, begun[light] + rest[light] // 2) - 1
+            end = np.maximum(end, begin[light] + 1)
+            _lay_on_lines(rows, some, begin[light], end, load, out)
+            at[some] = end
+        some = left[~light]
+        if len(some):
+            least = find_lightest(heaviest[~light])
+            end = rows.find_in(falling, some, np.asarray(_TOP - least))
+            _take_slots(rows, some, begin[~light], end, load, out)
+            at[some] = end
+        left = left[at[left] < units[left]]
+    return out, load
+
+
+def _lay_on_lines(
+    rows: _Rows, group: Longs, begin: Longs, end: Longs, load: Longs, out: Longs
+) -> None:
+    """Do `fill._lay_on_line` for units begin to end of some groups."""
+    has, capacity, real = load[group], rows.capacity[group], rows.real[group]
+    before = rows.before[group, begin]
+    level = _find_water_levels(has, capacity, real, rows.before[group, end] - before)
+    width = capacity.shape[1]
+    room = np.maximum(_rooms_under(level, capacity) - has, 0)
+    ends = np.cumsum(np.where(real, room, 0), axis=1)
+    last = (ends < ends[:, -1:]).sum(axis=1)
+    row = np.repeat(np.arange(len(group)), end - begin)
+    unit = expand_runs(begin, end - begin)
+    weight = rows.weight[group[row], unit]
+    middle = rows.before[group[row], unit] - before[row] + (weight >> 1)
+    line = (ends + np.arange(len(group))[:, None] * _ROW).ravel()
+    found = np.searchsorted(line, row * _ROW + middle, side="right") - row * width
+    found = np.minimum(found, last[row])
+    out[group[row], unit] = found
+    more = np.bincount(row * width + found, weights=weight, minlength=has.size)
+    load[group] = has + more.astype(np.int64).reshape(has.shape)
+
+
+def _find_water_levels(load: Longs, capacity: Longs, real: Bools, amount: Longs) -> Longs:
+    """Do `levels.find_water_level` for each row."""
+    level = np.where(real, levels_of(load, capacity), _NEVER)
+    order = np.argsort(level, axis=1, kind="stable")
+    level = np.take_along_axis(level, order, axis=1)
+    wet, wide = (
+        np.cumsum(np.take_along_axis(np.where(real, one, 0), order, axis=1), axis=1)
+        for one in (load, capacity)
+    )
+    filled = -((-(wet + amount[:, None]) << BITS) // wide)
+    after = np.full_like(level, _NEVER)
+    after[:, :-1] = level[:, 1:]
+    at = np.argmax(filled <= after, axis=1)
+    return np.asarray(filled[np.arange(len(at)), at])
+
+
+def _rooms_under(level: Longs, capacity: Longs) -> Longs:
+    """Do `levels.room_under` for each row."""
+    most = np.minimum(level[:, None], np.int64(2**62) // capacity)
+    return np.asarray((most * capacity) >> BITS)
+
+
+def _take_slots(
+    rows: _Rows, group: Longs, begin: Longs, end: Longs, load: Longs, out: Longs
+) -> None:
+    """Do `fill.take_slots`, mostly one slot of a member; the few other groups one by one."""
+    count, size = end - begin, rows.weight[group, begin]
+    has, capacity = load[group], rows.capacity[group]
+    ends = np.where(rows.real[group], levels_of(has + size[:, None], capacity), _NEVER)
+    order = _sort_rows(ends, rows.real[group])[:, : int(count.max())]
+    one_each = count <= rows.members[group]
+    of_it = np.arange(order.shape[1]) < count[:, None]
+    twice = levels_of(
+        np.take_along_axis(has, order, axis=1) + 2 * size[:, None],
+        np.take_along_axis(capacity, order, axis=1),
+    )
+    top = order[np.arange(len(group)), np.minimum(count, order.shape[1]) - 1]
+    highest = ends[np.arange(len(group)), top]
+    one_each &= (count < 2) | ~((twice < highest[:, None]) & of_it).any(axis=1)  # noqa: PLR2004
+    row = np.repeat(np.flatnonzero(one_each), count[one_each])
+    rank = expand_runs(np.zeros(int(one_each.sum()), dtype=np.int64), count[one_each])
+    chosen, unit = order[row, rank], begin[row] + rank
+    out[group[row], unit] = chosen
+    load[group[row], chosen] += rows.weight[group[row], unit]
+    for at in np.flatnonzero(~one_each).tolist():
+        _take_slots_of(rows, int(group[at]), int(begin[at]), int(end[at]), load, out)
+
+
+def _take_slots_of(rows: _Rows, group: int, begin: int, end: int, load: Longs, out: Longs) -> None:
+    members = int(rows.members[group])
+    size, capacity = int(rows.weight[group, begin]), rows.capacity[group, :members]
+    chosen = np.repeat(*take_slots(end - begin, size, load[group, :members], capacity, None))
+    out[group, begin:end] = chosen
+    weight = rows.weight[group, begin:end]
+    more = np.bincount(chosen, weights=weight, minlength=members)
+    load[group, :members] += more.astype(np.int64)
+
+
+def _sort_rows(level: Longs, real: Bools) -> Longs:
+    """Return the order of each row, ties by column."""
+    bits = level.shape[1].bit_length()
+    if int(np.where(real, level, 0).max()).bit_length() + bits > 62:  # noqa: PLR2004 - of an int64
+        return np.asarray(np.argsort(level, axis=1, kind="stable"))
+    key = np.where(real, (level << bits) | np.arange(level.shape[1]), _NEVER)
+    key.sort(axis=1)
+    return np.asarray((key & ((1 << bits) - 1)) % level.shape[1])
