@@ -36,9 +36,9 @@ from coordinator.status import Status, refusal
 
 TICK_S = 0.05
 RETRY_S = 1.0
-TIMERS_A_ROUND = 200
+TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
-REQUESTS_A_ROUND = 50
+REQUESTS_A_ROUND = 25
 """Requests about groups that a round takes: heartbeats wait for so many of them at most."""
 ANSWERS_A_ROUND = 1_000
 """Answers that a round gives to those that waited: bounded for the same reason."""

@@ -35,7 +35,7 @@ from coordinator.wire.split_requests import SplitRequest, split_request
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
-REQUESTS_A_TURN = 50
+REQUESTS_A_TURN = 25
 """Requests that a turn of the event loop takes beside heartbeats and commits, and answers that it
 gives to those that waited: bounded, so that they do not starve heartbeats."""
 PATROL_S = 1.0
