@@ -45,8 +45,7 @@ class Caller:
     client_host: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """ConsumerGroupHeartbeat; None (−1 for the timeout) means unchanged (K-24).
 
     `topic_partitions` are the partitions owned now, by topic name; by `kafka_id`, as clients on the
@@ -78,8 +77,7 @@ def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:
     return version == 0 and member_epoch == JOIN and member_id == ""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommit:
+class OffsetCommit(msgspec.Struct, frozen=True):
     """OffsetCommit: {topic: {partition: (offset, metadata)}}.
 
     `knows_epochs`: whether the request is one that may come from a member of a consumer group.
@@ -93,8 +91,7 @@ class OffsetCommit:
     knows_epochs: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetch:
+class OffsetFetch(msgspec.Struct, frozen=True):
     """OffsetFetch of some partitions by topic, or of all (None)."""
 
     group_id: Text
@@ -103,8 +100,7 @@ class OffsetFetch:
     member_epoch: Int32 = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDelete:
+class OffsetDelete(msgspec.Struct, frozen=True):
     """OffsetDelete of some partitions by topic."""
 
     group_id: Text
@@ -112,15 +108,13 @@ class OffsetDelete:
     by: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroup:
+class DescribeGroup(msgspec.Struct, frozen=True):
     """ConsumerGroupDescribe of one group."""
 
     group_id: Text
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
+class ListGroups(msgspec.Struct, frozen=True):
     """ListGroups; an empty filter takes all, names in any case (G-129).
 
     Attributes
@@ -134,21 +128,18 @@ class ListGroups:
     group_ids: Sequence[Text] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroupIds:
+class ListGroupIds(msgspec.Struct, frozen=True):
     """The ids of all groups, in order: what ListGroups is cut into pieces by."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
+class DeleteGroup(msgspec.Struct, frozen=True):
     """DeleteGroups, one group."""
 
     group_id: Text
     by: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigureGroup:
+class ConfigureGroup(msgspec.Struct, frozen=True):
     """All settings of a group id; those left out go back to their defaults."""
 
     group_id: Text
@@ -156,8 +147,7 @@ class ConfigureGroup:
     by: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfig:
+class AlterConfig(msgspec.Struct, frozen=True):
     """IncrementalAlterConfigs of one group: new values by name, None for the default."""
 
     group_id: Text
@@ -166,8 +156,7 @@ class AlterConfig:
     by: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfig:
+class DescribeConfig(msgspec.Struct, frozen=True):
     """DescribeConfigs of one group."""
 
     group_id: Text
@@ -178,8 +167,7 @@ class ListConfiguredGroups:
     """The ids of groups that have settings of their own, whether or not the group exists."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareAssignment:
+class PrepareAssignment(msgspec.Struct, frozen=True):
     """ConsumerGroupPrepareAssignment by an external computer; the new computation's id is given."""
 
     group_id: Text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, uuid5
+
+from msgspec.structs import replace
 
 from coordinator.core.events import Heartbeat, OffsetFetch
 from coordinator.member.driver import Driver

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from itertools import count
 from threading import Lock
 from typing import TypeAlias
@@ -136,7 +135,7 @@ class LaterAnswers:
 
     def _number(self, event: ParkedRequest) -> ParkedRequest:
         with self._lock:
-            return replace(event, request_id=next(self._numbers))
+            return msgspec.structs.replace(event, request_id=next(self._numbers))
 
     def promise(self, event: Event, answer: Answer) -> Answer:
         """Return an answer; of one that is still to come, its future."""

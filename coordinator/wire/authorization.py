@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import msgspec
+
 from coordinator.core.events import (
     AlterConfig,
     Answer,
@@ -88,7 +90,7 @@ def authorize_request(request: Request, cluster: Cluster) -> Call:
 
 def _add_caller(event: Event, by: Caller) -> Event:
     if isinstance(event, DeleteGroup | OffsetDelete | AlterConfig | ConfigureGroup):
-        return replace(event, by=by)
+        return msgspec.structs.replace(event, by=by)
     return event
 
 

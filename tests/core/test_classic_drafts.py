@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.config import Config, QuotasConfig
 from coordinator.core.classic.draft_dict import DraftDict

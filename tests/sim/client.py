@@ -7,8 +7,9 @@ stops is the simulation's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from coordinator.core.events import Answer, Heartbeat, OffsetCommit
 from coordinator.core.partition_spans import Spans, TopicKey

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from coordinator.core.classic.events import WAITING, JoinGroup, SyncGroup
 from coordinator.core.events import Result

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class DraftDict(MutableMapping[K, V]):
@@ -37,6 +38,12 @@ class DraftDict(MutableMapping[K, V]):
         if key in self._gone:
             raise KeyError(key)
         return self._base[key]
+
+    def get(self, key: K, default: T | None = None) -> V | T | None:  # type: ignore[override]
+        """Return the value of a key, or the default: without an error on the way, as inherited."""
+        if key in self._new:
+            return self._new[key]
+        return default if key in self._gone else self._base.get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return key in self._new or (key in self._base and key not in self._gone)

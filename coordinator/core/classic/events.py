@@ -33,8 +33,7 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroup:
+class JoinGroup(msgspec.Struct, frozen=True):
     """JoinGroup (KIP-394, KIP-345, KIP-814).
 
     Attributes
@@ -74,8 +73,7 @@ class JoinGroup:
         return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroup:
+class SyncGroup(msgspec.Struct, frozen=True):
     """SyncGroup. The leader sends `assignments`, by member id. Type and name may be None."""
 
     group_id: Text
@@ -109,8 +107,7 @@ def is_unnamed_sync(version: int, protocol_type: str | None, protocol_name: str 
     return version >= NAMED_SINCE and None in {protocol_type, protocol_name}
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicHeartbeat:
+class ClassicHeartbeat(msgspec.Struct, frozen=True):
     """Heartbeat: asks whether the member's generation is still the group's."""
 
     group_id: Text
@@ -127,16 +124,14 @@ class Leaver:
     instance_id: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroup:
+class LeaveGroup(msgspec.Struct, frozen=True):
     """LeaveGroup for one or several members."""
 
     group_id: Text
     members: Sequence[Leaver]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClassicGroup:
+class DescribeClassicGroup(msgspec.Struct, frozen=True):
     """DescribeGroups for one group."""
 
     group_id: Text

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode as Code
+from msgspec.structs import replace
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
 from coordinator.core.partition_spans import Spans, partitions_by

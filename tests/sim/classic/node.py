@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator.core.classic.events import WAITING, JoinGroup, JoinGroupResponse, SyncGroup
 from coordinator.core.classic.group import ClassicGroup, ClassicState
