@@ -62,8 +62,8 @@ def test_a_fenced_worker_stops_before_another_one_begins(coordinator):
         until(lambda: diary.when("ann", "begins", "clicks-1"))
         line.cut = True
         with Running(bob, diary.work("bob")):
-            until(lambda: diary.when("bob", "begins", "clicks-1"))
             for partition in ("clicks-0", "clicks-1"):
+                until(lambda of=partition: diary.when("bob", "begins", of))
                 ended = diary.when("ann", "ends", partition)
                 assert ended < diary.when("bob", "begins", partition)
             assert ann.owned == frozenset()
