@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-matrix test-web sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-cluster test-matrix test-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ test-clients: $(READY) ## groups of real Kafka clients for Python, the longer li
 test-s3: $(READY)  ## Spark on a store in S3, on a server of its own: needs Maven Central once
 	@$(BIN)/muster setup --s3
 	@MUSTER_S3=1 $(BIN)/pytest tests/spark/test_s3.py
+
+test-cluster: $(READY) ## Spark clusters that lose executors, and Spark Connect: needs PyPI once
+	@MUSTER_CLUSTER=1 $(BIN)/pytest tests/cluster
 
 test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
 	@$(PYTHON) tools/matrix.py
@@ -81,6 +84,8 @@ lock: $(READY)   ## resolve dependencies anew (needs uv)
 	  --group dev --extra kafka --extra web pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group clients --output-file tests/clients/clients.lock
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --group connect --output-file tests/cluster/connect.lock
 
 clean:           ## remove what set-up and tests made here (the cache stays)
 	rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF
+from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF, LOOPBACK
 from tests.conftest import ROOT
 
 PACKAGES = ("assignors", "coordinator", "spark_jobs")
@@ -203,7 +203,7 @@ def spark_defaults():
 
 
 def test_spark_submit_and_our_own_sessions_have_the_same_settings():
-    submitted, own = spark_defaults(), DELTA_CONF | LOCAL_CONF
+    submitted, own = spark_defaults(), DELTA_CONF | LOCAL_CONF | LOOPBACK
     assert DELTA_CONF.items() <= submitted.items()
     assert {key: submitted[key] for key in submitted.keys() & own} == {
         key: own[key] for key in submitted.keys() & own

@@ -12,6 +12,7 @@ from spark_jobs.assignors.group import FrameGroup
 from spark_jobs.assignors.materialize import FrameAssignment, materialize
 from spark_jobs.assignors.ownership import FrameOwnership
 from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
+from spark_jobs.session.schemas import frame_of
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -27,7 +28,7 @@ def assign_balanced(
 ) -> FrameAssignment:
     """Assign with the fewest moves within an imbalance. An imbalance of 0 is uniform."""
     if previous is None:
-        previous = work_session.spark.createDataFrame(ARROW_SCHEMA.empty_table())
+        previous = frame_of(work_session.spark, ARROW_SCHEMA.empty_table())
     claims, rows = check_previous(work_session.adopt(previous))
     group = FrameGroup.of(
         work_session, work_session.adopt(members), work_session.adopt(topics), rows

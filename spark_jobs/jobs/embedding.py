@@ -16,7 +16,9 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.topic_catalog import TopicCatalog
 from spark_jobs.jobs.spark_engine import SparkEngine
-from spark_jobs.session.session import DELTA_CONF, check_in_driver
+from spark_jobs.session.connect import is_connect
+from spark_jobs.session.kinds import kind_of
+from spark_jobs.session.session import DELTA_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +43,7 @@ def embed(
     ...     query.awaitTermination()
 
     It closes with the `with` block, the session, or the driver's interpreter, whichever ends first.
+    A session of Spark Connect may end, as its server may: targets are computed in a new one then.
     If the driver is killed, its lease expires and a waiting coordinator takes over the store.
 
     Parameters
@@ -54,7 +57,7 @@ def embed(
     Raises
     ------
     ConfigError
-        The session is a Spark Connect session, has been stopped, or cannot write Delta tables.
+        The session has been stopped, or cannot write Delta tables.
     BusyError, LogError
         As for `Coordinator.open`.
     """
@@ -74,8 +77,7 @@ def embed(
 
 
 def _check(spark: SparkSession) -> None:
-    check_in_driver(spark)
-    if not alive(spark):
+    if not kind_of(spark).alive():
         raise ConfigError("the Spark session has been stopped: start another before embedding")
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_CONF["spark.sql.extensions"] not in extensions:
@@ -83,6 +85,8 @@ def _check(spark: SparkSession) -> None:
             f"the Spark session has no Delta (spark.sql.extensions is {extensions!r}): build it "
             "with spark_jobs.session.spark_session(), or use conf/spark-defaults.conf"
         )
+    if is_connect(spark):  # how its server schedules is the server's affair
+        return
     mode = spark.sparkContext.getConf().get("spark.scheduler.mode", "FIFO") or "FIFO"
     if mode.upper() != "FAIR":
         logger.warning(
@@ -92,28 +96,19 @@ def _check(spark: SparkSession) -> None:
         )
 
 
-def alive(spark: SparkSession) -> bool:
-    """Whether a session is running: neither Python nor its JVM has stopped it."""
-    context = spark.sparkContext._jsc  # noqa: SLF001 - pyspark has no public word for it
-    if context is None:
-        return False
-    try:
-        return not context.sc().isStopped()
-    except Exception:  # noqa: BLE001 - the JVM is gone
-        return False
-
-
 def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
     """Close the coordinator when the session or the interpreter ends."""
-    closed = threading.Event()
+    closed, kind = threading.Event(), kind_of(spark)
 
     def watch() -> None:
         while not closed.wait(WATCH_S):
-            if not alive(spark):
+            if not kind.alive():
                 logger.warning("the Spark session has ended: closing the coordinator")
                 coordinator.close()
 
     coordinator.when_closed(closed.set)
     coordinator.when_closed(lambda: atexit.unregister(coordinator.close))
     atexit.register(coordinator.close)
+    if is_connect(spark):
+        return
     threading.Thread(target=watch, name="muster-embedded", daemon=True).start()

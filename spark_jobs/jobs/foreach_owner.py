@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from coordinator import ExactlyOnceTable, TopicPartition
 from coordinator.member.exactly_once import TRIES_MAX, Owner
 from coordinator.storage.tables.protocol import find_unwritten
+from spark_jobs.session.object_store import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,7 +105,7 @@ def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
 def _make_table(rows: DataFrame, path: str) -> None:
     """Make the table unless it is there; refuse one that plain files cannot be added to."""
     if not DeltaTable.is_deltatable(path):
-        rows.limit(0).write.format("delta").mode("ignore").save(path)
+        rows.limit(0).write.format("delta").mode("ignore").save(spark_path(path))
     table = DeltaTable(path)
     asked = find_unwritten(table)
     parted = table.metadata().partition_columns
@@ -154,11 +155,13 @@ def _leave_out(
 
 def _write_files(rows: DataFrame, path: str, folder: str) -> list[AddAction]:
     """Write rows as the table has them, and return the files."""
-    fields = rows.sparkSession.read.format("delta").load(path).schema.fields
+    fields = rows.sparkSession.read.format("delta").load(spark_path(path)).schema.fields
     absent = [field.name for field in fields if field.name not in rows.columns]
     if absent:
         raise ValueError(f"the batch has no column {', '.join(absent)}, which {path} has")
-    rows.select(*[F.col(f"`{f.name}`").cast(f.dataType) for f in fields]).write.parquet(folder)
+    rows.select(*[F.col(f"`{f.name}`").cast(f.dataType) for f in fields]).write.parquet(
+        spark_path(folder)
+    )
     found = []
     for name in sorted(os.listdir(folder)):
         file = os.path.join(folder, name)

@@ -31,6 +31,7 @@ from coordinator.storage.log_scan import LogScan
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
+from spark_jobs.session.cluster import await_executors, try_again_if_lost
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
 
 LOOK_S = 0.25
@@ -65,7 +66,7 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     NoLog
         There is no store.
     BusyError
-        No coordinator decided the proposal in time. It is withdrawn.
+        No executor ran a task in time, or no coordinator decided the proposal: it is withdrawn.
     RuntimeError
         The proposal was refused. The message begins with the error's name.
     """
@@ -95,7 +96,9 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
-        proposal = Proposal.of(compute_on_spark(spark, work, _say))
+        await_executors(spark, config.engine.timeout_ms / 1000)
+        found = try_again_if_lost(lambda: compute_on_spark(spark, work, _say))
+    proposal = Proposal.of(found)
     proposal_inbox.put_proposal(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
         verdict = _await_verdict(store, proposal, config)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from spark_jobs.assignors.materialize import FrameAssignment
 
 
+_READABLE = 0o644
 COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
 
@@ -76,7 +78,8 @@ class SparkAssignment:
         SpecError
             Bad input, or an output that Spark cannot replace. Nothing was written.
         """
-        from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - as above
+        from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - as above
+        from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - the same
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
 
         _refuse_to_replace_parquet(job.output)
@@ -84,7 +87,9 @@ class SparkAssignment:
             if job.output is not None and is_remote(job.output):
                 reach_store(spark, job.output)
                 check_replaceable_by_url(job.output)
-            return _assign_on_spark(spark, job, config, run)
+            await_executors(spark, config.engine.timeout_ms / 1000)
+            _check_seen(spark, job)
+            return try_again_if_lost(lambda: _assign_on_spark(spark, job, config, run))
 
 
 @contextmanager
@@ -92,9 +97,10 @@ def _open_session() -> Iterator[SparkSession]:
     """Yield the running session, or start one for the block."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
-    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
+    from spark_jobs.session.session import CONNECT_MODE, scratch_warehouse, spark_session  # noqa: PLC0415
 
-    started = SparkSession.getActiveSession() is None
+    # a session of Spark Connect is active in the thread that made it only
+    started = SparkSession.getActiveSession() is None and CONNECT_MODE not in os.environ
     with progress.task("starting Spark"):
         spark = spark_session(conf=scratch_warehouse())
     try:
@@ -102,6 +108,24 @@ def _open_session() -> Iterator[SparkSession]:
     finally:
         if started:
             spark.stop()
+
+
+def _check_seen(spark: SparkSession, job: AssignmentJob) -> None:
+    """Refuse files of this machine that executors do not see, by name."""
+    from spark_jobs.session.cluster import check_seen  # noqa: PLC0415 - as above
+    from spark_jobs.session.kinds import kind_of  # noqa: PLC0415 - the same
+
+    if kind_of(spark).is_local():
+        return
+    tables = (job.members, job.topics, job.owned, job.previous, job.partitions, job.constraints)
+    files = [table.some_file() for table in tables if isinstance(table, TableRef)]
+    if job.output is None or is_remote(job.output):
+        check_seen(spark, files)
+        return
+    folder = os.path.dirname(os.path.abspath(job.output))
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="_muster-", suffix=".probe") as probe:
+        os.chmod(probe.name, _READABLE)  # executors may be another user's
+        check_seen(spark, [*files, probe.name])
 
 
 def _refuse_to_replace_parquet(output: str | None) -> None:
@@ -240,10 +264,11 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
     if options.assignor not in TWINS:
         raise SpecError(f"assignor {options.assignor!r} does not run on Spark: use --engine local")
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
     from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
     spark = spark_session(conf=scratch_warehouse())
-    members, topics, owned = (spark.createDataFrame(table) for table in group.to_arrow())
+    members, topics, owned = (frame_of(spark, table) for table in group.to_arrow())
     arguments = options.arguments(config)
     assigned = assign_frames(spark, options.assignor, members, topics, owned, **arguments)
     rows = assigned.rows.toArrow()
@@ -252,7 +277,11 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
 
 
 def assign_input(
-    found: AssignorInput, assignor: str, settings: Mapping[str, str], config: Config
+    spark: SparkSession,
+    found: AssignorInput,
+    assignor: str,
+    settings: Mapping[str, str],
+    config: Config,
 ) -> PartitionRanges:
     """Assign a coordinator's group that is in the driver's memory; its rows come back to it.
 
@@ -263,6 +292,7 @@ def assign_input(
     """
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415 - as above
     from spark_jobs.assignors.weighted import assign_group as assign_weighted  # noqa: PLC0415
+    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
     from spark_jobs.session.session import active_tasks  # noqa: PLC0415
 
     names = found.spec()
@@ -270,8 +300,8 @@ def assign_input(
     options: dict[str, Any] = list_options(assignor, settings)
     if assignor not in (*TWINS, "weighted"):
         raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
-    with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
-        frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+    with progress.task("tasks of Spark's stages", poll=active_tasks):
+        frames = {name: frame_of(spark, table) for name, table in tables.items()}
         if assignor in TWINS:
             if assignor != "range":
                 options["exact_edges"] = config.plan.exact_edges
@@ -288,11 +318,12 @@ def _read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
 
     from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415
     from spark_jobs.session.object_store import reach_store, spark_path  # noqa: PLC0415
+    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
 
     if isinstance(table, SparkTable):
         return table.frame
     if isinstance(table, RulesFile):
-        return cast("DataFrame", spark.createDataFrame(table.rows))
+        return frame_of(spark, table.rows)
     ref = local_table(table, "the table")
     # the JVM may have another working directory
     path = root_of(ref.path)
@@ -357,6 +388,8 @@ def _write_result(
 
 def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run) -> int | None:
     """Write the rows in one commit, sorted within each file."""
+    from spark_jobs.session.object_store import spark_path  # noqa: PLC0415 - as above
+
     assert job.output is not None
     rows, output = frame.sortWithinPartitions(*order), job.output
     if is_remote(output):
@@ -365,7 +398,7 @@ def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run)
     if not is_delta_output(output):
         unfinished = f"{path}.{uuid.uuid4()}"
         try:
-            rows.write.parquet(unfinished)
+            rows.write.parquet(spark_path(unfinished))
             replace_text(os.path.join(unfinished, BESIDE), run.to_json())
             os.rename(unfinished, path)
         finally:
@@ -373,7 +406,7 @@ def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run)
         return None
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
-    writer.option("userMetadata", run.to_json()).save(path)
+    writer.option("userMetadata", run.to_json()).save(spark_path(path))
     return TableRef(output, None, delta=True).pin().version
 
 

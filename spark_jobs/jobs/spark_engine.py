@@ -2,7 +2,8 @@
 
 It works on the SparkContext of the driver that embeds the coordinator, beside the driver's other
 jobs. Each computation has its own session and job group, so that it can be cancelled, and its own
-pool if the scheduler is fair. The coordinator finds it by the entry point `muster.engines`.
+pool if the scheduler is fair. With Spark Connect it has a tag, in the session that was given. The
+coordinator finds the engine by the entry point `muster.engines`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from coordinator.storage.log_scan import LogScan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.session.kinds import SessionKind
+
 AT_ONCE = 4
 """How many groups are computed at once."""
-POOL = "muster"
 logger = logging.getLogger("muster.spark")
 
 
@@ -93,6 +95,7 @@ class SparkEngine:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-spark")
         self._lock = threading.Lock()
         self._runs: list[_Computation] = []
+        self._kind: SessionKind | None = None
 
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Start a computation."""
@@ -108,7 +111,8 @@ class SparkEngine:
         from spark_jobs.jobs.spark_assignment import assign_input  # noqa: PLC0415 - imports pyspark
 
         with _failures_in_one_line():
-            return assign_input(found, assignor, settings, self._config)
+            spark = self._session().spark
+            return assign_input(spark, found, assignor, settings, self._config)
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""
@@ -117,7 +121,8 @@ class SparkEngine:
         for run in runs:
             run.given_up = True
             try:
-                self._session().sparkContext.cancelJobGroup(run.tag)
+                if self._kind is not None:
+                    self._kind.cancel(run.tag)
             except Exception as error:  # noqa: BLE001 - a session that is gone has no jobs left
                 logger.warning("the Spark jobs of %s cannot be cancelled: %s", group_id, error)
 
@@ -128,29 +133,41 @@ class SparkEngine:
         return [self._progress(run) for run in runs]
 
     def close(self) -> None:
-        """Cancel all computations. The session stays open."""
+        """Cancel all computations. The session that was given stays open."""
         for run in list(self._runs):
             self.cancel(run.group_id)
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._kind is not None:
+            self._kind.end()
 
-    def _session(self) -> SparkSession:
+    def _session(self) -> SessionKind:
+        """Return the session; another one when a Connect server was started again."""
+        from spark_jobs.session.kinds import kind_of  # noqa: PLC0415 - imports pyspark
         from spark_jobs.session.session import spark_session  # noqa: PLC0415 - starts a JVM
 
-        if self._spark is None:
-            self._spark = spark_session()
-        return self._spark
+        with self._lock:
+            if self._kind is None:
+                self._kind = kind_of(self._spark or spark_session())
+            elif not self._kind.alive():
+                self._kind = self._kind.again()
+            return self._kind
 
     def _compute_and_load(self, request: TargetRequest, run: _Computation) -> ComputedTarget:
         """Compute, read back, and check; runs in a thread of the engine."""
         from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - the same
 
         try:
-            with _job_group(self._session(), run), _failures_in_one_line():
+            kind, said = self._session(), f"Muster: the target of {run.group_id}"
+            with kind.tagged(run.tag, said), _failures_in_one_line():
+                await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
                 store = _store_of(request)
                 snapshot = GroupSnapshot(LogScan.of(store, request.position), request.group_id)
                 options = AssignorOptions.of_group(request.assignor, request.settings)
                 work = TargetWork(request, snapshot, options, self._config)
-                target = compute_on_spark(self._session(), work, self._say(run))
+                target = try_again_if_lost(
+                    lambda: compute_on_spark(kind.spark, work, self._say(run))
+                )
             stored = target.stored
             assert stored is not None
             self._say(run)("loading", stored.ranges)
@@ -174,15 +191,7 @@ class SparkEngine:
         return say
 
     def _progress(self, run: _Computation) -> SparkProgress:
-        done = tasks = 0
-        if self._spark is not None:
-            tracker = self._spark.sparkContext.statusTracker()
-            for job_id in tracker.getJobIdsForGroup(run.tag):
-                info = tracker.getJobInfo(job_id)
-                for stage_id in info.stageIds if info and info.status == "RUNNING" else ():
-                    stage = tracker.getStageInfo(stage_id)
-                    if stage is not None:
-                        done, tasks = done + stage.numCompletedTasks, tasks + stage.numTasks
+        done, tasks = (0, 0) if self._kind is None else self._kind.tasks(run.tag)
         seconds = time.monotonic() - run.began
         return SparkProgress(run.group_id, run.stage, run.rows, done, tasks, seconds)
 
@@ -206,16 +215,3 @@ def _failures_in_one_line() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException) as error:
         raise RuntimeError(gist(error)) from error
-
-
-@contextmanager
-def _job_group(spark: SparkSession, run: _Computation) -> Iterator[None]:
-    """Run this thread's Spark jobs in their own job group and pool."""
-    context = spark.sparkContext
-    context.setJobGroup(run.tag, f"Muster: the target of {run.group_id}", interruptOnCancel=True)
-    context.setLocalProperty("spark.scheduler.pool", POOL)
-    try:
-        yield
-    finally:
-        for name in ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool"):
-            context.setLocalProperty(name, None)  # type: ignore[arg-type] # None takes it away

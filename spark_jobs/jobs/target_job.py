@@ -47,8 +47,9 @@ from coordinator.storage.target_table import (
 )
 from spark_jobs.assignors import TWINS
 from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.session.cluster import check_seen
 from spark_jobs.session.object_store import spark_path, write_plain
-from spark_jobs.session.schemas import small
+from spark_jobs.session.schemas import frame_of, small
 from spark_jobs.session.work_session import WorkSession
 
 RUN_VERSION = 1
@@ -114,12 +115,16 @@ def compute_on_spark(
         The assignor does not run on Spark, or refuses the group.
     BusyError
         Other writers of the table were faster at every attempt.
+    ConfigError
+        The store is on this machine's disk, and executors do not see it.
     """
     if work.options.assignor not in TWINS:
         raise SpecError(
             f"assignor {work.options.assignor!r} does not run on Spark: set the group's "
             "consumer.assignor.engine to local"
         )
+    source = work.snapshot.source
+    check_seen(spark, [*source.log, *source.snapshot][:1])
     work_session = WorkSession(spark)
     try:
         work_session.reach(work.store)
@@ -132,14 +137,15 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     snapshot, session = work.snapshot, work_session.spark
     say("reading", 0)
     log = _read_log(session, snapshot)
-    topics = session.createDataFrame(
+    topics = frame_of(
+        session,
         pa.table(
             {
                 "topic": pa.array([t.key.name for t in snapshot.topics], pa.string()),
                 "topic_id": pa.array([t.key.topic_id for t in snapshot.topics], pa.string()),
                 "partitions": pa.array([t.partitions for t in snapshot.topics], pa.int64()),
             }
-        )
+        ),
     )
     members, previous = _read_members(session, log, snapshot), _read_previous(session, log, work)
     alive = _drop_dead_topics(previous, topics)
@@ -319,7 +325,7 @@ def _write(work: TargetWork, rows: DataFrame) -> int:
         )
         writer = named.write.format("delta").mode("append")
         writer = writer.option("txnAppId", work.run_id).option("txnVersion", RUN_VERSION)
-        writer.save(path)
+        writer.save(spark_path(path))
         version = int(DeltaTable(path).version())
         _permit(work, before, version)
     return version

@@ -7,6 +7,7 @@ the environment that the coordinator uses too; keys Spark takes from there itsel
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from coordinator.config import ConfigError
 from coordinator.storage.tables.store_files import is_remote, root_of
+from spark_jobs.session.connect import is_connect
 
 PACKAGES = (
     dict.fromkeys(("s3", "s3a"), "aws")
@@ -22,11 +24,14 @@ PACKAGES = (
     | {"gs": "gcp"}
 )
 """Hadoop's packages for file systems, by URL scheme."""
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/")
 _HADOOP = "org.apache.hadoop:hadoop-{}:{}"
 
 
 def spark_path(path: str) -> str:
     """Return a path, or the URL of a store or of a file in it, as Spark reads and writes it.
+
+    A path becomes a `file://` URL: on clusters, Spark takes a plain one for a path in HDFS.
 
     Raises
     ------
@@ -34,7 +39,7 @@ def spark_path(path: str) -> str:
         The account of an Azure container is not known.
     """
     if not is_remote(path):
-        return path
+        return path if _SCHEME.match(path) else f"file://{os.path.abspath(path)}"
     scheme, _, rest = path.partition("://")
     if scheme == "s3":
         return f"s3a://{rest}"
@@ -74,7 +79,7 @@ def reach_store(spark: SparkSession, store: str | os.PathLike[str]) -> None:
         This Spark has no file system for it.
     """
     root = root_of(store)
-    if not is_remote(root):
+    if not is_remote(root) or is_connect(spark):  # a server has settings of its own
         return
     url = spark_path(root)
     scheme = urlsplit(url).scheme
@@ -109,10 +114,10 @@ def write_plain(frame: DataFrame, url: str) -> None:
 
 def add_file_system(spark: SparkSession, scheme: str) -> str:
     """Return what is missing for a URL, and how it is added."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the one way to Hadoop's version
     package = PACKAGES.get(scheme)
-    if package is None:
+    if package is None or is_connect(spark):
         return f"this Spark has no file system for {scheme}:// URLs"
+    jvm: Any = spark._jvm  # noqa: SLF001 - the one way to Hadoop's version
     added = _HADOOP.format(package, jvm.org.apache.hadoop.util.VersionInfo.getVersion())
     also = ", and name it s3a://" if scheme == "s3" else ""
     here = "run `muster setup --s3`, or " if scheme in {"s3", "s3a"} else ""

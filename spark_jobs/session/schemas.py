@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors import SpecError
 from assignors.parse_tables import (
@@ -140,6 +141,13 @@ def select_assignment(frame: DataFrame) -> DataFrame:
     return frame.select(*[F.col(f.name).cast(f.dataType).alias(f.name) for f in ASSIGNMENT.fields])
 
 
+def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Convert a table to a frame. Spark Connect refuses one without rows, but for its schema."""
+    if table.num_rows:
+        return spark.createDataFrame(table)
+    return spark.createDataFrame([], from_arrow_schema(table.schema))
+
+
 def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) -> DataFrame:
     """Convert small columns on the driver to a frame for a broadcast join.
 
@@ -152,7 +160,7 @@ def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) 
         name: column if isinstance(column, pa.Array) else pa.array(np.asarray(column))
         for name, column in columns.items()
     }
-    return F.broadcast(spark.createDataFrame(pa.table(arrays)))
+    return F.broadcast(frame_of(spark, pa.table(arrays)))
 
 
 def _check_columns(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import uuid
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from coordinator.config import ConfigError
+from coordinator.error_text import gist
 from spark_jobs import jars
 from spark_jobs.session.package_files import conf_file
 
@@ -23,9 +26,10 @@ DELTA_CONF = {
 }
 """Without these a session cannot read or write Delta tables."""
 
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Only for drivers whose executors are on the same machine."""
+
 LOCAL_CONF = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
@@ -36,13 +40,11 @@ LOCAL_CONF = {
 }
 """Settings for fast sessions on one machine; conf/spark-defaults.conf gives the reasons."""
 
-CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-"""Environment variables that make every session a Spark Connect session."""
-
-IN_DRIVER = (
-    "Muster's jobs need the driver's JVM: submit them with spark-submit, or build the session in "
-    "the driver with spark_jobs.session.spark_session()"
-)
+REMOTE = "SPARK_REMOTE"
+"""The environment variable that names a Spark Connect server."""
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""The environment variable by which pyspark makes every session one of Spark Connect."""
+CONNECT_S = 5.0
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """JVM options for a process that runs for minutes: optimising would take longer than it saves.
@@ -71,13 +73,15 @@ def spark_session(
     JarsMissingError
         Java or Delta's jars are missing. The message says what to do.
     ConfigError
-        The environment names a Spark Connect server.
+        The environment names a Spark Connect server (SPARK_REMOTE) that does not answer, or the
+        packages for it are missing.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a coordinator never imports pyspark
 
-    for name in CONNECT:
-        if name in os.environ:
-            raise ConfigError(f"{name}={os.environ[name]}: {IN_DRIVER}; unset {name}")
+    if master is None and CONNECT_MODE in os.environ:
+        return SparkSession.builder.getOrCreate()  # it may be of another thread
+    if master is None and REMOTE in os.environ:
+        return _connect(os.environ[REMOTE])
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -90,6 +94,8 @@ def spark_session(
     settings = dict(DELTA_CONF)
     if not submitted:
         settings |= LOCAL_CONF
+        if (master or "local").startswith("local"):
+            settings |= LOOPBACK
         settings["spark.driver.extraJavaOptions"] = log_option()
         if not jars.in_spark():
             settings["spark.jars"] = ",".join(map(str, jars.delta_jars()))
@@ -101,6 +107,31 @@ def spark_session(
     return builder.getOrCreate()
 
 
+def _connect(url: str) -> SparkSession:
+    """Return the session of a Spark Connect server; its settings are the server's."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
+
+    found = urlsplit(url)
+    if found.scheme == "sc" and found.hostname:
+        try:  # its client would try in silence for ten minutes
+            address = found.hostname, found.port or 15002
+            socket.create_connection(address, CONNECT_S).close()
+        except OSError as error:
+            raise ConfigError(
+                f"{REMOTE}={url}: no Spark Connect server answers there ({error}): start it, or "
+                f"unset {REMOTE}"
+            ) from None
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except (ImportError, PySparkException) as error:
+        missing = isinstance(error, ImportError) or "PACKAGE_NOT_INSTALLED" in str(error)
+        remedy = ": pip install 'muster[connect]'" if missing else ""
+        raise ConfigError(
+            f"{REMOTE}={url}: Spark Connect cannot be used: {gist(error)}{remedy}"
+        ) from None
+
+
 def scratch_warehouse() -> dict[str, str]:
     """Return the setting that keeps commands from leaving spark-warehouse in the user's folder."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit, the user's settings hold
@@ -108,18 +139,6 @@ def scratch_warehouse() -> dict[str, str]:
     folder = os.path.join(tempfile.gettempdir(), f"muster-warehouse-{uuid.uuid4()}")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {"spark.sql.warehouse.dir": folder}
-
-
-def check_in_driver(spark: SparkSession) -> None:
-    """Refuse a Spark Connect session: Muster's jobs need the driver's JVM, which it does not have.
-
-    Raises
-    ------
-    ConfigError
-        The session is a Spark Connect session.
-    """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigError(f"this is a Spark Connect session: {IN_DRIVER}")
 
 
 def active_tasks() -> tuple[int, int]:

@@ -7,9 +7,6 @@ compare, and each query reads them anew.
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -17,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from coordinator.history.view_schemas import VIEW_SCHEMAS
+from spark_jobs.session.kinds import kind_of
 
 LOG_ROWS_MAX = 1_000_000
 """For a longer log, one worker would need more than a GiB, and more time than Spark's executors."""
@@ -25,13 +23,7 @@ BATCH_ROWS = 10_000
 
 def are_readable_here(spark: SparkSession, log_rows: int) -> bool:
     """Whether the session's workers are on this machine and have Muster, and the log is small."""
-    context = spark.sparkContext
-    master = context.master or ""
-    if not master.startswith("local[") and master != "local":
-        return False
-    worker = shutil.which(context.pythonExec) or ""
-    ours = os.path.dirname(worker) == os.path.dirname(sys.executable)
-    return ours and log_rows <= LOG_ROWS_MAX
+    return kind_of(spark).has_own_python() and log_rows <= LOG_ROWS_MAX
 
 
 def frame_view(spark: SparkSession, store: str, view: str, position: int | None) -> DataFrame:

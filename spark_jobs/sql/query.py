@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from spark_jobs.session.connect import is_connect
 from spark_jobs.session.session import scratch_warehouse, spark_session
 from spark_jobs.sql.views import register, view_names
 
@@ -38,7 +39,7 @@ def run_query(
     """
     ours = SparkSession.getActiveSession() is None
     spark = spark_session("muster-sql", conf=scratch_warehouse())
-    if ours:  # print errors of a query on one line, not on pages
+    if ours and not is_connect(spark):  # print errors of a query on one line, not on pages
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     # Registering a view takes Spark a while, so only those that are used are registered.

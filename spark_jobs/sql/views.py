@@ -20,8 +20,10 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.storage.tables.store_files import root_of
+from coordinator.storage.tables.store_files import is_remote, root_of
+from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
+from spark_jobs.session.cluster import check_seen
 from spark_jobs.session.object_store import reach_store, spark_path
 from spark_jobs.sql.frame_views import are_readable_here, frame_view
 
@@ -77,6 +79,8 @@ def register(
     ------
     SpecError
         There is no store, the position or time is outside of its log, or the engine is unknown.
+    ConfigError
+        The store is on this machine's disk, and executors do not see it.
     """
     reading = LogReader(store, as_of)
     wanted = set(view_texts() if only is None else only)
@@ -88,6 +92,8 @@ def register(
         wanted &= TABLES
     if wanted:
         reach_store(spark, store)
+        log = TableRef(os.path.join(reading.store, "log"), None, delta=True)
+        check_seen(spark, [] if is_remote(reading.store) else [log.some_file()])
     _register_queries(spark, store, None if as_of is None else reading.position, catalog, wanted)
     spark.sql(EXPLODE)
 

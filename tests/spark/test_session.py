@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,13 +15,8 @@ from hashlib import sha256
 from importlib import metadata
 
 import pytest
-from pyspark.errors import PySparkAttributeError
 
-import spark_jobs
-import spark_jobs.assignors.range as range_
-from coordinator.config import ConfigError
 from spark_jobs import jars
-from spark_jobs.assignors import sticky, uniform
 from spark_jobs.session.session import active_tasks
 
 LONG = bool(os.environ.get("MUSTER_LONG"))
@@ -207,39 +203,22 @@ def test_install_removes_delta_of_another_spark(tmp_path, monkeypatch, central):
     assert not list(central.rglob("*.jar"))
 
 
-def connect():
-    """A session of Spark Connect, as far as Muster sees: it has no JVM."""
-
-    class SparkSession:
-        __module__ = "pyspark.sql.connect.session"
-
-        def __getattr__(self, name):
-            raise PySparkAttributeError(
-                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name}
-            )
-
-    return SparkSession()
-
-
-def test_spark_connect_session_is_refused(tmp_path):
-    """U10: pages about JVM_ATTRIBUTE_NOT_SUPPORTED."""
-    said = "a Spark Connect session: Muster's jobs need the driver's JVM: submit them with spark-submit"
-    with pytest.raises(ConfigError, match=said):
-        spark_jobs.embed(connect(), tmp_path)
-    assert not list(tmp_path.iterdir())
-    for assignor in (range_, uniform, sticky):
-        with pytest.raises(ConfigError, match=said):
-            assignor.assign(connect(), None, None)
-
-
-def test_spark_connect_server_in_the_environment_is_refused(tmp_path):
+def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
+    """U10: pages about JVM_ATTRIBUTE_NOT_SUPPORTED; its client would try for ten minutes."""
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"topics": {}, "members": {}}))
     words = ["-m", "coordinator", "assign", spec, "--engine", "spark"]
-    done = run(*words, SPARK_REMOTE="sc://127.0.0.1:15002")
+    done = run(*words, SPARK_REMOTE="sc://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:15002: Muster's jobs need")
-    assert done.stderr.endswith("spark_jobs.session.spark_session(); unset SPARK_REMOTE\n")
+    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:9: no Spark Connect server")
+    assert done.stderr.endswith("start it, or unset SPARK_REMOTE\n")
+    assert done.stderr.count("\n") == 1
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        done = run(*words, SPARK_REMOTE=f"sc://127.0.0.1:{silent.getsockname()[1]}")
+    assert done.returncode == 2
+    assert done.stderr.endswith(": pip install 'muster[connect]'\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -110,6 +110,14 @@ class TableRef:
         """Return the same table at the version it has now."""
         return TableRef(self.path, self.open().version(), delta=True) if self.delta else self
 
+    def some_file(self) -> str:
+        """Return one of the table's files: what sees it, sees the table."""
+        if is_url(self.path) or os.path.isfile(self.path):
+            return self.path
+        inside = os.path.join(self.path, "_delta_log") if self.delta else self.path
+        names = sorted(n for n in os.listdir(inside) if n.endswith((".json", ".parquet")))
+        return os.path.join(inside, names[-1]) if names else inside
+
     def read(self, what: str) -> pa.Table:
         """Read the table into memory.
 

@@ -1,0 +1,136 @@
+"""A session in the driver, beside its JVM: what Spark has no public words for is done here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+POOL = "muster"
+_OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_POOL = "spark.scheduler.pool"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassicSession:
+    """What `spark_jobs` needs of a session in the driver.
+
+    Attributes
+    ----------
+    spark
+        The session.
+    """
+
+    spark: SparkSession
+
+    def place(self) -> str:
+        """Return where it runs, for messages: its master."""
+        return self.spark.sparkContext.master or ""
+
+    def why_idle(self) -> str:
+        """Return why no task may run, for messages."""
+        return (
+            "another application may have all its cores (spark.cores.max limits it), no worker may "
+            "have the memory (spark.executor.memory), or executors may not reach the driver "
+            "(spark.driver.host)"
+        )
+
+    def is_local(self) -> bool:
+        """Whether tasks run in the driver, so that they see its files."""
+        return self.place().startswith("local[") or self.place() == "local"
+
+    def has_own_python(self) -> bool:
+        """Whether tasks run with this process's Python, so that they have what it has."""
+        worker = shutil.which(self.spark.sparkContext.pythonExec) or ""
+        return self.is_local() and os.path.dirname(worker) == os.path.dirname(sys.executable)
+
+    def new_session(self) -> SparkSession:
+        """Return a session of the same driver with settings and views of its own."""
+        return self.spark.newSession()
+
+    def move(self, frame: DataFrame, session: SparkSession) -> DataFrame:
+        """Return the same rows in another session of the same driver."""
+        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no public way
+        dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr] # noqa: SLF001
+        return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
+
+    def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
+        """Compute a frame now, and return it with what releases its rows."""
+        kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+        rows: Any = kept._jdf.queryExecution().analyzed().rdd()  # noqa: SLF001 - no other way
+        return kept, lambda: rows.unpersist(False)  # do not wait
+
+    def parallelism(self) -> int:
+        """Return how many tasks run at once, about."""
+        return self.spark.sparkContext.defaultParallelism
+
+    def executors(self) -> int:
+        """Return the number of executors; a local driver is one."""
+        context: Any = self.spark.sparkContext._jsc  # noqa: SLF001 - pyspark does not tell
+        others = int(context.sc().getExecutorMemoryStatus().size()) - 1
+        return 1 if self.is_local() else others
+
+    def alive(self) -> bool:
+        """Whether neither Python nor the JVM has stopped the session."""
+        context: Any = self.spark.sparkContext._jsc  # noqa: SLF001 - pyspark has no public word
+        if context is None:
+            return False
+        try:
+            return not context.sc().isStopped()
+        except Exception:  # noqa: BLE001 - the JVM is gone
+            return False
+
+    def again(self) -> ClassicSession:
+        """Return the session itself: a driver that has ended has no other one."""
+        return self
+
+    def end(self) -> None:
+        """Leave the session open: its driver has begun it."""
+
+    @contextmanager
+    def tagged(self, tag: str, said: str) -> Iterator[None]:
+        """Run this thread's Spark jobs in their own job group and pool."""
+        context = self.spark.sparkContext
+        before = {name: context.getLocalProperty(name) for name in (*_OF_A_GROUP, _POOL)}
+        context.setJobGroup(tag, said, interruptOnCancel=True)
+        context.setLocalProperty(_POOL, POOL)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                context.setLocalProperty(name, value)  # type: ignore[arg-type] # None takes it away
+
+    def cancel(self, tag: str) -> None:
+        """End the Spark jobs with a tag, from any thread."""
+        self.spark.sparkContext.cancelJobGroup(tag)
+
+    def tasks(self, tag: str) -> tuple[int, int]:
+        """Return how many tasks of the running stages with a tag are done, and their number."""
+        tracker, done, tasks = self.spark.sparkContext.statusTracker(), 0, 0
+        for job_id in tracker.getJobIdsForGroup(tag):
+            info = tracker.getJobInfo(job_id)
+            for stage_id in info.stageIds if info and info.status == "RUNNING" else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    done, tasks = done + stage.numCompletedTasks, tasks + stage.numTasks
+        return done, tasks
+
+    def add_python(self, path: str) -> None:
+        """Give tasks a zip of Python modules; those that executors have count less."""
+        from pyspark import SparkFiles  # noqa: PLC0415 - needs a context
+
+        self.spark.sparkContext.addPyFile(path)
+        copy = os.path.join(SparkFiles.getRootDirectory(), os.path.basename(path))
+        while copy in sys.path:  # this process has them already
+            sys.path.remove(copy)
+
+    def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
+        """Return a value for tasks, as an attribute `value`: each executor fetches it once."""
+        return self.spark.sparkContext.broadcast(value)
