@@ -32,6 +32,7 @@ from benchmarks import (
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
 from benchmarks.web import section as web
+from benchmarks.weights import section as weights
 
 DOCS = Path(__file__).resolve().parent.parent / "docs/design"
 PAPER_WIDTH = 160
@@ -41,7 +42,12 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "grid": grid.run,
     "large": large.run,
     "weighted": large.run_weighted,
+    "racks": large.run_racks,
     "groups": large.run_groups,
+    "groups-spark": large.run_groups_on_spark,
+    "weighted-spark": weights.run,
+    "weighted-spark-10m": weights.run_large,
+    "weighted-spark-100m": weights.run_huge,
     "soak": soak.run,
     "build": build.run,
     "memory": memory.run,

@@ -126,13 +126,17 @@ def _distinct(members: int, topics: int, each: int) -> Topics:
     return Topics(groups.equal(members * 10, topics).partitions, lists)
 
 
-WEIGHTED_TITLE = "Weights, capacities and racks"
+WEIGHTED_TITLE = "Weights and capacities"
 WEIGHTED_TEXT = """\
 CPU ms of `weighted`, in process; lognormal weights, members of capacity 1, 2 and 4. *Redrawn*:
 a tenth of the partitions has a new weight and 1 % of the members has left; *noise*: every weight is
 multiplied by lognormal noise of sigma 0.1, and as many have left. *Gap*: makespan above its lower
-bound. *Moved*: weight moved by the lower bound for the makespan reached. *Racks*: three racks, each
-partition's replica in one of them; *local* is the share of weight whose member is in that rack.
+bound. *Moved*: weight moved by the lower bound for the makespan reached.
+"""
+RACKS_TITLE = "Weights, capacities and racks"
+RACKS_TEXT = """\
+CPU ms of `weighted`, in process, as above; three racks, each partition's replica in one of them.
+*Local* is the share of weight whose member is in that rack; *gap* is as above.
 """
 WEIGHTED_TOPICS = 100
 
@@ -141,12 +145,11 @@ WEIGHTED_TOPICS = 100
 class WeightedSizes:
     partitions: int
     members: tuple[int, ...]
-    racked_partitions: int
-    racked_members: int
 
 
-WEIGHTED_FULL = WeightedSizes(1_000_000, (10_000, 1_000), 10_000_000, 100_000)
-WEIGHTED_SMOKE = WeightedSizes(10_000, (100,), 10_000, 100)
+WEIGHTED_FULL = WeightedSizes(1_000_000, (10_000, 1_000))
+WEIGHTED_SMOKE = WeightedSizes(10_000, (100,))
+RACKS_FULL, RACKS_SMOKE = (10_000_000, 100_000), (10_000, 100)
 
 
 def run_weighted(bench: Bench) -> Section:
@@ -156,6 +159,15 @@ def run_weighted(bench: Bench) -> Section:
         bench.say(f"weighted: {figure.name}: {figure.median:.4g} {figure.unit}")
         figures.append(figure)
     return Section(WEIGHTED_TITLE, WEIGHTED_TEXT, figures)
+
+
+def run_racks(bench: Bench) -> Section:
+    """Measure one large weighted group with racks."""
+    figures: list[Figure] = []
+    for figure in _racked(*(RACKS_SMOKE if bench.smoke else RACKS_FULL)):
+        bench.say(f"racks: {figure.name}: {figure.median:.4g} {figure.unit}")
+        figures.append(figure)
+    return Section(RACKS_TITLE, RACKS_TEXT, figures)
 
 
 def members_of(count: int, draw: np.random.Generator, racks: int = 0) -> pa.Table:
@@ -192,11 +204,14 @@ def _all_weighted(sizes: WeightedSizes) -> Iterator[Figure]:
     for count in sizes.members:
         for sigma in (1, 2):
             yield from _changes(sizes.partitions, count, sigma)
+
+
+def _racked(partitions: int, members: int) -> Iterator[Figure]:
     draw = np.random.default_rng(3)
-    weight = draw.lognormal(0, 1, sizes.racked_partitions)
-    group = group_of(members_of(sizes.racked_members, draw, 3), weight, None, 3)
+    weight = draw.lognormal(0, 1, partitions)
+    group = group_of(members_of(members, draw, 3), weight, None, 3)
     ranges, samples = assign_ms(get_assignor("weighted"), group, least=1)
-    label = f"{len(weight):,} x {sizes.racked_members:,}, 3 racks"
+    label = f"{len(weight):,} x {members:,}, 3 racks"
     yield Figure.of(f"{label}, fresh", samples, goal=10_000)
     proof = quality.report(group, ranges).certificate
     local = 100 * (1 - proof.distant_after / weight.sum())
@@ -237,23 +252,40 @@ GROUPS_TEXT = """\
 Groups of 100 members and 1,000 partitions of two topics, in tables with `group_id`. CPU ms of
 reading the Arrow tables, assigning, and summing up each group. *Next night*: 3 % of the members
 have left. `weighted` has lognormal weights and capacities 1, 2 and 4.
-*Spark*: elapsed ms of the second job in a `local[2]` session, from Parquet to Parquet.
+"""
+GROUPS_SPARK_TITLE = "Many groups of one table, on Spark"
+GROUPS_SPARK_TEXT = """\
+The same groups: elapsed ms of the second job in a `local[2]` session, from Parquet to Parquet.
 """
 GROUP_MEMBERS, GROUP_PARTITIONS = 100, 1_000
 
 
 def run_groups(bench: Bench) -> Section:
     """Measure tables of many groups."""
-    many, weighted = (20, 5) if bench.smoke else (5_000, 500)
     figures: list[Figure] = []
-    for figure in _all_groups(many, weighted, spark=not bench.smoke):
+    for figure in _all_groups(20 if bench.smoke else 5_000):
         bench.say(f"groups: {figure.name}: {figure.median:.0f} {figure.unit}")
         figures.append(figure)
     return Section(GROUPS_TITLE, GROUPS_TEXT, figures)
 
 
-def _all_groups(many: int, weighted: int, *, spark: bool) -> Iterator[Figure]:
-    members, topics, _ = tables_of_groups(many)
+def run_groups_on_spark(bench: Bench) -> Section:
+    """Measure tables of many groups in one Spark job."""
+    many = 20 if bench.smoke else 5_000
+    members, topics, partitions = tables_of_groups(many)
+    figures = []
+    for name, tables in (
+        ("uniform", {"members": members.drop_columns(["capacity"]), "topics": topics}),
+        ("weighted", {"members": members, "topics": topics, "partitions": partitions}),
+    ):
+        bench.say(f"groups on Spark: {name}")
+        label = f"{name}, {many:,} groups, Spark"
+        figures.append(Figure.of(label, [_on_spark(name, tables)], goal=20_000))
+    return Section(GROUPS_SPARK_TITLE, GROUPS_SPARK_TEXT, figures)
+
+
+def _all_groups(many: int) -> Iterator[Figure]:
+    members, topics, partitions = tables_of_groups(many)
     for name in ("range", "uniform", "sticky"):
         assignor = get_assignor(name)
         first, samples = _measure_tables(assignor, members, topics)
@@ -261,13 +293,9 @@ def _all_groups(many: int, weighted: int, *, spark: bool) -> Iterator[Figure]:
         stay = pa.array(np.random.default_rng(1).random(len(members)) >= 0.03)
         _, samples = _measure_tables(assignor, members.filter(stay), topics, first.rows)
         yield Figure.of(f"{name}, {many:,} groups, next night", samples, goal=2_000)
-    tables = tables_of_groups(weighted)
-    _, samples = _measure_tables(get_assignor("weighted"), *tables[:2], None, tables[2])
-    yield Figure.of(f"weighted, {weighted:,} groups, fresh", samples)
-    if spark:
-        yield Figure.of(
-            f"uniform, {many:,} groups, Spark", [_on_spark(members, topics)], goal=20_000
-        )
+    weighted = get_assignor("weighted")
+    _, samples = _measure_tables(weighted, members, topics, None, partitions)
+    yield Figure.of(f"weighted, {many:,} groups, fresh", samples, goal=2_000)
 
 
 def tables_of_groups(count: int) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -315,21 +343,18 @@ def _measure_tables(
     return cpu_ms(lambda: _assign_tables(assignor, *tables))
 
 
-def _on_spark(members: pa.Table, topics: pa.Table) -> float:
+def _on_spark(assignor: str, given: dict[str, pa.Table]) -> float:
     from spark_jobs.assignors import groups as many  # noqa: PLC0415 - others start no Spark
     from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
     spark = spark_session(master="local[2]", conf=scratch_warehouse())
     with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(members.drop_columns(["capacity"]), f"{folder}/members.parquet")
-        pq.write_table(topics, f"{folder}/topics.parquet")
+        for name, table in given.items():
+            pq.write_table(table, f"{folder}/{name}.parquet")
         for _ in range(2):
             start = time.perf_counter()
-            tables = {
-                name: spark.read.parquet(f"{folder}/{name}.parquet")
-                for name in ("members", "topics")
-            }
-            done = many.assign_groups(spark, "uniform", tables, {})
+            tables = {name: spark.read.parquet(f"{folder}/{name}.parquet") for name in given}
+            done = many.assign_groups(spark, assignor, tables, {})
             done.rows.write.mode("overwrite").parquet(f"{folder}/out")
             elapsed = time.perf_counter() - start
     spark.stop()

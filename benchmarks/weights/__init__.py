@@ -1,0 +1,1 @@
+"""Weighted groups that Spark cuts."""
