@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -258,6 +261,8 @@ def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(
         WeightTables(weights(-1.0)),
         WeightTables(pa.table({"topic": ["clicks"] * 2, "partition": [0, 0], "weight": [1, 1]})),
         WeightTables(members=pa.table({"name": ["m1"], "capacity": [0.0]})),
+        WeightTables(members=pa.table({"name": ["m1", "m2"], "capacity": [1e-9, 1e9]})),
+        WeightTables(partitions={"topic": ["clicks"]}),
         WeightTables(constraints=pa.table({"kind": ["pull"], "selector": ["m1"]})),
         None,
     ],
@@ -270,6 +275,83 @@ def test_tables_that_cannot_be_used_change_nothing(running, tables, caplog):
     group.poll()
     assert group.coordinator.group_epochs("g") == before
     assert "as before" in caplog.text
+
+
+def test_weights_of_partitions_that_are_not_there_take_no_room(running):
+    many = {"topic": ["clicks"] * 3 + ["gone"], "partition": [0, 6, 2**24 - 1, 0]}
+    group = running(weights=WeightTables(pa.table({**many, "weight": [Decimal("2.5"), 1, 1, 1]})))
+    group.beat("m1", "m2")
+    group.poll()
+    (noted,) = group.coordinator._processor.state.loads["g"].weights
+    assert (noted.topic, noted.weights) == ("clicks", (2.5,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "selector", "value", "said"),
+    [
+        ("drain", ["m1", "m2"], [None, None], "its subscribers are draining"),
+        ("exclude", ["clicks/0"] * 2, ["m1", "m2"], "exclude clicks/0 from m1; exclude clicks/0"),
+        ("max_partitions", ["m1", "m2"], ["2", "2"], "max_partitions leaves no room"),
+    ],
+)
+def test_rules_that_nobody_can_follow_are_named_and_move_nothing(
+    running, kind, selector, value, said
+):
+    group = running()
+    group.beat("m1", "m2")
+    before = group.owned
+    rules = {"kind": [kind] * 2, "selector": selector, "value": pa.array(value, pa.string())}
+    group.tables = WeightTables(constraints=pa.table(rules))
+    group.poll()
+    group.beat("m1", "m2")
+    assert group.owned == before
+    with pytest.raises(GroupError, match=said):
+        group.coordinator.plan("g")
+    until = pa.array([0, 0], pa.timestamp("ms"))
+    group.tables = WeightTables(constraints=pa.table(rules).append_column("until", until))
+    group.poll()
+    assert group.coordinator.plan("g").plan.moves == ()  # they ended
+
+
+def test_of_many_who_apply_a_plan_at_once_one_does(running, tmp_path):
+    store = tmp_path / "store"
+    group = running(store=store)
+    group.beat("m1", "m2")
+    shown = group.coordinator.plan("g", drain=["m1"])
+
+    def apply(by):
+        try:
+            return group.coordinator.apply_plan(shown, by=f"User:{by}")["decision"]
+        except GroupError as error:
+            return error.message.partition(" is ")[2].partition(":")[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = sorted(pool.map(apply, range(8)))
+    assert answers == ["applied", *["applied already as epoch 4"] * 7]
+    assert [row["status"] for row in frame(store, "plans").to_pylist()] == ["applied"]
+
+
+def test_a_plan_that_waits_outlives_a_fail_over_but_not_its_group(running, tmp_path):
+    store = tmp_path / "store"
+    group = running(store=store)
+    group.coordinator.alter_group_config("g", MANUAL)
+    group.beat("m1")
+    group.beat("m2")
+    group.submitter.run()
+    (waiting,) = group.coordinator.waiting_plans("g")
+    after = running(store=store)  # which takes the store over
+    after.owned, after.epochs = group.owned, group.epochs
+    with pytest.raises(GroupError):
+        group.coordinator.approve_plan("g", waiting.plan_id)
+    assert after.coordinator.waiting_plans("g") == [waiting]
+    assert after.coordinator.approve_plan("g", waiting.plan_id)["moved"] == 3
+    late = after.coordinator.plan("g", drain=["m1"])
+    after.leave("m1")
+    after.leave("m2")
+    after.coordinator.delete_groups(["g"])
+    with pytest.raises(GroupError, match="g not found"):
+        after.coordinator.apply_plan(late)
+    assert [row["status"] for row in frame(store, "plans").to_pylist()] == ["applied"]
 
 
 def test_constraints_that_clash_keep_the_last_target(running):

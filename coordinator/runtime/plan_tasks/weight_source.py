@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -112,6 +113,7 @@ def named_groups(tables: WeightTables) -> set[str]:
         raise SpecError(f"the source gave {type(tables).__name__}: give WeightTables")
     found: set[str] = set()
     for table in (tables.partitions, tables.members, tables.constraints):
+        _refuse_no_table(table)
         if table is not None and GROUP_ID in table.column_names:
             found.update(one for one in table[GROUP_ID].unique().to_pylist() if one is not None)
     return found
@@ -122,12 +124,16 @@ def _rows_of(
 ) -> list[dict[str, Any]]:
     if table is None:
         return []
-    if not isinstance(table, pa.Table):
-        raise SpecError(f"the source gave {type(table).__name__}: give an Arrow table, or None")
+    _refuse_no_table(table)
     unknown = [name for name in table.column_names if fields and name not in fields]
     if unknown:
         raise SpecError(f"unknown column {unknown[0]!r}: the columns are {', '.join(fields)}")
     return [row for row in table.to_pylist() if (row.pop(GROUP_ID, None) or group_id) == group_id]
+
+
+def _refuse_no_table(table: object) -> None:
+    if table is not None and not isinstance(table, pa.Table):
+        raise SpecError(f"the source gave {type(table).__name__}: give an Arrow table, or None")
 
 
 def _read_weights(
@@ -142,7 +148,7 @@ def _read_weights(
             raise SpecError(
                 f"partitions: topic {topic!r} has partition {partition!r}: give 0 or more"
             )
-        if weight is None:
+        if weight is None or partition >= topics[str(topic)]:  # what is not there yet has no weight
             continue
         weight = _read_number(weight, f"partition {partition} of topic {topic!r}", "weight", 0.0)
         of_topic = found.setdefault(str(topic), {})
@@ -181,7 +187,7 @@ def _read_members(rows: list[dict[str, Any]]) -> tuple[MemberLoad, ...]:
 
 
 def _read_number(value: object, who: str, what: str, least: float = 0.0) -> float:
-    number = float(value) if isinstance(value, int | float) else math.nan
+    number = float(value) if isinstance(value, int | float | Decimal) else math.nan
     if isinstance(value, bool) or not least <= number < 2.0**62:
         raise SpecError(f"{who} has {what} {value!r}: give a number from 0 on, below 2^62")
     return number
