@@ -188,7 +188,7 @@ class _Large:
             parse_share(self.assignor.tolerance, "tolerance"),
             parse_share(self.assignor.improvement, "improvement"),
         )  # fmt: skip
-        start = Units(session, weighed.rows, line.partitions)
+        start = Units(session, weighed.rows, line.partitions, fresh=owners is None)
         placed = search.solve(start)
         budget = self.assignor.budget(weighed.unit)
         if budget is not None:

@@ -74,7 +74,7 @@ class Search:
     def solve(self, units: Units) -> Placed:
         """Do what `solve.solve` does."""
         start = self._place_none(units)
-        whole = not units.rows.where("prev < 0 or owner < 0").limit(1).count()
+        whole = units.is_whole()
         best = self._choose(start)
         if whole and not is_better(start.level, best.level, self.improvement):
             return start
@@ -104,7 +104,7 @@ class Search:
         return replace(placed, units=units, partial=True)
 
     def _place_none(self, units: Units) -> Placed:
-        load = units.sum_loads(len(self.capacity))
+        load = units.sum_loads(len(self.capacity), of="prev" if units.fresh else "owner")
         return Placed(units, load, self.capacity, self.active)
 
     def _choose(self, start: Placed) -> Placed:
@@ -124,7 +124,7 @@ class Search:
         return min(good, key=lambda one: (one.units.sum_moved()[1], one.level))
 
     def _candidates(self, start: Placed, goal: int) -> Iterator[Placed]:
-        fresh = not start.units.rows.where("prev >= 0").limit(1).count()
+        fresh = start.units.is_fresh()
         for step in LARGE_STEPS[:1] if fresh else LARGE_STEPS:
             yield self._solve_at(start, int(goal * (1 + step)), repair=not fresh)
 

@@ -236,15 +236,20 @@ class Units:
         Number of rows.
     begun_again
         Whether the owners of before are those of an assignment that was only worked out.
+    fresh
+        Whether nobody had anything before: then nothing is looked for in the rows.
     """
 
     session: WorkSession
     rows: DataFrame
     count: int
     begun_again: bool = False
+    fresh: bool = False
 
     def sum_loads(self, members: int, column: str = "weight", of: str = "owner") -> Longs:
         """Add up what each member has, int64 (members,)."""
+        if self.fresh and of == "prev":
+            return np.zeros(members, dtype=np.int64)
         held = self.rows.where(F.col(of) >= 0).groupBy(of).agg(F.sum(F.expr(column)).alias("sum"))
         found = held.toArrow()
         return sum_by(found[of].to_numpy(), found["sum"].to_numpy(), members)
@@ -256,6 +261,8 @@ class Units:
 
     def sum_moved(self) -> tuple[int, int, int]:
         """Count what has another owner than before, and add up weights, planned with and given."""
+        if self.fresh:
+            return 0, 0, 0
         moved = self.rows.where("prev >= 0 and owner <> prev")
         found = moved.agg(F.count(F.lit(1)), F.sum("weight"), F.sum("exact")).collect()[0]
         return found[0], found[1] or 0, found[2] or 0
@@ -263,13 +270,22 @@ class Units:
     def begin_again(self) -> Units:
         """Take the owners of now as those of before."""
         rows = self.rows.withColumn("prev", F.col("owner"))
-        return replace(self, rows=self.session.keep(rows), begun_again=True)
+        return replace(self, rows=self.session.keep(rows), begun_again=True, fresh=False)
 
     def restore_owners(self, start: Units) -> Units:
         """Take the owners of before from where the search began."""
         before = start.rows.select("place", "prev").hint("shuffle_hash")
         rows = self.rows.drop("prev").join(before, "place", "inner").select(*UNITS)
-        return replace(self, rows=self.session.keep(rows), begun_again=False)
+        kept = self.session.keep(rows)
+        return replace(self, rows=kept, begun_again=False, fresh=start.fresh)
+
+    def is_fresh(self) -> bool:
+        """Tell whether nobody had anything before."""
+        return self.fresh or not self.rows.where("prev >= 0").limit(1).count()
+
+    def is_whole(self) -> bool:
+        """Tell whether everything had an owner, and has one."""
+        return not self.fresh and not self.rows.where("prev < 0 or owner < 0").limit(1).count()
 
     def shed(self, over: Longs, load: Longs, room: Longs, roomy: int, lightest: int) -> Units:
         """Take from some members what exceeds their rooms."""
