@@ -63,10 +63,11 @@ test-web: $(READY) ## the pages in Chromium, which it installs where it can
 	@$(BIN)/python tools/browser.py
 	@MUSTER_WEB=1 $(BIN)/pytest tests/web/test_browser.py
 
-sim: $(READY)    ## simulate coordinators under faults, 10,000 seeds, 5,000 with classic groups, 2,000 mixed
+sim: $(READY)    ## simulate coordinators under faults: 19,000 seeds, of groups and stores of each kind
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
 	@$(BIN)/python -m tests.sim --mixed --seeds 2000
+	@$(BIN)/python -m tests.sim --objects --seeds 2000
 
 faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/design/faults.md
 	@$(BIN)/python -m tests.faults

@@ -12,10 +12,14 @@ from functools import partial
 
 from .classic.mixed import MixedWorld
 from .classic.world import ClassicWorld
+from .objects.store import ObjectWorld
 from .run import Outcome, simulate
 from .shrink import shrink
 from .world import World
 
+KINDS: dict[str, type[World]] = {
+    "mixed": MixedWorld, "classic": ClassicWorld, "objects": ObjectWorld
+}  # fmt: skip
 PROGRESS_S = 2.0
 
 
@@ -23,7 +27,7 @@ def main() -> int:
     """Run the seeds asked for; 1 when one of them fails."""
     options = _options()
     commit = _commit()
-    kind = MixedWorld if options.mixed else ClassicWorld if options.classic else World
+    kind = next((kind for name, kind in KINDS.items() if getattr(options, name)), World)
     if options.seed is not None:
         return _again(options.seed, kind, commit)
     began = told = time.monotonic()
@@ -84,6 +88,7 @@ def _options() -> argparse.Namespace:
     words.add_argument("--seed", type=_whole, help="only this one, and tell what happened")
     words.add_argument("--classic", action="store_true", help="classic groups")
     words.add_argument("--mixed", action="store_true", help="groups that change their protocol")
+    words.add_argument("--objects", action="store_true", help="a store in an object store")
     words.add_argument("--processes", type=_whole, default=2, help="how many at a time [2]")
     return words.parse_args()
 

@@ -37,6 +37,11 @@ FAULTS = {
     "disk cannot sync": 0.02,
     "crash at the disk": 0.02,
     "power fails": 0.03,
+    # The object store below a log that is in one, each request.
+    "put is refused": 0.1,
+    "put is not answered": 0.1,
+    "put lands late": 0.1,
+    "list is old": 0.3,
     # The coordinator's surroundings.
     "timer late": 0.4,
     "topics cannot be read": 0.5,

@@ -65,6 +65,15 @@ class LogFaults:
                 self._node.world.schedule.after(OPERATOR_MS, self._node.restart, self._node.life)
             raise OSError(code, f"{fault} (simulated)")
 
+    def happens(self, fault: str) -> bool:
+        """Be called where something may go wrong in a way of its own."""
+        self._count += 1
+        return self._happens(fault)
+
+    def between(self, low: int, high: int, what: str) -> int:
+        """Return a whole number that belongs to the last call."""
+        return self._node.world.chance.between(low, high, what, self._node.name, self._count)
+
     def look(self) -> None:
         """Be called at each look at the log."""
         self._count += 1

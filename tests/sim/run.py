@@ -51,7 +51,10 @@ def simulate(
 ) -> Outcome:
     """Run one seed in a world of some kind; without the faults that are dropped."""
     chance = Chance(seed, dropped)
-    world = kind(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
+    if kind.store_kind is not None:
+        world = kind(chance, kind.store_kind(chance))
+    else:
+        world = kind(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
     violation = None
     try:
         with patch.object(partition_owners, "MANY", 1):  # loads as of a large group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core.events import Answer, ConfigureGroup, Event
@@ -45,7 +45,15 @@ class Store(Protocol):
 
 
 class World:
-    """One simulation of one seed."""
+    """One simulation of one seed.
+
+    Attributes
+    ----------
+    store_kind
+        What its store is; None to choose by the seed.
+    """
+
+    store_kind: ClassVar[Callable[[Chance], Store] | None] = None
 
     def __init__(self, chance: Chance, store: Store) -> None:
         self.chance = chance

@@ -1,0 +1,1 @@
+"""The simulation on a store in an object store."""
