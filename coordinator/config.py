@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +29,9 @@ FOLDER_MODES = {
 """Modes that a store may have: nobody but its owner and its group ever writes."""
 INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms", "retry_ms"}
 """How long what is done again waits: of 0 it would never rest."""
+TIMEOUTS = {"connect_timeout_ms", "request_timeout_ms"}
+"""How long an answer is waited for: in 0 ms there is none."""
+REGION = re.compile(r"[A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,19 @@ class LeaseConfig:
     ttl_ms: int = 10_000
     renew_ms: int = 2_000
     check_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """How object stores are reached; who may is said by the environment alone."""
+
+    endpoint: str = ""
+    region: str = ""
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    connect_timeout_ms: int = 5_000
+    request_timeout_ms: int = 20_000
+    retries: int = 3
+    retry_timeout_ms: int = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +233,7 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
     log: LogConfig = field(default_factory=LogConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
@@ -248,12 +267,13 @@ def parse(text: str, where: str) -> Config:
         for name, value in settings.items():
             number = isinstance(value, int) and section != "kafka" and name != "linger_ms"
             named = isinstance(value, dict) and section == "quotas"
-            least = 1 if name in INTERVALS else 0
+            least = 1 if name in INTERVALS | TIMEOUTS else 0
             if (number and value < least) or (named and min(value.values(), default=0) < 0):
                 raise ConfigError(f"{where}: {section}.{name} is {value}: give {least} or more")
     try:
         folder_mode(config.log)
         _refuse_improvement(config.weights.improvement)
+        _refuse_place(config.store)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     try:
@@ -281,6 +301,25 @@ def _refuse_improvement(text: str) -> None:
         parse_share(text, "weights.improvement")
     except SpecError as error:
         raise ConfigError(str(error)) from None
+
+
+def _refuse_place(store: StoreConfig) -> None:
+    """Refuse an endpoint or a region that is none; what may be a secret is not repeated."""
+    found = urlsplit(store.endpoint)
+    if store.endpoint and (
+        found.scheme not in {"http", "https"}
+        or not found.netloc
+        or set(store.endpoint) & set("@?# ")
+    ):
+        raise ConfigError(
+            "store.endpoint is no plain URL: give http://HOST:PORT or https://HOST:PORT, without "
+            "a login and a query; credentials are given by the environment"
+        )
+    if not REGION.fullmatch(store.region):
+        raise ConfigError(
+            f"store.region is {store.region!r}: give a name such as eu-central-1, or leave it out "
+            "to take AWS_REGION"
+        )
 
 
 def _refuse_unknown(tree: dict[str, Any], where: str) -> None:

@@ -20,6 +20,7 @@ from coordinator.config import Config, ConfigError, parse
 from coordinator.error_text import gist
 from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
+from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
@@ -50,6 +51,8 @@ def _root(
     ] = False,
 ) -> None:
     """Assign partitions to group members: compute, coordinate, explain."""
+    if os.environ.get("MUSTER_CONFIG"):  # also for commands without --config: where stores are
+        load_config(None)
 
 
 def main() -> None:
@@ -85,6 +88,8 @@ def exit_with_error(message: str, code: int) -> NoReturn:
 def load_config(path: Path | None) -> Config:
     """Read the settings file: the one given, else the one in MUSTER_CONFIG, else use the defaults.
 
+    Object stores are reached by its section [store] from here on.
+
     Raises
     ------
     ConfigError
@@ -97,4 +102,6 @@ def load_config(path: Path | None) -> Config:
         text = Path(named).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{named} cannot be read: {error}") from None
-    return parse(text, str(named))
+    config = parse(text, str(named))
+    use_settings(config.store)
+    return config

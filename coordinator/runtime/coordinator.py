@@ -32,6 +32,7 @@ from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import Status
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
+from coordinator.storage.tables.object_store import use_settings
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
@@ -93,7 +94,8 @@ class Coordinator(GroupRequests):
             Folder of the tables (docs/design/log_format.md#store), or its URL (guide: stores);
             None keeps everything in memory.
         config
-            The settings; None takes the defaults.
+            The settings; None takes the defaults. Its [store] says how the whole process reaches
+            object stores.
         topics
             Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
             as in the setting `topics.source`, which stands when this is left out.
@@ -127,6 +129,8 @@ class Coordinator(GroupRequests):
         LogError
             The log is corrupt, or of a newer version; the message names the file.
         """
+        if config is not None:
+            use_settings(config.store)
         config = config or Config()
         catalog = catalog_for(topics, config)
         named = config.weights.source if weights is None else weights

@@ -1,7 +1,7 @@
 """Object stores as Spark reaches them: through Hadoop's file systems, by their URLs and settings.
 
 A store is named by `s3://` here, which Hadoop calls `s3a://`. The endpoint and the region come from
-the environment that the coordinator uses too; keys Spark takes from there itself.
+[store] or the environment, as the coordinator's; keys Spark takes from there itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from coordinator.config import ConfigError
+from coordinator.storage.tables.object_store import used_settings
 from coordinator.storage.tables.store_files import is_remote, root_of
 from spark_jobs.session.connect import is_connect
 
@@ -56,17 +57,20 @@ def spark_path(path: str) -> str:
 
 
 def s3_settings() -> dict[str, str]:
-    """Return Hadoop's settings for the S3 that the environment names; keys are not among them."""
-    found = {}
-    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+    """Return Hadoop's settings for the S3 of [store], else of the environment; without keys."""
+    found, used = {}, used_settings()
+    region = used.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
         found["fs.s3a.endpoint.region"] = region
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+    if endpoint := used.endpoint or os.environ.get("AWS_ENDPOINT_URL"):
         secure = str(urlsplit(endpoint).scheme != "http").lower()
         found |= {
             "fs.s3a.endpoint": endpoint,
             "fs.s3a.path.style.access": "true",
             "fs.s3a.connection.ssl.enabled": secure,
         }
+    if used.addressing != "auto":
+        found["fs.s3a.path.style.access"] = str(used.addressing == "path").lower()
     return found
 
 

@@ -28,21 +28,22 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from coordinator.config import ConfigError
+from coordinator.config import ConfigError, StoreConfig
 from coordinator.storage.tables.files import Source, SwapLostError
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_CREDENTIALS,
     explain_credentials,
     explain_store_error,
+    place_options,
+    reading_options,
     split_container,
+    used_settings,
 )
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore
 
-CONNECT_S, REQUEST_S, RETRY_S, RETRIES = 5, 20, 15, 3
-"""How long a connection, and an answer, are waited for; how long and often is tried again."""
 REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
@@ -72,13 +73,8 @@ class ObjectFiles:
         self._store: Any = store
 
     def options(self) -> dict[str, str] | None:
-        """Return how long delta-rs tries; the rest it reads from the environment."""
-        return {
-            "connect_timeout": f"{CONNECT_S}s",
-            "timeout": f"{REQUEST_S}s",
-            "retry_timeout": f"{RETRY_S}s",
-            "max_retries": str(RETRIES),
-        }
+        """Return how delta-rs reaches it; the rest it reads from the environment."""
+        return reading_options(urlsplit(self._bucket).scheme)
 
     def pause(self, seconds: float) -> None:
         """Wait so long."""
@@ -313,19 +309,32 @@ def _explaining(path: str) -> Iterator[None]:
         raise OSError(errno.EIO, why, path) from None
 
 
-@cache
 def object_files(bucket: str) -> ObjectFiles:
     """Return the objects of a bucket or container; a process has one client for it."""
+    return _object_files(bucket, used_settings())
+
+
+@cache
+def _object_files(bucket: str, used: StoreConfig) -> ObjectFiles:
     scheme, (container, account) = urlsplit(bucket).scheme, split_container(bucket)
-    client: ClientConfig = {"timeout": f"{REQUEST_S}s", "connect_timeout": f"{CONNECT_S}s"}
+    client: ClientConfig = {
+        "timeout": f"{used.request_timeout_ms}ms",
+        "connect_timeout": f"{used.connect_timeout_ms}ms",
+    }
     kind = {"s3": "AWS", "gs": "GOOGLE"}.get(scheme, "AZURE_STORAGE")
     if any(os.environ.get(f"{one}_ALLOW_HTTP", "").lower() in _TRUE for one in (kind, "AZURE")):
         client["allow_http"] = True
-    retry: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
+    retry: Any = {
+        "max_retries": used.retries,
+        "retry_timeout": timedelta(milliseconds=used.retry_timeout_ms),
+    }
     made: ObjectStore
     try:
         if scheme == "s3":
-            made = S3Store(container, client_options=client, retry_config=retry)
+            place: Any = dict(place_options(scheme))
+            if place.pop("aws_allow_http", "") == "true":
+                client["allow_http"] = True
+            made = S3Store(container, client_options=client, retry_config=retry, config=place)
         elif scheme == "gs":
             made = GCSStore(container, client_options=client, retry_config=retry)
         else:

@@ -13,12 +13,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
+from coordinator.config import StoreConfig
 from coordinator.error_text import DECORATION
 
-READING = {"connect_timeout": "5s", "max_retries": "3", "retry_timeout": "15s"}
-"""How long reading is tried. By default delta-rs tries for minutes."""
-LOOKING = READING | {"timeout": "5s"}
-"""For the first look: a table's log, which is small."""
+LOOK_MS = 5_000
+"""How long an answer is waited for at the first look: at a table's log, which is small."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STATUS = re.compile(r"^\s*([45]\d\d [A-Z][A-Za-z ]+)$", re.MULTILINE)
@@ -50,6 +49,50 @@ NO_CREDENTIALS = "no credentials were found"
 _DEBUG = "\n\nDebug source"
 """What follows it in an error of obstore is for its makers."""
 _ANSWER = re.compile(r"status code: ([45]\d\d [A-Z][A-Za-z ]+)")
+
+
+class _Settings:
+    """How this process reaches object stores."""
+
+    used = StoreConfig()
+
+
+def use_settings(store: StoreConfig) -> None:
+    """Reach object stores by these settings from here on, in the whole process."""
+    _Settings.used = store
+
+
+def used_settings() -> StoreConfig:
+    """Return the settings by which this process reaches object stores."""
+    return _Settings.used
+
+
+def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
+    """Return what delta-rs is told beside the environment; by default it tries for minutes."""
+    used = used_settings()
+    timeout_ms = min(used.request_timeout_ms, LOOK_MS) if look else used.request_timeout_ms
+    told = {
+        "connect_timeout": f"{used.connect_timeout_ms}ms",
+        "timeout": f"{timeout_ms}ms",
+        "max_retries": str(used.retries),
+        "retry_timeout": f"{used.retry_timeout_ms}ms",
+    }
+    return told | place_options(scheme)
+
+
+def place_options(scheme: str) -> dict[str, str]:
+    """Return where the settings say that S3 is, in the words of obstore and delta-rs."""
+    used, told = used_settings(), {}
+    if scheme not in {"s3", "s3a"}:
+        return {}
+    if used.endpoint:
+        told["aws_endpoint"] = used.endpoint
+        told["aws_allow_http"] = str(used.endpoint.startswith("http:")).lower()
+    if used.region:
+        told["aws_region"] = used.region
+    if used.addressing != "auto":
+        told["aws_virtual_hosted_style_request"] = str(used.addressing == "virtual").lower()
+    return told
 
 
 def explain_store_error(error: Exception) -> str:
@@ -113,7 +156,9 @@ def check_table(url: str, version: int | None, what: str) -> None:
         It is not; the message says what to do.
     """
     try:
-        DeltaTable(url, version=version, storage_options=LOOKING)
+        DeltaTable(
+            url, version=version, storage_options=reading_options(urlsplit(url).scheme, look=True)
+        )
     except TableNotFoundError as error:
         if "Unknown scheme" in str(error):
             known = ", ".join(f"{scheme}://" for scheme in _VARIABLES)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +23,11 @@ from pyarrow import fs
 from assignors import SpecError
 from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import (
-    READING,
     check_table,
     check_url,
     is_url,
     path_of,
+    reading_options,
     split_version,
     unreachable_error,
 )
@@ -146,7 +147,7 @@ class TableRef:
             It does not have it, or cannot be read.
         """
         remote = is_url(self.path)
-        options = READING if remote else None
+        options = reading_options(urlsplit(self.path).scheme) if remote else None
         try:
             return DeltaTable(self.path, version=self.version, storage_options=options)
         except (DeltaError, OSError) as error:

@@ -1,0 +1,120 @@
+"""[store]: how object stores are reached, and that nobody hears of credentials."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.config import Config, ConfigError, StoreConfig, parse
+from coordinator.history import frame
+from coordinator.storage.tables.object_store import use_settings
+from coordinator.storage.tables.store_files import files_at
+from tests.support.s3.client import SECRET
+
+NOWHERE = "http://127.0.0.1:9"
+QUICK = StoreConfig(connect_timeout_ms=500, request_timeout_ms=500, retries=1)
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    yield
+    use_settings(StoreConfig())
+
+
+@pytest.fixture
+def elsewhere(s3, monkeypatch):
+    """A server that the environment does not name."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", NOWHERE)
+    monkeypatch.setenv("AWS_REGION", "nowhere-1")
+    return s3
+
+
+@pytest.mark.parametrize("addressing", ["auto", "path"])
+def test_an_endpoint_and_a_region_come_before_the_environment(elsewhere, addressing):
+    store = elsewhere.new_store()
+    told = StoreConfig(endpoint=elsewhere.endpoint, region="us-east-1", addressing=addressing)
+    with Coordinator.open(store, topics={"a": 1}, config=Config(store=told)) as coordinator:
+        assert coordinator.status == "active"
+    assert frame(store, "log").num_rows == 2
+
+
+def test_commands_without_a_config_take_the_file_of_the_environment(
+    elsewhere, muster_here, tmp_path, monkeypatch
+):
+    store = elsewhere.new_store()
+    use_settings(StoreConfig(endpoint=elsewhere.endpoint))
+    with Coordinator.open(store, topics={"a": 1}):
+        pass
+    named = tmp_path / "muster.toml"
+    named.write_text(f'[store]\nendpoint = "{elsewhere.endpoint}"\n')
+    monkeypatch.setenv("MUSTER_CONFIG", str(named))
+    for words in (["verify"], ["groups"]):
+        said = muster_here(*words, "--store", store)
+        assert said.returncode == 0, said.stderr
+
+
+def test_a_bucket_in_the_host_name(s3):
+    use_settings(StoreConfig(endpoint=s3.endpoint, addressing="virtual"))
+    s3.requests()
+    assert files_at(s3.new_store()).names(s3.new_store()) == []
+    assert not any("/bucket/" in one for one in s3.requests())
+
+
+def test_time_outs_and_retries_are_kept(s3):
+    use_settings(StoreConfig(request_timeout_ms=200, retries=2))
+    s3.fault("stall", method="GET", times=9)
+    s3.requests()
+    with pytest.raises(OSError, match=r"timed out|error sending|timeout|body"):
+        files_at(s3.new_store()).read(f"{s3.new_store()}/a")
+    assert len(s3.requests()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('endpoint = "minio:9000"', "store.endpoint is no plain URL: give http://HOST:PORT"),
+        (f'endpoint = "https://key:{SECRET}@host"', "store.endpoint is no plain URL"),
+        ('endpoint = "https://host/?a=b"', "store.endpoint is no plain URL"),
+        ('region = "eu central"', "store.region is 'eu central': give a name such as"),
+        ('addressing = "host"', "addressing"),
+        ("request_timeout_ms = 0", "store.request_timeout_ms is 0: give 1 or more"),
+        ("retries = -1", "store.retries is -1: give 0 or more"),
+        ('access_key = "a"', "unknown setting store.access_key: [store] has endpoint, region"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(text, said):
+    with pytest.raises(ConfigError) as error:
+        parse(f"[store]\n{text}", "muster.toml")
+    assert said in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+def test_nobody_hears_of_credentials(s3, muster, caplog, monkeypatch):
+    """Not in a log of any level, nor in an error, nor in where it came from."""
+    caplog.set_level(logging.DEBUG)
+    store, heard = s3.new_store(), []
+    with Coordinator.open(store, topics={"a": 1}):
+        pass
+    for kind in ("403", "503", "cut", "never"):
+        use_settings(QUICK)
+        s3.fault(kind, times=99)
+        for use in (lambda: Coordinator.open(store), lambda: frame(store, "log")):
+            try:
+                use()
+            except (RuntimeError, OSError) as error:
+                heard += traceback.format_exception(error)
+                while error is not None:  # what "from None" hides from users
+                    heard += [str(error), repr(error)]
+                    error = error.__context__
+        s3.heal()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", NOWHERE)
+    loud = {"RUST_LOG": "trace", "MUSTER_DEBUG": "1"}
+    said = muster("verify", "--store", store, env=loud)
+    assert said.returncode in {1, 2}
+    heard += [said.stdout.decode(), said.stderr.decode()]
+    heard += [f"{one.getMessage()} {one.exc_text}" for one in caplog.records]
+    assert any("403 Forbidden" in text for text in heard)
+    assert not [text for text in heard if SECRET in text]
