@@ -22,8 +22,7 @@ from coordinator.storage.store_marks import (
     refuse_copy,
     sum_file,
 )
-from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.storage.tables.store_files import COPY, refuse_remote
+from coordinator.storage.tables.store_files import files_at
 from coordinator.verify.store import open_store, verify_tables
 
 
@@ -51,7 +50,7 @@ class BackupResult:
 def backup(
     store: str | os.PathLike[str], into: str | os.PathLike[str], *, check: bool = True
 ) -> BackupResult:
-    """Copy a store, live or closed, into a new or empty folder.
+    """Copy a store, live or closed, into a new or empty folder, or below a URL with nothing there.
 
     Parameters
     ----------
@@ -68,7 +67,6 @@ def backup(
         Files were replaced faster than they could be copied, or the disk is full, read-only or
         broken. Nothing is left behind.
     """
-    refuse_remote(store, "a backup", COPY)
     source = open_store(store)
     refuse_copy(source)
     with create_destination(str(into), source, f"a backup of {source}") as root:
@@ -81,7 +79,7 @@ def backup(
         at = format_time(copy.at_ms)
         said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sum_files(root))
         content = msgspec.json.format(msgspec.json.encode(said)) + b"\n"
-        Filesystem().replace(os.path.join(root, BACKUP), content, sync=True)
+        files_at(root).replace(os.path.join(root, BACKUP), content, sync=True)
     return BackupResult(
         root, copy.position, at, copy.coordinator_epoch, copy.files, copy.bytes, check
     )
@@ -93,12 +91,11 @@ def _now() -> str:
 
 def _sum_files(root: str) -> dict[str, FileSum]:
     """Return the checksums of all files, read again from the copy."""
-    paths = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
+    names = files_at(root).names_below(root)
     found = {}
-    with task("checksums", len(paths)) as progress:
-        for path in sorted(paths):
-            name = os.path.relpath(path, root)
+    with task("checksums", len(names)) as progress:
+        for name in names:
             if name != INCOMPLETE:
-                found[name] = sum_file(path)
+                found[name] = sum_file(os.path.join(root, name))
             progress.advance()
     return found

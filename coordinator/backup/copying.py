@@ -20,7 +20,6 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from coordinator.backup.destination import copy_file
 from coordinator.core.records import TargetMetadata
-from coordinator.error_text import one_line
 from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT, write_part
 from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
@@ -30,8 +29,8 @@ from coordinator.storage.store_marks import FileSum
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.fenced_table import FencedTable
-from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import RESTORE
+from coordinator.storage.tables.store_files import explain, files_at, source_of
 from coordinator.verify.data_files import NumberedFile, sort_by_position
 
 TRIES = 10
@@ -102,7 +101,8 @@ class StoreCopy:
             self._copy_targets()
 
     def _copy_log(self) -> None:
-        os.makedirs(os.path.join(self.to, "log"))
+        disk = files_at(self.to)
+        disk.make_folder(os.path.join(self.to, "log"))
         for _ in range(TRIES):
             log = read_table_files(os.path.join(self.source, "log"))
             parts = sort_by_position(log, list(log.files.values()))
@@ -117,12 +117,12 @@ class StoreCopy:
             if self._copy_files(log, "log", whole):
                 break
             for action in cut:
-                os.unlink(os.path.join(self.to, "log", action.path))
+                disk.remove(os.path.join(self.to, "log", action.path))
         else:
             raise self._explain_race("log")
         self.position, self.coordinator_epoch = position, log.writers.get(APP, 0)
         actions = [*map(_to_add_action, whole), *cut]
-        table = FencedTable(os.path.join(self.to, "log"), Filesystem(), sync=True)
+        table = FencedTable(os.path.join(self.to, "log"), disk, sync=True)
         table.open(SCHEMA)
         table.commit(actions, self.coordinator_epoch)
         self._read_last(table.path, actions)
@@ -130,21 +130,21 @@ class StoreCopy:
     def _cut(self, part: NumberedFile, position: int) -> AddAction:
         """Copy only the rows of a file up to a position."""
         try:
-            rows = pq.ParquetFile(part.path, page_checksum_verification=True).read()
+            rows = pq.ParquetFile(source_of(part.path), page_checksum_verification=True).read()
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
             raise CorruptLog(f"{part.path} cannot be read: {error}: {RESTORE}") from None
         kept = rows.filter(pc.less_equal(rows["position"], position))
         self.files += 1
-        return write_part(Filesystem(), os.path.join(self.to, "log"), kept, sync=True)
+        return write_part(files_at(self.to), os.path.join(self.to, "log"), kept, sync=True)
 
     def _read_last(self, folder: str, actions: Iterable[AddAction]) -> None:
         """Read when the last row was written, and which targets the rows name."""
         for action in actions:
             path = os.path.join(folder, action.path)
             try:
-                with pq.ParquetFile(path) as file:
+                with pq.ParquetFile(source_of(path)) as file:
                     names = [name for name in NOTED_COLUMNS if name in file.schema_arrow.names]
                     rows = file.read(columns=names)
             except (OSError, pa.ArrowException) as error:
@@ -170,8 +170,9 @@ class StoreCopy:
             if ours and self._copy_files(table, "snapshots", parts):
                 actions += [_to_add_action(part) for part in parts]
         if actions:
-            copy = FencedTable(os.path.join(self.to, "snapshots"), Filesystem(), sync=True)
-            os.makedirs(copy.path, exist_ok=True)
+            disk = files_at(self.to)
+            copy = FencedTable(os.path.join(self.to, "snapshots"), disk, sync=True)
+            disk.make_folder(copy.path)
             copy.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
             copy.commit(actions, self.coordinator_epoch)
 
@@ -186,7 +187,7 @@ class StoreCopy:
         else:
             raise self._explain_race("targets")
         folder = os.path.join(self.to, "targets")
-        os.makedirs(folder, exist_ok=True)
+        files_at(folder).make_folder(folder)
         # Records name versions of this table. One commit has all rows, so every version that a
         # reader can find has them.
         writers = [Transaction(app, n) for app, n in sorted(table.writers.items())]
@@ -198,11 +199,12 @@ class StoreCopy:
                 mode="error",
                 partition_by=list(table.metadata.get("partitionColumns") or []),
                 commit_properties=CommitProperties(app_transactions=writers),
+                storage_options=files_at(folder).options(),
             )
         except DeltaError as error:
             raise CommitFailed(
-                f"{folder} could not be written: {one_line(error)}; see that the disk has room "
-                f"and is writable"
+                f"{folder} could not be written: {explain(folder, error)}; see that the disk has "
+                f"room and is writable"
             ) from None
 
     def _open_table(self, name: str) -> TableFiles | None:
@@ -231,7 +233,7 @@ class StoreCopy:
                     if file.name in read_table_files(table.folder).files:
                         raise CorruptLog(f"{table.path(file)} is missing: {RESTORE}") from None
                     for done, _ in copied:
-                        os.unlink(done)
+                        files_at(done).remove(done)
                     return False
                 copied.append((path, file.bytes))
                 progress.advance(file.bytes)

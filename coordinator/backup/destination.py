@@ -1,12 +1,13 @@
-"""The folder of a copy: new or empty at first, and marked incomplete until the copy is done."""
+"""The folder or URL of a copy: new or empty at first, marked incomplete until the copy is done."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from coordinator.config import ConfigError
 from coordinator.storage.delta_log import find_root
@@ -14,6 +15,7 @@ from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.store_marks import INCOMPLETE, FileSum
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.store_files import files_at, is_remote
 
 CHUNK = 1 << 20
 
@@ -37,8 +39,13 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
         The disk is full, read-only or broken.
     """
     root = _check_destination(path, source)
+    if is_remote(root):
+        with _create_below_url(root, what):
+            yield root
+        return
     made = not os.path.isdir(root)
-    disk, mark = filesystem_of(source), os.path.join(root, INCOMPLETE)
+    disk = files_at(root) if is_remote(source) else filesystem_of(source)
+    mark = os.path.join(root, INCOMPLETE)
     try:
         disk.make_folder(root)
         disk.permit(root)  # first, so that nobody else can reach what is written in it
@@ -54,6 +61,28 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
         disk.sync(root)
     except BaseException as error:
         _empty(root, mark, remove=made)
+        if isinstance(error, OSError):
+            raise _explain_failure(what, root, error) from None
+        raise
+
+
+@contextmanager
+def _create_below_url(root: str, what: str) -> Iterator[None]:
+    """The same below a URL: its objects have no modes, and need no sync."""
+    disk, mark = files_at(root), f"{root}/{INCOMPLETE}"
+    try:
+        disk.check_conditions(root)
+        disk.create(mark, f"{what} (process {os.getpid()}, {uuid.uuid4().hex})\n".encode())
+    except OSError as error:
+        raise _explain_failure(what, root, error) from None
+    try:
+        yield
+        disk.remove(mark)
+    except BaseException as error:
+        with suppress(OSError):  # the store may be what went wrong: the mark stays
+            left = [f"{root}/{name}" for name in disk.names_below(root)]
+            disk.remove_all(path for path in left if path != mark)
+            disk.remove(mark)
         if isinstance(error, OSError):
             raise _explain_failure(what, root, error) from None
         raise
@@ -76,19 +105,14 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
     CorruptLog
         The file differs from what the commit or the backup says.
     """
-    digest, count = hashlib.sha256(), 0
-    with open(source, "rb") as file:
-        os.makedirs(os.path.dirname(to), exist_ok=True)
-        with open(to, "wb") as copy:
-            while chunk := file.read(CHUNK):
-                copy.write(chunk)
-                digest.update(chunk)
-                count += len(chunk)
-    found = FileSum(count, digest.hexdigest())
-    if count != size:
+    if is_remote(source) or is_remote(to):
+        found = _copy_object(source, to)
+    else:
+        found = _copy_in_chunks(source, to)
+    if found.bytes != size:
         raise CorruptLog(
-            f"{source} is damaged: it has {count} bytes, but its commit says {size}; use another "
-            f"copy"
+            f"{source} is damaged: it has {found.bytes} bytes, but its commit says {size}; use "
+            f"another copy"
         )
     if wanted is not None and found != wanted:
         raise CorruptLog(
@@ -97,11 +121,34 @@ def copy_file(source: str, to: str, size: int, wanted: FileSum | None) -> FileSu
     return found
 
 
+def _copy_object(source: str, to: str) -> FileSum:
+    """Copy what is in memory meanwhile, as an object is put whole."""
+    content, disk = files_at(source).read(source), files_at(to)
+    disk.make_folder(os.path.dirname(to))
+    disk.replace(to, content)
+    return FileSum(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _copy_in_chunks(source: str, to: str) -> FileSum:
+    digest, count = hashlib.sha256(), 0
+    with open(source, "rb") as file:
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        with open(to, "wb") as copy:
+            while chunk := file.read(CHUNK):
+                copy.write(chunk)
+                digest.update(chunk)
+                count += len(chunk)
+    return FileSum(count, digest.hexdigest())
+
+
 def _check_destination(path: str, source: str) -> str:
     text = str(path)
-    if not text or "\0" in text or "://" in text:
-        raise ConfigError(f"the destination {text!r} is not a folder: name a local or mounted one")
-    root, inside = os.path.realpath(find_root(text)), os.path.realpath(source)
+    if not text or "\0" in text:
+        raise ConfigError(f"the destination {text!r} is not a folder: name a folder or a URL")
+    root = find_root(text)
+    if is_remote(root):
+        return _check_url(root, source)
+    root, inside = os.path.realpath(root), source if is_remote(source) else os.path.realpath(source)
     if root == inside or root.startswith(inside + os.sep):
         raise ConfigError(f"the destination {text} is inside {source}: name a folder elsewhere")
     if os.path.lexists(root) and not os.path.isdir(root):
@@ -111,6 +158,20 @@ def _check_destination(path: str, source: str) -> str:
         why = "has an incomplete copy: remove it" if half else f"is not empty ({names[0]})"
         raise ConfigError(f"the destination {text} {why}, or name a new or empty folder")
     return root
+
+
+def _check_url(root: str, source: str) -> str:
+    if root == source or root.startswith(f"{source}/"):
+        raise ConfigError(f"the destination {root} is inside {source}: name another URL")
+    disk = files_at(root)
+    try:
+        if not disk.is_folder(root):
+            return root
+        half = disk.exists(f"{root}/{INCOMPLETE}")
+    except OSError as error:
+        raise CommitFailed(f"the destination {root} cannot be read: {error}") from None
+    why = "has an incomplete copy: remove it" if half else "is not empty"
+    raise ConfigError(f"the destination {root} {why}, or name another URL")
 
 
 def _explain_failure(what: str, root: str, error: OSError) -> CommitFailed:

@@ -16,7 +16,7 @@ from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup
 from coordinator.storage.tables.commit_reader import read_table_files
-from coordinator.storage.tables.store_files import COPY, refuse_remote
+from coordinator.storage.tables.store_files import source_of
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import sort_by_position
 from coordinator.verify.store import open_store, verify_tables
@@ -74,7 +74,6 @@ def restore(
         The disk is full, read-only or broken. Nothing is left behind.
     """
     to = parse_as_of(to, "--to") if isinstance(to, str) else to
-    refuse_remote(source, "a restore", COPY)
     root = open_store(source)
     backup = read_backup(root)
     check_sums(root, "/_delta_log/")  # data files are checked as they are copied
@@ -108,7 +107,7 @@ def _refuse_half_batch(root: str, position: int) -> None:
         if not part.first <= position < part.last:
             continue
         try:
-            rows = pq.read_table(part.path, columns=BATCH, partitioning=None)
+            rows = pq.read_table(source_of(part.path), columns=BATCH, partitioning=None)
         except OSError as error:
             raise CorruptLog(f"{part.path} cannot be read: {error}: use another copy") from None
         keys = list(zip(*(rows[name].to_pylist() for name in BATCH[1:]), strict=True))

@@ -17,8 +17,11 @@ Check = Annotated[
 
 
 def backup(
-    store: Annotated[Path, typer.Option(help="The folder of the store.")],
-    into: Annotated[Path, typer.Option(help="The backup: a new or empty folder.")],
+    store: Annotated[Path, typer.Option(help="The folder of the store, or its URL.")],
+    into: Annotated[
+        Path,
+        typer.Option("--into", "--to", help="The backup: a new or empty folder, or a URL."),
+    ],
     verify: Check = True,
 ) -> None:
     """Copy a store, live or closed, into a backup.
@@ -36,7 +39,7 @@ def backup(
 
 def restore(
     source: Annotated[Path, typer.Option("--from", help="A backup, or another store.")],
-    store: Annotated[Path, typer.Option(help="The new store: a new or empty folder.")],
+    store: Annotated[Path, typer.Option(help="The new store: a new or empty folder, or a URL.")],
     to: Annotated[
         str | None,
         typer.Option(

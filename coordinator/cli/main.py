@@ -20,6 +20,7 @@ from coordinator.config import Config, ConfigError, parse
 from coordinator.error_text import gist
 from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
+from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
@@ -66,7 +67,7 @@ def run_guarded(run: typer.Typer) -> None:
     """Run a command. Print an error as one line on stderr, and exit with its code."""
     try:
         run()
-    except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog) as error:
+    except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog, StoreRefusedError) as error:
         exit_with_error(str(error), BAD_INPUT)
     except BrokenPipeError:  # the reader of a pipe closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from coordinator import progress
 from coordinator.clock import Clock
-from coordinator.config import Config, folder_mode
+from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, MemoryRecords, RecordLog
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
+from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import MEMORY
 
 _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
@@ -41,6 +42,8 @@ def claim_store(
         disk = filesystem_of(root, mode)
         disk.make_folder(root)
         disk.check_conditions(root)
+    except StoreRefusedError as error:
+        raise ConfigError(f"the store {store} cannot be opened: {error}") from None
     except OSError as error:
         raise CommitFailed(f"the store {store} cannot be opened: {error}") from None
     lease = Lease(root, owner, address, config.lease, clock, disk=disk)

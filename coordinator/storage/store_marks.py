@@ -14,7 +14,7 @@ import msgspec
 
 from coordinator.config import ConfigError
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_files import files_at, is_remote
 
 INCOMPLETE = "_incomplete"
 BACKUP = "_backup.json"
@@ -50,6 +50,9 @@ class Backup(msgspec.Struct, frozen=True):
 
 def sum_file(path: str) -> FileSum:
     """Return the size and checksum of a file."""
+    if is_remote(path):
+        content = files_at(path).read(path)
+        return FileSum(len(content), hashlib.sha256(content).hexdigest())
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return FileSum(file.tell(), digest.hexdigest())

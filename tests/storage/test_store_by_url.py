@@ -256,11 +256,8 @@ def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
         (["verify", "--store", "STORE"], "there is no store in STORE"),
         (["groups", "--store", "ftp://host/x"], "is at no s3://"),
         (["serve", "--store", "s3://"], "names no bucket"),
-        (
-            ["backup", "--store", "STORE", "--into", "copy"],
-            "a backup is not done on an object store",
-        ),
-        (["restore", "--from", "STORE", "--store", "new"], "a restore is not done on an object"),
+        (["backup", "--store", "STORE", "--into", "copy"], "there is no store in STORE"),
+        (["restore", "--from", "STORE", "--store", "new"], "there is no store in STORE"),
         (["sql", "SELECT 1", "--store", "STORE"], "is not the store of a coordinator"),
         (["assign", "--store", "STORE", "--group", "g"], "there is no table of a coordinator"),
     ],
@@ -275,7 +272,7 @@ def test_what_does_not_work_says_so_in_one_line(store, muster_here, tmp_path, wo
 
 def test_what_cannot_be_reached_is_said_without_secrets(store, s3, monkeypatch):
     s3.fault("403", times=99)
-    with pytest.raises(CommitFailed, match=r"cannot be opened: .*403 Forbidden") as error:
+    with pytest.raises(ConfigError, match=r"cannot be opened: .*403 Forbidden") as error:
         Coordinator.open(store)
     assert SECRET not in str(error.value)
     with pytest.raises(Exception, match="403 Forbidden") as error:

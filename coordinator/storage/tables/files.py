@@ -20,6 +20,13 @@ class SwapLostError(OSError):
     """A file is not the one that was read: somebody else has written it since."""
 
 
+class StoreRefusedError(PermissionError):
+    """An object store does not let us in, or has no such bucket: trying again mends nothing."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class Files(Protocol):
     """Where files are, and what may be done with them."""
 

@@ -29,7 +29,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from coordinator.config import ConfigError, StoreConfig
-from coordinator.storage.tables.files import Source, SwapLostError
+from coordinator.storage.tables.files import Source, StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_CREDENTIALS,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
+NO_BUCKET = "NoSuchBucket"
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
 """What the error says of an answer that ended in its middle, and when it is read again."""
 T = TypeVar("T")
@@ -305,7 +306,10 @@ def _explaining(path: str) -> Iterator[None]:
         why = explain_store_error(error)
         if why.startswith(REFUSED):
             said = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
-            raise PermissionError(errno.EACCES, said, path) from None
+            raise StoreRefusedError(errno.EACCES, said, path) from None
+        if NO_BUCKET in why:
+            said = f"{why}: there is no such bucket or container: check the URL and the endpoint"
+            raise StoreRefusedError(errno.EACCES, said, path) from None
         raise OSError(errno.EIO, why, path) from None
 
 

@@ -24,8 +24,6 @@ SCHEMES = {
 }  # fmt: skip
 """Schemes of stores, and what each is called here."""
 KNOWN = "s3://, gs://, az://, abfss://, file:// or memory://"
-COPY = "copy its objects with the store's own tools, while no coordinator has it"
-"""How a store by URL is backed up, and restored."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _LOCAL = Filesystem()
 
@@ -63,19 +61,6 @@ def root_of(store: str | os.PathLike[str]) -> str:
             f"password, a query, or a step up; credentials are given by the environment"
         )
     return f"{scheme}://{place}/{inside}".rstrip("/")
-
-
-def refuse_remote(store: str | os.PathLike[str], what: str, remedy: str) -> None:
-    """Refuse what is only done in a folder so far.
-
-    Raises
-    ------
-    ConfigError
-        The store is a URL.
-    """
-    root = root_of(store)
-    if is_remote(root):
-        raise ConfigError(f"{what} is not done on an object store yet ({root}): {remedy}")
 
 
 def _hide_secret(url: str) -> str:
