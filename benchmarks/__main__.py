@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
+from benchmarks.stores import section as stores
 from benchmarks.web import section as web
 from benchmarks.weights import section as weights
 
@@ -52,6 +53,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "build": build.run,
     "memory": memory.run,
     "coordinator": coordinator.run,
+    "stores": stores.run,
     "wire": wire.run,
     "describe": wire.run_describe,
     "member": member.run,

@@ -1,5 +1,8 @@
 """A pipeline that loses workers and its driver, and no row: `python examples/streaming [folder]`.
 
+With `--store s3://bucket/folder` the drivers share a store in S3; each works in a
+folder of its own, as on two machines. What is streamed stays in the folder.
+
 A producer appends Parquet files, two workers read the partitions that they own, a driver
 coordinates them and streams their output on. Then a worker is killed, another one joins, the topic
 grows, and the driver is killed while a second one stands by. At the end, every row that was
@@ -8,6 +11,7 @@ produced is in the output once.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import socket
@@ -27,19 +31,25 @@ PATIENCE_S = 120.0
 class Story:
     """The processes, and the folder that they share."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store: str) -> None:
         self.root, self.data, self.output = root, root / "data", root / "output"
+        self.store = store
         self.address = f"127.0.0.1:{_free_port()}"
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, program: str, *words: str) -> None:
-        """Start a program of this folder."""
+        """Start a program of this folder, in a folder of its own."""
         command = [sys.executable, str(HERE / f"{program}.py"), *words]
-        self.running[name] = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - our own programs
+        place = self.root / "machines" / name
+        place.mkdir(parents=True, exist_ok=True)
+        own = {"TMPDIR": str(place)}
+        self.running[name] = subprocess.Popen(  # noqa: S603 - our own programs
+            command, start_new_session=True, cwd=place, env=os.environ | own
+        )
 
     def driver(self, name: str) -> None:
         """Start a driver; a second one stands by."""
-        self.start(name, "driver", str(self.root), self.address)
+        self.start(name, "driver", str(self.root), self.address, self.store)
 
     def worker(self, name: str) -> None:
         """Start a worker."""
@@ -76,9 +86,9 @@ class Story:
             self.end(name, signal.SIGKILL)
 
 
-def main(root: Path) -> None:
+def main(root: Path, store: str) -> None:
     """Tell the story."""
-    story = Story(root)
+    story = Story(root, store)
     try:
         tell(story)
     finally:
@@ -134,5 +144,10 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="muster-streaming-") as folder:
-        main(Path(sys.argv[1] if len(sys.argv) > 1 else folder))
+    words = argparse.ArgumentParser(prog="python examples/streaming", description=__doc__)
+    words.add_argument("folder", nargs="?", type=Path, help="by default a temporary one")
+    words.add_argument("--store", help="the coordinator's; by default in the folder")
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory(prefix="muster-streaming-") as temporary:
+        folder = (given.folder or Path(temporary)).absolute()
+        main(folder, given.store or str(folder / "store"))

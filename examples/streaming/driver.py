@@ -41,8 +41,8 @@ poll_ms = 500
 """Shorter than the defaults, so that who dies is missed within seconds."""
 
 
-def main(root: Path, listen: str) -> None:
-    """Coordinate, and stream, until killed."""
+def main(root: Path, listen: str, store: str) -> None:
+    """Coordinate, and stream, until killed; the store may be a URL."""
     spark = spark_session("muster-streaming", "local[2]", {"spark.driver.memory": "1g"})
     output = root / "output"
     DeltaTable.create(str(output), SCHEMA, mode="ignore")
@@ -50,7 +50,7 @@ def main(root: Path, listen: str) -> None:
     catalog = FileCatalog(root / "data" / "topics.json")
     print("driver: waits for the store", flush=True)
     with (
-        spark_jobs.embed(spark, root / "store", config, topics=catalog) as coordinator,
+        spark_jobs.embed(spark, store, config, topics=catalog) as coordinator,
         coordinator.serve(listen) as serving,
     ):
         print(f"driver: coordinates at {serving.address}", flush=True)
@@ -88,4 +88,4 @@ def count(coordinator: Coordinator, root: Path, rows: DataFrame, number: int) ->
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -29,7 +29,7 @@ from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.cli.report import plot
 from coordinator.cli.web import NEEDED as WEB
-from coordinator.config import parse
+from coordinator.config import ConfigError, parse
 from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka
 from spark_jobs.demo.crowd import Crowd
@@ -66,6 +66,7 @@ class Stage:
 
     console: Console
     folder: Path
+    store: str
     cases: list[dict[str, Any]]
     members: int
     partitions: int
@@ -90,6 +91,9 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for the store and the plot.")] = Path(
         "demo-output"
     ),
+    store: Annotated[
+        str, typer.Option(help="Another store, new or empty, such as s3://BUCKET/FOLDER.")
+    ] = "",
     cases: Annotated[
         Path | None,
         typer.Option(
@@ -108,23 +112,42 @@ def demo(
     groups = kafka.read_cases(cases or demo_cases())
     console = Console(highlight=False)
     output.mkdir(parents=True, exist_ok=True)
-    with _stage(console, output, groups, members, partitions) as stage:
+    store = _empty_store(output, store)
+    with _stage(console, output, store, groups, members, partitions) as stage:
         outcomes = [act(stage) for act in ACTS]
     console.rule("summary", align="left")
     for outcome in outcomes:
         mark = "[green]✓[/]" if outcome.good else "[red]✗[/]"
         console.print(f"{mark} {outcome.line}", soft_wrap=True)
     if all(find_spec(name) for name in WEB):
-        again = f"muster web --store {output / 'store'}"
+        again = f"muster web --store {store}"
         console.print(f"See both groups again in a browser: {again}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} s in all")
     if not all(outcome.good for outcome in outcomes):
         raise typer.Exit(FAILURE)
 
 
+def _empty_store(output: Path, named: str) -> str:
+    """Return the store to use: the demo's own is made anew, another one must have nothing in it."""
+    if not named:
+        shutil.rmtree(output / "store", ignore_errors=True)
+        return str(output / "store")
+    from coordinator.storage.tables.store_files import files_at, root_of  # noqa: PLC0415 - the command's help needs none
+
+    root = root_of(named)
+    if files_at(root).is_folder(root):
+        raise ConfigError(f"the store {root} is there already: name a new one for the demo")
+    return root
+
+
 @contextmanager
 def _stage(
-    console: Console, folder: Path, cases: list[dict[str, Any]], members: int, partitions: int
+    console: Console,
+    folder: Path,
+    store: str,
+    cases: list[dict[str, Any]],
+    members: int,
+    partitions: int,
 ) -> Iterator[Stage]:
     """Start Spark, and a coordinator in this driver that also serves Kafka clients."""
     from coordinator.runtime.topic_catalog import DictCatalog  # noqa: PLC0415 - the command's help needs none
@@ -132,21 +155,20 @@ def _stage(
     from spark_jobs.session.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
 
     catalog = DictCatalog({CLICKS: 6})
-    shutil.rmtree(folder / "store", ignore_errors=True)
     options = f"{log_option()} {SHORT_LIVED}"
     with progress.show("starting Spark"):
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")
     try:
         with (
-            embed(spark, folder / "store", settings, topics=catalog) as coordinator,
+            embed(spark, store, settings, topics=catalog) as coordinator,
             coordinator.serve("127.0.0.1:0") as serving,
             _pages(coordinator) as url,
         ):
             if url:
                 console.print(f"See both groups live in a browser: {url}", soft_wrap=True)
             stage = Stage(
-                console, folder, cases, members, partitions, spark, coordinator, catalog,
+                console, folder, store, cases, members, partitions, spark, coordinator, catalog,
                 serving.address,
             )  # fmt: skip
             try:
@@ -279,7 +301,7 @@ def ask_by_sql(stage: Stage) -> Outcome:
     from spark_jobs.sql import views  # noqa: PLC0415 - imports pyspark
 
     stage.console.rule("5. The store, queried with Spark SQL", align="left")
-    views.register(stage.spark, stage.folder / "store")
+    views.register(stage.spark, stage.store)
     asked = 0
     for title, query in QUERIES.items():
         with progress.show(title):
@@ -290,8 +312,7 @@ def ask_by_sql(stage: Stage) -> Outcome:
         for row in rows:
             table.add_row(*["" if value is None else str(value) for value in row])
         stage.console.print(table)
-    store = stage.folder / "store"
-    again = f"muster history {SMALL} --store {store}"
+    again = f"muster history {SMALL} --store {stage.store}"
     return Outcome(asked == len(QUERIES), f"the store stays for your own queries: {again}")
 
 
@@ -393,7 +414,7 @@ def _runs(stage: Stage) -> list[tuple[str, int]]:
 
     return [
         (record.computation_id, record.ranges or 0)
-        for batch in read_log(stage.folder / "store")
+        for batch in read_log(stage.store)
         for record in batch.records
         if isinstance(record, TargetMetadata) and record.computation_id
     ]
@@ -401,7 +422,8 @@ def _runs(stage: Stage) -> list[tuple[str, int]]:
 
 def _rows(stage: Stage, run_id: str) -> pa.Table:
     """Return the rows of a target in the table."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - the command's help needs none
+    from coordinator.storage.tables.store_files import open_delta  # noqa: PLC0415 - the command's help needs none
+    from coordinator.storage.target_table import targets_path  # noqa: PLC0415 - the same
 
-    targets = DeltaTable(str(stage.folder / "store" / "targets"))
+    targets = open_delta(targets_path(stage.store))
     return targets.to_pyarrow_table(filters=[("run_id", "=", run_id)])

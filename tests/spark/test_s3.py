@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from coordinator.history import frame
 from coordinator.storage.tables.store_files import open_delta
 from coordinator.storage.tables.table_io import read_delta
 from coordinator.storage.target_table import targets_path
+from tests.conftest import ROOT
 from tests.spark.test_target_job import SPARK, Compared
 from tests.support.members import Members
 from tests.support.s3.client import KEYS
@@ -115,3 +118,31 @@ def test_nights_on_spark_replace_an_output_on_s3(store, reached, tmp_path, muste
     assert here.returncode == 0
     assert rows_in(store) == rows_in(tmp_path / "here")
     assert "/run-" in open_delta(store).file_uris()[0]
+
+
+def run_whole(command, s3, cwd, timeout):
+    """Run a program as on another machine: by the bucket alone, with nothing of this process."""
+    keep = ("PATH", "HOME", "JAVA_HOME", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS")
+    bare = {name: os.environ[name] for name in keep if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *map(str, command)], cwd=cwd, env=bare | s3.environment(),
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def test_a_killed_driver_is_taken_over_by_one_that_shares_the_bucket_alone(s3, tmp_path):
+    store = s3.new_store()
+    done = run_whole([ROOT / "examples/streaming", tmp_path, "--store", store], s3, tmp_path, 600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert frame(store, "groups").num_rows == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_demo_runs_on_a_bucket(s3, tmp_path):
+    store = s3.new_store()
+    words = ["demo", "--members", "2000", "--partitions", "20000", "--store", store]
+    done = run_whole(["-m", "coordinator", *words], s3, tmp_path, 600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert frame(store, "targets").num_rows
+    again = run_whole(["-m", "coordinator", *words], s3, tmp_path, 60)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1), again.stderr
