@@ -94,8 +94,7 @@ class Coordinator(GroupRequests):
             Folder of the tables (docs/design/log_format.md#store), or its URL (guide: stores);
             None keeps everything in memory.
         config
-            The settings; None takes the defaults. Its [store] says how the whole process reaches
-            object stores.
+            The settings; None takes the defaults. [store] counts for the whole process.
         topics
             Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
             as in the setting `topics.source`, which stands when this is left out.
