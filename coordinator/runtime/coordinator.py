@@ -134,6 +134,8 @@ class Coordinator(GroupRequests):
         catalog = catalog_for(topics, config)
         named = config.weights.source if weights is None else weights
         source = open_weights(named, config.weights)
+        if isinstance(weights, str):  # pages say what weights are
+            config = replace(config, weights=replace(config.weights, source=weights))
         lease = None
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)

@@ -11,11 +11,12 @@ from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import combine_chunks, flatten, to_mask, to_numbers
 from coordinator.web.activity import Activity
 from coordinator.web.store_reader import Look
+from coordinator.web.weights import sum_weights
 
 HOUR_MS = 3_600_000
 COLUMNS = (
     "group_id", "state", "group_type", "members", "partitions", "group_epoch", "assignment_epoch",
-    "waits_for", "since", "rebalances",
+    "waits_for", "since", "rebalances", "weight",
 )  # fmt: skip
 UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
 
@@ -29,7 +30,8 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         The view `groups`, and: `partitions` that members own or must still give up; `waits_for`,
         members whose next heartbeat the others wait for; `first_waited_for`, one of them; `since`,
         ms, when the group settled, or when the first epoch began that it has not settled in;
-        `plans_waiting` for approval; `rebalances` in the last hour.
+        `plans_waiting` for approval; `weight` of its partitions, where one was noted; `rebalances`
+        in the last hour.
     """
     members = look.members()  # first: what the next view reads is a part of it
     groups = look.view("groups")
@@ -58,6 +60,7 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         )
         .append_column("since", pa.array(since, mask=since < 0))
         .append_column("plans_waiting", pa.array(activity.waiting_plans(ids)))
+        .append_column("weight", sum_weights(look, ids))
         .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
     )
 

@@ -23,10 +23,11 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.web.errors import NoGroupError
 from coordinator.web.group_list import count_ranges, find_waited
 from coordinator.web.store_reader import Look
+from coordinator.web.weights import Weights, read_weights
 
 COLUMNS = (
     "member_id", "instance_id", "client_id", "client_host", "rack_id", "state", "member_epoch",
-    "owned", "pending", "target", "gets", "gives", "since", "waited",
+    "owned", "pending", "target", "gets", "gives", "since", "waited", "weight",
 )  # fmt: skip
 WAITED_SHOWN = 5
 SEARCHED = ("member_id", "instance_id", "client_id", "client_host")
@@ -43,18 +44,21 @@ class GroupNow:
         Its row of the view `groups`.
     members
         A row a member: who it is, its state and epoch; `owned`, `pending` and `target` partitions;
-        how many it `gets` and `gives` until it has its target; `since` when it is in its state, ms;
-        whether it is `waited` for.
+        how many it `gets` and `gives` until it has its target; the `weight` of what it owns;
+        `since` when it is in its state, ms; whether it is `waited` for.
     epochs
         The view `epochs`.
     lost_target
         Why targets are not known; "" if they are.
+    weights
+        Of its partitions; None if none were noted.
     """
 
     row: dict[str, Any]
     members: pa.Table
     epochs: pa.Table
     lost_target: str
+    weights: Weights | None
 
     @property
     def partitions(self) -> int:
@@ -113,7 +117,17 @@ def _read_group(look: Look, group_id: str) -> GroupNow:
         table = table.append_column(name, column)
     table = table.append_column("since", _find_since(look, group_id, members, waited, epochs))
     table = table.append_column("waited", pa.array(waited))
-    return GroupNow(rows[0], table, epochs, lost)
+    weights = read_weights(look, group_id)
+    table = table.append_column("weight", _weigh(members, weights))
+    return GroupNow(rows[0], table, epochs, lost, weights)
+
+
+def _weigh(members: pa.Table, weights: Weights | None) -> pa.Array:
+    """Return the weight of what each member owns, or must still give up."""
+    if weights is None:
+        return pa.nulls(len(members), pa.float64())
+    member, ranges = _flatten_owned(members)
+    return pa.array(np.bincount(member, weights.of_ranges(ranges), minlength=len(members)))
 
 
 def _name_states(members: pa.Table) -> pa.Array:

@@ -38,6 +38,8 @@ class Pages:
         The clock.
     live
         Whether open pages are told what changes.
+    weight
+        What weights of partitions are: "lag", "rate", or "weight".
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Pages:
         now_ms: Callable[[], int] | None = None,
         *,
         live: bool = True,
+        weight: str = "weight",
     ) -> None:
         self.reader = reader
+        self._weight = weight
         self._live = live
         self.name = name
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
@@ -57,7 +61,7 @@ class Pages:
         """Return the values of the list of groups."""
         look = self.reader.newest()
         found = self._list_groups(look, viewer)
-        total = len(found)
+        total, weighed = len(found), found["weight"].null_count < len(found)
         states = {
             row["values"]: row["counts"] for row in pc.value_counts(found["state"]).to_pylist()
         }
@@ -75,6 +79,7 @@ class Pages:
             "text": text,
             "state": state,
             "all_groups": total,
+            "weighed": weighed,
         }
 
     def group(self, query: Query, viewer: Viewer) -> Values:
@@ -140,6 +145,7 @@ class Pages:
             "position": reading.position,
             "at_ms": reading.at_ms,
             "live": self._live,
+            "weight": self._weight,
         }
 
     def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:
@@ -181,8 +187,9 @@ def groups_json(values: Values) -> Values:
 def group_json(values: Values) -> Values:
     """Return a group as JSON values."""
     now: GroupNow = values["now"]
-    counts = {"partitions": now.partitions, "moving": now.moving, "waits_for": now.waited}
+    counts: Values = {"partitions": now.partitions, "moving": now.moving, "waits_for": now.waited}
     row = now.row | {"member_count": now.row["members"]}
+    counts["weight"] = now.weights.total if now.weights else None
     return _head(values) | row | counts | show_page(values["page"], "members")
 
 

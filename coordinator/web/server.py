@@ -21,6 +21,7 @@ from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.rendering import compile_templates
 from coordinator.web.store_reader import StoreReader
+from coordinator.web.weights import name_weights
 from coordinator.wire.listener import bind_socket
 
 BACKLOG = 128
@@ -65,7 +66,8 @@ class WebServer:
         listen = listen or config.web.listen
         self._access = WebAccess(config, listen)
         reader = StoreReader(store)
-        pages = Pages(reader, os.path.basename(root_of(store)))
+        name = os.path.basename(root_of(store))
+        pages = Pages(reader, name, weight=name_weights(config.weights))
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
         self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it

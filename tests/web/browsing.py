@@ -15,6 +15,7 @@ from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.store_reader import StoreReader
+from coordinator.web.weights import name_weights
 from tests.support.stories import NOON, alerts, billing, ledger, search, shipping
 
 FIVE = (alerts, billing, ledger, search, shipping)
@@ -26,7 +27,8 @@ LATER = NOON + 3_600_000
 def browse(store, config=None, listen=HERE, now_ms=LATER):
     """Return a client of the pages of a store."""
     config = config or Config()
-    pages = Pages(StoreReader(store), "store", lambda: now_ms)
+    weight = name_weights(config.weights)
+    pages = Pages(StoreReader(store), "store", lambda: now_ms, weight=weight)
     site = Site(
         pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.has_changed, 10),
         PlanDecider(str(store), config.lease),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from coordinator.config import Config, WeightsConfig
+from coordinator.core.plans.values import TopicWeights
+from coordinator.core.records import LoadsNoted
 from coordinator.core.state import GroupState
 from coordinator.history import frame
 from coordinator.web.activity import Activity, Epochs
@@ -173,3 +177,30 @@ def test_a_store_that_is_made_anew_under_open_pages(tmp_path):
         assert [(row["group_id"], row["members"]) for row in rows] == [(name, joins)]
         assert client.get("/group", params={"id": before[0]}).status_code == 404
         before = (name, joins)
+
+
+def test_weights_that_were_noted_are_shown_as_what_they_are(tmp_path):
+    """A group's lag, where a source knows it, and that of what each member owns."""
+    story = Story("billing").topics(orders=4, new=2).join("m1", "orders").join("m2", "orders")
+    plain = Story("shipping").topics(parcels=2).join("m1", "parcels")
+    known = TopicWeights("orders", (5.0, -1.0, 1.5)), TopicWeights("gone", (9.0,))
+    batches = [*story.batches, *plain.batches]
+    for weights in ((TopicWeights("orders", (1.0,)),), known):
+        loads = LoadsNoted("billing", weights, timestamp=NOON)
+        batches.append(replace(batches[-1], records=[loads]))
+    store = stored(batches, tmp_path)
+    config = Config(weights=WeightsConfig(source="kafka://here:9092"))
+    client = browse(store, config)
+    rows = {row["group_id"]: row for row in client.get("/groups.json").json()["groups"]}
+    assert (rows["billing"]["weight"], rows["shipping"]["weight"]) == (15.5, None)
+    assert [row[6] for row in rows_of(client.get("/?sort=-weight"))] == ["15.5", "\N{EN DASH}"]
+    found = client.get("/group.json?id=billing").json()
+    members = {row["member_id"]: (row["owned"], row["weight"]) for row in found["members"]}
+    assert found["weight"] == 15.5
+    assert members == {"m1": (2, 5.0), "m2": (2, 1.5)}
+    page = client.get("/group?id=billing").text
+    assert "<dt>Lag</dt>" in page
+    assert "Lag" not in client.get("/group?id=shipping").text
+    assert "<dt>Weight</dt>" in browse(store).get("/group?id=billing").text
+    rate = replace(config, weights=replace(config.weights, measure="rate"))
+    assert "<dt>Rate</dt>" in browse(store, rate).get("/group?id=billing").text
