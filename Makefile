@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-cluster test-matrix test-web sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-cluster test-matrix test-web soak-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Nod
 test-web: $(READY) ## the pages in Chromium, which it installs where it can
 	@$(BIN)/python tools/browser.py
 	@MUSTER_WEB=1 $(BIN)/pytest tests/web/test_browser.py
+
+soak-web: $(READY) ## pages left open while a group rebalances: 5 minutes; memory, lag, heartbeats
+	@$(BIN)/python -m tests.web.soak
 
 sim: $(READY)    ## simulate coordinators under faults: 19,000 seeds, of groups and stores of each kind
 	@$(BIN)/python -m tests.sim

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from coordinator.config import Config
 from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, Viewer, WebAccess
 from coordinator.web.app import READERS, Site, make_app
-from coordinator.web.live import Hub
+from coordinator.web.live import STALL_S, Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.rendering import compile_templates
@@ -71,6 +72,7 @@ class WebServer:
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
         self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it
+        _limit_stalls(self._socket)
         host = listen.rpartition(":")[0]
         scheme = "https" if self._access.tls else "http"
         self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
@@ -139,6 +141,16 @@ class WebServer:
             logger.exception("the pages end")
         finally:
             self._socket.close()
+
+
+def _limit_stalls(listening: socket.socket) -> None:
+    """Have the system end connections whose peer takes nothing, with what is still to be sent.
+
+    Closing one waits until all was sent: for somebody who does not read, for ever.
+    """
+    with suppress(AttributeError, OSError):  # not every system has it
+        limit_ms = int((STALL_S + END_S) * 1000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
 
 
 def _warm(pages: Pages, viewer: Viewer) -> None:
