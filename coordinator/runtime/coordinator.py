@@ -26,7 +26,7 @@ from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
-from coordinator.runtime.plan_tasks.kafka_weights import open_weights
+from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import Status
@@ -132,10 +132,7 @@ class Coordinator(GroupRequests):
             use_settings(config.store)
         config = config or Config()
         catalog = catalog_for(topics, config)
-        named = config.weights.source if weights is None else weights
-        source = open_weights(named, config.weights)
-        if isinstance(weights, str):  # pages say what weights are
-            config = replace(config, weights=replace(config.weights, source=weights))
+        source, config = _open_weights(weights, config)
         lease = None
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)
@@ -348,6 +345,17 @@ class Coordinator(GroupRequests):
             Whether one was being computed.
         """
         return self._loop.target_jobs.cancel(group_id)
+
+
+def _open_weights(
+    weights: WeightSource | str | Path | None, config: Config
+) -> tuple[WeightSource | KafkaWeights | None, Config]:
+    """Return the source of weights, and settings that name it: pages say what weights are."""
+    if isinstance(weights, str):
+        config = replace(config, weights=replace(config.weights, source=weights))
+    return open_weights(
+        config.weights.source if weights is None else weights, config.weights
+    ), config
 
 
 def _start(loop: EventLoop, background: BackgroundTasks) -> BackgroundTasks:
