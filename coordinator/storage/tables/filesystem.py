@@ -279,7 +279,8 @@ class Filesystem:
 def make_data_file(rows: pa.Table) -> pa.Buffer:
     """Return what a data file holds, with checksums."""
     made = pa.BufferOutputStream()
-    pq.write_table(rows, made, **(PARQUET | (AS_THEY_ARE if len(rows) <= FEW_ROWS else {})))
+    few = 0 < len(rows) <= FEW_ROWS  # without rows a column would be no bytes at all
+    pq.write_table(rows, made, **(PARQUET | (AS_THEY_ARE if few else {})))
     return made.getvalue()
 
 
