@@ -134,7 +134,7 @@ def weigh_units(
         rough = _ROUGH_BITS - int(np.frexp(greatest)[1])
         shift = rough + WEIGHT_BITS - _sum_given(rows, rough).bit_length()
     floor = find_floor(_sum_given(rows, shift), line.partitions)
-    shared = session.spark.sparkContext.broadcast(active)
+    shared = session.share(active)
     made = session.keep(rows.mapInArrow(WeighUnits(shift, floor, shared).run, _UNITS))
     found = made.agg(
         F.min("exact"), F.max("exact"), F.sum("exact"), F.max("weight"), F.sum("weight")
@@ -290,7 +290,7 @@ class Units:
     def shed(self, over: Longs, load: Longs, room: Longs, roomy: int, lightest: int) -> Units:
         """Take from some members what exceeds their rooms."""
         hot, cold = self._divide(over)
-        shared = self.session.spark.sparkContext.broadcast((load, room))
+        shared = self.session.share((load, room))
         task = ShedUnits(shared, roomy, lightest)
         dealt = hot.repartition(self.session.tasks, "owner")
         taken = self.session.keep(dealt.mapInArrow(task.run, _UNITS))
@@ -306,7 +306,7 @@ class Units:
         pool = self.rows.where("owner < 0").drop("owner")
         pool = pool.withColumns({"light": -F.col("weight"), "one": F.lit(1).cast("bigint")})
         ranked = add_running_sum(self.session, pool, ["light", "place"], "one", "rank", units)
-        shared = self.session.spark.sparkContext.broadcast((runs.member, runs.end))
+        shared = self.session.share((runs.member, runs.end))
         placed = self.session.keep(ranked.mapInArrow(PlaceUnits(shared).run, _UNITS))
         return replace(self, rows=self.rows.where("owner >= 0").unionByName(placed))
 
@@ -327,7 +327,7 @@ class Units:
             moved.join(idle, "prev", "left_semi").agg(F.count(F.lit(1)), F.sum("exact")).collect()
         )[0]
         free = moved.join(idle, "prev", "left_anti").select(*UNITS)
-        shared = self.session.spark.sparkContext.broadcast((load, capacity))
+        shared = self.session.share((load, capacity))
         dealt = free.repartition(self.session.tasks, "prev")
         ranked = self.session.keep(
             dealt.mapInArrow(RankMoves(shared).run, f"{_UNITS}, height bigint")
