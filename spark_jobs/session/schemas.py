@@ -142,10 +142,11 @@ def select_assignment(frame: DataFrame) -> DataFrame:
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Convert a table to a frame. Spark Connect refuses one without rows, but for its schema."""
+    """Convert a table to a frame; one without rows, which Spark Connect refuses, by its schema."""
     if table.num_rows:
         return spark.createDataFrame(table)
-    return spark.createDataFrame([], from_arrow_schema(table.schema))
+    fields = from_arrow_schema(table.schema).fields
+    return spark.range(0).select(*[F.lit(None).cast(at.dataType).alias(at.name) for at in fields])
 
 
 def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) -> DataFrame:
