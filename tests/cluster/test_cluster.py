@@ -106,12 +106,18 @@ def expected(given):
     return assigned.to_arrow().sort_by(ORDER).to_pylist()
 
 
-def test_executors_need_no_muster(tmp_path, python):
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("groups", 18),
+        pytest.param("embed", {"owned": [3, 3], "rows": 2}, marks=LONG, id="embed"),
+    ],
+)
+def test_executors_need_no_muster(does, said, tmp_path, python):
     """The short form: two executors, their Python without Muster, targets and views by URL."""
     home = spark_home(tmp_path / "spark")
-    words = ("local-cluster[2,1,1024]", tmp_path / "store", "groups", "embed")
-    found = answers(drive(*words, cwd=tmp_path, python=python, SPARK_HOME=str(home)))
-    assert found == {"groups": 18, "embed": {"owned": [3, 3], "rows": 2}}
+    words = ("local-cluster[2,1,1024]", tmp_path / "store", does)
+    assert answers(drive(*words, cwd=tmp_path, python=python, SPARK_HOME=str(home))) == {does: said}
     assert len(list((home / "work").glob("app-*/*"))) == 2  # both had an executor
 
 
