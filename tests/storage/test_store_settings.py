@@ -104,7 +104,7 @@ def test_nobody_hears_of_credentials(s3, muster, caplog, monkeypatch):
         for use in (lambda: Coordinator.open(store), lambda: frame(store, "log")):
             try:
                 use()
-            except (RuntimeError, OSError) as error:
+            except (RuntimeError, OSError, ConfigError) as error:
                 heard += traceback.format_exception(error)
                 while error is not None:  # what "from None" hides from users
                     heard += [str(error), repr(error)]
