@@ -142,7 +142,7 @@ class WeightsConfig:
     half_life_ms: int = 300_000
     interval_ms: int = 300_000
     improvement: str = "5%"
-    measure: Literal["lag", "rate"] = "lag"
+    measure: Literal["lag", "rate", "byte_rate"] = "lag"
     kafka: dict[str, str] = field(default_factory=dict)
 
 

@@ -35,7 +35,7 @@ KAFKA = "kafka://"
 def name_weights(config: WeightsConfig) -> str:
     """Return what weights are, as the settings say."""
     if config.source.startswith(KAFKA):
-        return config.measure
+        return config.measure.replace("_", " ")
     return "weight"
 
 

@@ -16,6 +16,7 @@ from coordinator.runtime.plan_tasks.kafka_weights import (
     KafkaOffsets,
     KafkaWeights,
 )
+from coordinator.runtime.plan_tasks.record_sizes import RECORDS, KafkaRecordSizes
 from tests.clients.kafka_broker import Kafka
 from tests.member.runs import Diary, Running, until
 from tests.member.test_processes import Worker
@@ -58,8 +59,8 @@ def test_a_static_member_finds_its_partitions_again(address):
         assert again.wait_for_change(PATIENCE_S).owned == first.owned
 
 
-def test_the_lag_of_a_cluster_weighs_partitions(address):
-    """coordinator.runtime.plan_tasks.kafka_weights, which asks a cluster as an admin client."""
+def test_lag_and_records_of_a_cluster_weigh_partitions(address):
+    """coordinator.runtime.plan_tasks, which asks a cluster as an admin, and as a reader."""
     producer = Producer({"bootstrap.servers": address})
     offsets = KafkaOffsets({"bootstrap.servers": address})
 
@@ -76,6 +77,13 @@ def test_the_lag_of_a_cluster_weighs_partitions(address):
     committed = {("clicks", 0): after["clicks", 0], ("clicks", 1): after["clicks", 1] - 4}
     found = KafkaWeights(offsets, "lag").read({"g": GroupPosition({"clicks": 2}, committed)})
     assert found.partitions["weight"].to_pylist() == [0.0, 4.0]
+    large = Producer({"bootstrap.servers": address, "compression.type": "gzip"})
+    for size in [5000, *range(1, RECORDS + 1)]:  # only the newest ones are read, with their keys
+        large.produce("clicks", b"x" * size, key=b"key", partition=0)
+    large.flush()
+    ends = offsets.find([("clicks", 0), ("clicks", 1), ("clicks", 9)], first=False)
+    found = KafkaRecordSizes({"bootstrap.servers": address}).measure(ends)
+    assert found == {("clicks", 0): 3 + (RECORDS + 1) / 2, ("clicks", 1): 3.0}
 
 
 def test_a_refusal_for_good_is_raised(address):

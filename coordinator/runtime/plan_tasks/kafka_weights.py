@@ -1,16 +1,27 @@
-"""Weights from a Kafka cluster: how far groups are behind, or how fast their topics grow."""
+"""Weights from a Kafka cluster: how far groups are behind, or how fast their topics grow.
+
+Growth is counted in records, or in bytes by the size of a few records of each partition.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from statistics import median
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from coordinator.config import WeightsConfig
+from coordinator.runtime.plan_tasks.record_sizes import (
+    KafkaRecordSizes,
+    Place,
+    RecordSizes,
+    choose_places,
+)
 from coordinator.runtime.plan_tasks.weight_source import (
     WeightSource,
     WeightTables,
@@ -18,8 +29,7 @@ from coordinator.runtime.plan_tasks.weight_source import (
 )
 from coordinator.runtime.topic_catalog import KAFKA, connect_admin
 
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition."""
+LAG, RATE, BYTE_RATE = "lag", "rate", "byte_rate"
 _GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 
@@ -102,17 +112,26 @@ class KafkaWeights:
         What is asked.
     measure
         "lag": records that the group has not committed yet; without a commit, all that are there.
-        "rate": records that came a second since the last look.
+        "rate": records that came a second since the last look. "byte_rate": their bytes.
     clock
         Seconds that never go back.
+    sizes
+        What is asked for the bytes of records.
     """
 
     def __init__(
-        self, cluster: ClusterOffsets, measure: str, clock: Callable[[], float] = time.monotonic
+        self,
+        cluster: ClusterOffsets,
+        measure: str,
+        clock: Callable[[], float] = time.monotonic,
+        sizes: RecordSizes | None = None,
     ) -> None:
+        assert sizes is not None or measure != BYTE_RATE, "bytes need the size of records"
         self._cluster, self._measure, self._clock = cluster, measure, clock
         self._seen: dict[Place, int] = {}
         self._seen_at = 0.0
+        self._sizes = sizes
+        self._record_bytes: dict[Place, float] = {}
 
     def read(self, groups: Mapping[str, GroupPosition]) -> WeightTables:
         """Return the weights of groups; a partition that is not there has none.
@@ -124,8 +143,10 @@ class KafkaWeights:
         """
         places = {place for group in groups.values() for place in group.places()}
         ends = self._cluster.find(sorted(places), first=False)
-        if self._measure == "rate":
+        if self._measure != LAG:
             rates = self._find_rates(ends)
+            if self._sizes is not None:
+                rates = self._find_byte_rates(self._sizes, ends, rates)
             rows = [
                 (group_id, *place, rates[place])
                 for group_id, group in groups.items()
@@ -169,6 +190,25 @@ class KafkaWeights:
         self._seen, self._seen_at = dict(ends), now
         return rates
 
+    def _find_byte_rates(
+        self, sizes: RecordSizes, ends: Mapping[Place, int], rates: Mapping[Place, float]
+    ) -> dict[Place, float]:
+        """Return bytes a second; a partition that was not read yet has records as its topic has."""
+        known = {place: size for place, size in self._record_bytes.items() if place in ends}
+        for place, size in sizes.measure(choose_places(ends, rates, known)).items():
+            known[place] = (known.pop(place, size) + size) / 2
+        self._record_bytes = known
+        by_topic: defaultdict[str, list[float]] = defaultdict(list)
+        for (topic, _), size in known.items():
+            by_topic[topic].append(size)
+        usual = {topic: median(some) for topic, some in by_topic.items()}
+        found = {}
+        for place, rate in rates.items():
+            size_of_record = known.get(place, usual.get(place[0]))
+            if rate == 0 or size_of_record is not None:
+                found[place] = rate * (size_of_record or 0.0)
+        return found
+
 
 def open_weights(
     source: WeightSource | str | os.PathLike[str] | None, config: WeightsConfig
@@ -183,4 +223,5 @@ def open_weights(
     if not isinstance(source, str) or not source.startswith(KAFKA):
         return open_weight_source(source)
     settings = {"bootstrap.servers": source.removeprefix(KAFKA), **config.kafka}
-    return KafkaWeights(KafkaOffsets(settings), config.measure)
+    sizes = KafkaRecordSizes(settings) if config.measure == BYTE_RATE else None
+    return KafkaWeights(KafkaOffsets(settings), config.measure, sizes=sizes)
