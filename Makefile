@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
+# where it is set, each of the hundreds of commands that tests start would compile the project anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-cluster test-matrix test-web soak-web sim faults bench docs lock clean
 

@@ -99,6 +99,7 @@ def dependencies() -> None:
         found = [str(wheel) for wheel in wheels()]
         say("installing dependencies")
         pip("install", "--no-index", "--no-deps", "--no-compile", *found)
+        compile_packages()
         stamp.write_text(digest)
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = VENV / ".muster-project"
@@ -108,6 +109,18 @@ def dependencies() -> None:
         mode = ("--config-settings", "editable_mode=compat")
         pip("install", *options, *mode, "--editable", str(ROOT))
         stamp.write_text(project)
+
+
+def compile_packages() -> None:
+    """Compile what was installed, on all cores: pip would use one.
+
+    Python compiles on first import, but not where PYTHONDONTWRITEBYTECODE is set, as many images
+    set it: there each command would compile pandas, pyarrow and the rest anew, for two seconds.
+    A package may hold templates that are no Python, so the compiler's exit code says nothing.
+    """
+    packages = next((VENV / "lib").glob("python*/site-packages"))
+    command = [python(), "-m", "compileall", "-q", "-j", "0", str(packages)]
+    subprocess.run(command, capture_output=True, check=False)
 
 
 def wheels(lock: Path = LOCK) -> list[Path]:
