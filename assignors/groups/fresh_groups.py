@@ -137,7 +137,6 @@ def _batch(places: Longs, units: Longs) -> Iterator[Longs]:
     """Yield groups, sorted by size, so that padded rows fit."""
     begin = 0
     while begin < len(places):
-        end = begin + 1
         step = max(CELLS // int(units[places[begin]]), 1)
         end = min(begin + step, len(places))
         while end > begin + 1 and (end - begin) * int(units[places[end - 1]]) > 2 * CELLS:
