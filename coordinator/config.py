@@ -31,6 +31,8 @@ INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_m
 """How long what is done again waits: of 0 it would never rest."""
 TIMEOUTS = {"connect_timeout_ms", "request_timeout_ms"}
 """How long an answer is waited for: in 0 ms there is none."""
+KAFKA = "kafka://"
+"""Begins the URL of a source that is a Kafka cluster: topics, or weights."""
 REGION = re.compile(r"[A-Za-z0-9-]*")
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from coordinator.config import Config, ConfigError
+from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PARTITIONS_MAX = 2**31 - 1
-KAFKA = "kafka://"
 """How a Kafka cluster is named as the source of topics."""
 
 

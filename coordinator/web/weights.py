@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
-from coordinator.config import WeightsConfig
+from coordinator.config import KAFKA, WeightsConfig
 from coordinator.core.records import LoadsNoted
 from coordinator.history.keyed_rows import (
     combine_chunks,
@@ -29,7 +29,6 @@ from coordinator.web.store_reader import Look
 
 Reals: TypeAlias = npt.NDArray[np.float64]
 COLUMNS = ("tombstone", "group_id", "weights", "timestamp")
-KAFKA = "kafka://"
 
 
 def name_weights(config: WeightsConfig) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from coordinator.config import WeightsConfig
+from coordinator.config import KAFKA, WeightsConfig
 from coordinator.runtime.plan_tasks.record_sizes import (
     KafkaRecordSizes,
     Place,
@@ -27,7 +27,7 @@ from coordinator.runtime.plan_tasks.weight_source import (
     WeightTables,
     open_weight_source,
 )
-from coordinator.runtime.topic_catalog import KAFKA, connect_admin
+from coordinator.runtime.topic_catalog import connect_admin
 
 LAG, RATE, BYTE_RATE = "lag", "rate", "byte_rate"
 _GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
