@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from coordinator.config import ConfigError
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CommitFailed, CorruptLog
-from coordinator.storage.store_marks import INCOMPLETE, FileSum
+from coordinator.storage.store_marks import INCOMPLETE, FileSum, sum_bytes
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import files_at, is_remote
@@ -126,7 +126,7 @@ def _copy_object(source: str, to: str) -> FileSum:
     content, disk = files_at(source).read(source), files_at(to)
     disk.make_folder(os.path.dirname(to))
     disk.replace(to, content)
-    return FileSum(len(content), hashlib.sha256(content).hexdigest())
+    return sum_bytes(content)
 
 
 def _copy_in_chunks(source: str, to: str) -> FileSum:

@@ -48,11 +48,15 @@ class Backup(msgspec.Struct, frozen=True):
     format: int = 1
 
 
+def sum_bytes(content: bytes) -> FileSum:
+    """Return the size and checksum of a file's content."""
+    return FileSum(len(content), hashlib.sha256(content).hexdigest())
+
+
 def sum_file(path: str) -> FileSum:
     """Return the size and checksum of a file."""
     if is_remote(path):
-        content = files_at(path).read(path)
-        return FileSum(len(content), hashlib.sha256(content).hexdigest())
+        return sum_bytes(files_at(path).read(path))
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return FileSum(file.tell(), digest.hexdigest())
