@@ -78,9 +78,13 @@ def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.
 
 def compute_view(log: LogRows, view: str) -> pa.Table:
     """Return a view of rows of a log."""
-    rows, order = VIEWS[view]
-    found = rows(log)
-    return found.sort_by([(name, "ascending") for name in order]).combine_chunks()
+    rows, _ = VIEWS[view]
+    return sort_rows(view, rows(log))
+
+
+def sort_rows(view: str, rows: pa.Table) -> pa.Table:
+    """Return rows of a view in its order."""
+    return rows.sort_by([(name, "ascending") for name in VIEWS[view][1]]).combine_chunks()
 
 
 def _read_log(log: LogRows) -> pa.Table:

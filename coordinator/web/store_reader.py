@@ -15,7 +15,7 @@ import pyarrow as pa
 from assignors import SpecError
 from coordinator.history.current_views import read_member_states
 from coordinator.history.followed_log import FollowedLog
-from coordinator.history.frames import WITHOUT_GROUPS, compute_view
+from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_log import NoLog
@@ -91,9 +91,7 @@ class Look:
         """Return the rows of the view `members`, without what members subscribe to."""
 
         def read() -> pa.Table:
-            found = read_member_states(self.rows(group_id))
-            order = [("group_id", "ascending"), ("member_id", "ascending")]
-            return found.sort_by(order).combine_chunks()
+            return sort_rows("members", read_member_states(self.rows(group_id)))
 
         return self.once(group_id, "members", read)
 
