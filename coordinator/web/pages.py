@@ -181,7 +181,7 @@ def find_group(query: Query, viewer: Viewer) -> str:
 
 def groups_json(values: Values) -> Values:
     """Return the list of groups as JSON values."""
-    return _head(values) | show_page(values["page"], "groups")
+    return head(values) | show_page(values["page"], "groups")
 
 
 def group_json(values: Values) -> Values:
@@ -190,7 +190,7 @@ def group_json(values: Values) -> Values:
     counts: Values = {"partitions": now.partitions, "moving": now.moving, "waits_for": now.waited}
     row = now.row | {"member_count": now.row["members"]}
     counts["weight"] = now.weights.total if now.weights else None
-    return _head(values) | row | counts | show_page(values["page"], "members")
+    return head(values) | row | counts | show_page(values["page"], "members")
 
 
 def is_past(query: Query) -> bool:
@@ -198,7 +198,8 @@ def is_past(query: Query) -> bool:
     return bool(query.get("at") or query.get("at_ms"))
 
 
-def _head(values: Values) -> Values:
+def head(values: Values) -> Values:
+    """Return as of when a page is."""
     return {"position": values["position"], "at": format_time(values["at_ms"])}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assignors.arrays import sum_by
 from coordinator.core.records import PlanMade
 from coordinator.history.keyed_rows import combine_chunks, flatten, to_numbers
 from coordinator.web.errors import NoPlanError
@@ -75,10 +75,8 @@ def _count_members(moves: pa.Table) -> pa.Table:
     count = to_numbers(moves["partition_count"])
     ends = [combine_chunks(moves[name]) for name in ("from_member_id", "to_member_id")]
     ids = pc.unique(pa.concat_arrays(ends)).drop_null()
-    loses, gains = (_sum_by(pc.index_in(end, value_set=ids), count, len(ids)) for end in ends)
+    loses, gains = (
+        sum_by(to_numbers(pc.index_in(end, value_set=ids), len(ids)), count, len(ids) + 1)[:-1]
+        for end in ends
+    )
     return pa.table({"member_id": ids, "loses": loses, "gains": gains, "change": gains - loses})
-
-
-def _sum_by(place: pa.Array, count: Any, size: int) -> Any:  # noqa: ANN401 - arrays of NumPy
-    at = to_numbers(place, size)
-    return np.bincount(at, weights=count, minlength=size + 1)[:size].astype(np.int64)

@@ -8,7 +8,16 @@ from coordinator.history.log_reader import format_time
 from coordinator.history.view_rows import to_json_rows
 from coordinator.web.access import Viewer
 from coordinator.web.errors import NoGroupError, QueryError
-from coordinator.web.pages import Pages, Query, Values, find_group, is_past, kept_words, show_page
+from coordinator.web.pages import (
+    Pages,
+    Query,
+    Values,
+    find_group,
+    head,
+    is_past,
+    kept_words,
+    show_page,
+)
 from coordinator.web.paging import TEXT_MAX, Paging
 from coordinator.web.plan_diff import MEMBERS, MOVES, PlanDiff, read_plan
 from coordinator.web.plan_form import REASON_MAX
@@ -93,8 +102,7 @@ def plan_json(values: Values) -> Values:
 
 
 def _head(values: Values) -> Values:
-    at = format_time(values["at_ms"])
-    return {"position": values["position"], "at": at, "group_id": values["group_id"]}
+    return head(values) | {"group_id": values["group_id"]}
 
 
 def _is_there(look: Look, group_id: str) -> bool:
