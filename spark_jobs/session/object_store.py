@@ -7,7 +7,6 @@ A store is named by `s3://` here, which Hadoop calls `s3a://`. The endpoint and 
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from coordinator.config import ConfigError
-from coordinator.storage.tables.object_store import used_settings
+from coordinator.storage.tables.object_store import is_url, used_settings
 from coordinator.storage.tables.store_files import is_remote, root_of
 from spark_jobs.session.connect import is_connect
 
@@ -25,7 +24,6 @@ PACKAGES = (
     | {"gs": "gcp"}
 )
 """Hadoop's packages for file systems, by URL scheme."""
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/")
 _HADOOP = "org.apache.hadoop:hadoop-{}:{}"
 
 
@@ -40,7 +38,7 @@ def spark_path(path: str) -> str:
         The account of an Azure container is not known.
     """
     if not is_remote(path):
-        return path if _SCHEME.match(path) else f"file://{os.path.abspath(path)}"
+        return path if is_url(path) else f"file://{os.path.abspath(path)}"
     scheme, _, rest = path.partition("://")
     if scheme == "s3":
         return f"s3a://{rest}"
