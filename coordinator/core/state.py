@@ -319,7 +319,7 @@ def fingerprint(state: State) -> dict[str, object]:
 
 
 def _fingerprint_classic(group: ClassicGroup) -> dict[str, object]:
-    return {name: _listed(getattr(group, name)) for name in group.__dataclass_fields__}
+    return {name: _listed(getattr(group, name)) for name in group.__struct_fields__}
 
 
 def _listed(value: object) -> object:

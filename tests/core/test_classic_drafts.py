@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator.config import Config, QuotasConfig
-from coordinator.core.classic.draft_dict import DraftDict
+from coordinator.core.classic.draft_dict import DraftDict, first_of
 from coordinator.core.classic.events import WAITING, JoinGroup, LeaveGroup, Leaver, Protocol
 from coordinator.core.classic.group import size_of
 from coordinator.core.events import HEARTBEAT, TimerFired
@@ -28,14 +28,47 @@ def test_a_draft_is_the_dict_that_it_becomes(seed):
     draft = DraftDict(base)
     for number in range(random.randrange(12)):
         name = random.choice(NAMES)
-        if random.random() < 0.5:
-            draft[name] = wanted[name] = number
-        else:
-            assert draft.pop(name, None) == wanted.pop(name, None)
+        match random.choice(("set", "set", "pop", "pop", "pop", "update", "clear")):
+            case "set":
+                draft[name] = wanted[name] = number
+            case "pop":
+                assert draft.pop(name, None) == wanted.pop(name, None)
+            case "update":
+                several = dict.fromkeys(random.sample(NAMES, 3), number)
+                draft.update(several)
+                wanted.update(several)
+            case "clear":
+                draft.clear()
+                wanted.clear()
+        assert first_of(draft) == first_of(wanted)
         assert (list(draft.items()), len(draft)) == (list(wanted.items()), len(wanted))
         assert [name in draft for name in NAMES] == [name in wanted for name in NAMES]
     assert base == before, "until it is applied nothing changes"
     assert list(draft.apply().items()) == list(wanted.items())
+
+
+class CountedDict(dict):
+    """Counts the keys that were looked at."""
+
+    looked = 0
+
+    def __iter__(self):
+        for key in super().__iter__():
+            self.looked += 1
+            yield key
+
+
+def test_what_was_removed_is_skipped_once():
+    """Each of 1,000 members that go may have been the leader."""
+    base = CountedDict.fromkeys(range(1_000))
+    draft = DraftDict(base)
+    base.looked = 0
+    for key in range(999):
+        del draft[key]
+        assert draft.first() == key + 1
+    draft.clear()
+    assert draft.first() is None
+    assert base.looked <= 2_000
 
 
 def test_a_draft_has_not_what_was_removed():

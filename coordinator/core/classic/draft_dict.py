@@ -6,7 +6,7 @@ not change while the step decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -23,7 +23,7 @@ class DraftDict(MutableMapping[K, V]):
         Only `apply` writes it. Nothing else may write it until then.
     """
 
-    __slots__ = ("_base", "_gone", "_new", "_size")
+    __slots__ = ("_base", "_first", "_gone", "_new", "_order", "_size")
 
     def __init__(self, base: dict[K, V]) -> None:
         self._base = base
@@ -31,6 +31,9 @@ class DraftDict(MutableMapping[K, V]):
         self._gone: set[K] = set()
         """Keys of the base that were removed. A key that is set again is new, and the last."""
         self._size = len(base)
+        self._order: Iterator[K] | None = None
+        self._first: K | None = None
+        """The first key of the base that was not gone when `first` looked; None if all were."""
 
     def __getitem__(self, key: K) -> V:
         if key in self._new:
@@ -68,9 +71,36 @@ class DraftDict(MutableMapping[K, V]):
     def __len__(self) -> int:
         return self._size
 
+    def first(self) -> K | None:
+        """Return the first key; what was removed before it is skipped once, not each time."""
+        if self._order is None:
+            self._order = iter(self._base)
+            self._first = next(self._order, None)
+        while self._first is not None and self._first in self._gone:
+            self._first = next(self._order, None)
+        if self._first is not None:
+            return self._first
+        return next(iter(self._new), None)  # all of the base is gone: these are new
+
+    def update(self, values: Mapping[K, V]) -> None:  # type: ignore[override]
+        """Set many keys: at once, not one by one, as inherited."""
+        self._size += sum(key not in self for key in values)
+        self._new.update(values)
+
+    def clear(self) -> None:
+        """Remove all: at once, not by looking for the first again and again, as inherited."""
+        self._new = {}
+        self._gone = set(self._base)
+        self._size = 0
+
     def apply(self) -> dict[K, V]:
         """Apply the changes to the base, and return it. The draft must not be used afterwards."""
         for key in self._gone:
             del self._base[key]
         self._base.update(self._new)
         return self._base
+
+
+def first_of(found: MutableMapping[K, V]) -> K | None:
+    """Return the first key of a dict, or of its draft; None if it is empty."""
+    return found.first() if isinstance(found, DraftDict) else next(iter(found), None)

@@ -8,13 +8,13 @@ process; members learn it by an error, and join again.
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass, field, replace
+from copy import copy
 from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
 
-from coordinator.core.classic.draft_dict import DraftDict
+from coordinator.core.classic.draft_dict import DraftDict, first_of
 from coordinator.core.classic.events import CONSUMER, Protocol
 from coordinator.core.partition_spans import Spans
 from coordinator.errors import ErrorCode, GroupError
@@ -98,8 +98,7 @@ class InitialDelay(msgspec.Struct, frozen=True):
     """The part of the rebalance timeout that is left for another delay, in ms."""
 
 
-@dataclass(slots=True, eq=False)
-class ClassicGroup:
+class ClassicGroup(msgspec.Struct, eq=False):
     """A classic group.
 
     Attributes
@@ -131,10 +130,10 @@ class ClassicGroup:
     state: ClassicState = ClassicState.EMPTY
     previous: ClassicState = ClassicState.DEAD
     state_since_ms: int = 0
-    members: MutableMapping[str, ClassicMember] = field(default_factory=dict)
-    instances: MutableMapping[str, str] = field(default_factory=dict)
-    pending_joins: MutableMapping[str, None] = field(default_factory=dict)
-    pending_syncs: MutableMapping[str, None] = field(default_factory=dict)
+    members: MutableMapping[str, ClassicMember] = msgspec.field(default_factory=dict)
+    instances: MutableMapping[str, str] = msgspec.field(default_factory=dict)
+    pending_joins: MutableMapping[str, None] = msgspec.field(default_factory=dict)
+    pending_syncs: MutableMapping[str, None] = msgspec.field(default_factory=dict)
     subscribed: frozenset[str] | None = None
     delay: InitialDelay | None = None
     newcomer: bool = False
@@ -144,11 +143,11 @@ class ClassicGroup:
     cause: str | None = None
     parked_joins: int = 0
     """How many joins are waiting."""
-    supported: MutableMapping[str, int] = field(default_factory=dict)
+    supported: MutableMapping[str, int] = msgspec.field(default_factory=dict)
     """How many members support each protocol."""
-    preferences: MutableMapping[tuple[str, ...], int] = field(default_factory=dict)
+    preferences: MutableMapping[tuple[str, ...], int] = msgspec.field(default_factory=dict)
     """How many members have each list of protocols, in order of preference."""
-    rebalance_timeouts: MutableMapping[int, int] = field(default_factory=dict)
+    rebalance_timeouts: MutableMapping[int, int] = msgspec.field(default_factory=dict)
     """How many members have each rebalance timeout, in ms."""
 
     size_bytes: int = 0
@@ -156,16 +155,15 @@ class ClassicGroup:
 
     def draft(self) -> ClassicGroup:
         """Return a draft for a step to change. This group does not change until it is applied."""
-        return replace(
-            self,
-            members=_draft(self.members),
-            instances=_draft(self.instances),
-            pending_joins=_draft(self.pending_joins),
-            pending_syncs=_draft(self.pending_syncs),
-            supported=_draft(self.supported),
-            preferences=_draft(self.preferences),
-            rebalance_timeouts=_draft(self.rebalance_timeouts),
-        )
+        found = copy(self)
+        found.members = _draft(self.members)
+        found.instances = _draft(self.instances)
+        found.pending_joins = _draft(self.pending_joins)
+        found.pending_syncs = _draft(self.pending_syncs)
+        found.supported = _draft(self.supported)
+        found.preferences = _draft(self.preferences)
+        found.rebalance_timeouts = _draft(self.rebalance_timeouts)
+        return found
 
     def apply_draft(self) -> None:
         """Apply the draft's changes. The original group must not be used afterwards."""
@@ -270,6 +268,17 @@ class ClassicGroup:
             self.leader = member.member_id
         self._forget_id(member.member_id)
 
+    def put_all(self, members: Iterable[ClassicMember]) -> None:
+        """Change members in place, many at once.
+
+        Only what they are assigned, and what waits, may be others than before: nothing else that is
+        counted of members may change.
+        """
+        changed = {member.member_id: member for member in members}
+        for waited, more in ((map(self.members.__getitem__, changed), -1), (changed.values(), 1)):
+            self.parked_joins += more * sum(one.parked_join is not None for one in waited)
+        self.members.update(changed)
+
     def expect(self, member_id: str) -> None:
         """Hand an id out, with which a member is to join."""
         self.pending_joins[member_id] = None
@@ -291,7 +300,7 @@ class ClassicGroup:
             if self.instances.get(member.instance_id or "") == member_id:
                 del self.instances[member.instance_id or ""]
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = first_of(self.members)
         self._forget_id(member_id)
         self.pending_syncs.pop(member_id, None)
 

@@ -251,13 +251,16 @@ def complete_join_phase(update: ClassicUpdate) -> None:
         update.records.append(record_of(group))
         return
     group.move(ClassicState.COMPLETING, update.now_ms)
-    for member in list(group.members.values()):
-        if member.parked_join is not None:
-            response = current_generation(group, member.member_id)
-            update.completed.append((member.parked_join, response))
-        group.put(changed(member, parked_join=None, is_new=False))
+    members = list(group.members.values())
+    update.completed += [
+        (member.parked_join, current_generation(group, member.member_id))
+        for member in members
+        if member.parked_join is not None
+    ]
+    group.put_all(changed(member, parked_join=None, is_new=False) for member in members)
+    group.pending_syncs.update(dict.fromkeys(group.members))
+    for member in members:
         update.start_session(member)
-        group.pending_syncs[member.member_id] = None
     update.set_timer(SYNC_PHASE, "", group.rebalance_timeout_ms)
 
 
@@ -271,9 +274,10 @@ def end_sync_phase(update: ClassicUpdate) -> None:
 def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:
     """Clear the members' assignments, and answer the waiting syncs with an error."""
     group = update.group
-    for member in list(group.members.values()):
-        answered = update.answer_sync(member, SyncGroupResponse(error))
-        group.put(changed(answered, assignment=b""))
+    members = list(group.members.values())
+    answer = SyncGroupResponse(error)
+    group.put_all(changed(update.answer_sync(one, answer), assignment=b"") for one in members)
+    for member in members:
         if member.parked_sync is not None:
             update.start_session(member)
 
