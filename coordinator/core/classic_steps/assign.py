@@ -110,7 +110,7 @@ def assign_classic_group(
     member_ids = sorted(group.members)
     try:
         told = [read_subscription(group.members[one].metadata(protocol)) for one in member_ids]
-        last = [_last_assigned(group, member_id) for member_id in member_ids]
+        last = [_read_partitions(group.members[one].last_assignment) for one in member_ids]
         line = TopicLine(state, _names_of(told, last))
         reported = line.claims([one.owned for one in told])
         owners = resolve_owners(reported, [one.generation for one in told])
@@ -135,20 +135,20 @@ def assign_classic_group(
     return _write(line, found, member_ids, versions, assignor, moved)
 
 
-def read_assigned(state: State, raw: bytes) -> Spans:
-    """Parse an assignment, and return its partitions that exist; () if it does not parse."""
-    try:
-        partitions = read_assignment(raw).partitions if raw else {}
-    except MalformedError:
-        return ()
-    line = TopicLine(state, partitions)
-    return line.spans(line.claims([partitions]).position)
+def read_assigned(state: State, assignments: Sequence[bytes]) -> list[Spans]:
+    """Parse members' assignments; return the partitions of each that exist, () if it is none."""
+    listed = [_read_partitions(raw) for raw in assignments]
+    line = TopicLine(state, {name for partitions in listed for name in partitions})
+    found = AssignedPartitions(*line.claims(listed))
+    topic = line.topic_of(found.position)
+    number = found.position - line.starts[topic]
+    return _split_spans(line, found, topic, number, range(len(listed) + 1))
 
 
-def _last_assigned(group: ClassicGroup, member_id: str) -> Mapping[str, Numbers]:
-    """Return what the last generation assigned to a member, if that can be read."""
+def _read_partitions(assignment: bytes) -> Mapping[str, Numbers]:
+    """Return the partitions that a member was assigned, if that can be read."""
     try:
-        return read_assignment(group.members[member_id].last_assignment).partitions
+        return read_assignment(assignment).partitions
     except MalformedError:  # the leader wrote it, or there was none
         return {}
 

@@ -9,6 +9,9 @@ join then finds the group Stable and begins a rebalance, which members learn by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
+
 from coordinator.config import Config
 from coordinator.core.classic.events import CONSUMER, WAITING, SyncGroup, SyncGroupResponse
 from coordinator.core.classic.group import ClassicGroup, ClassicState
@@ -58,19 +61,24 @@ def _assign(state: State, update: ClassicUpdate, given: ClassicAssignment) -> No
     """Store the members' assignments, and answer all waiting syncs."""
     group = update.group
     group.assignor, group.moved = given.assignor, given.moved
-    for member in list(group.members.values()):
-        assignment = given.assignments.get(member.member_id, b"")
+    assignments = [given.assignments.get(member_id, b"") for member_id in group.members]
+    spans: Iterable[Spans] = repeat(())
+    if given.assigned is not None:
+        spans = map(given.assigned.__getitem__, group.members)
+    elif group.protocol_type == CONSUMER:
+        spans = read_assigned(state, assignments)
+    members = []
+    # No more spans are needed than there are members.
+    for member, assignment, assigned in zip(
+        group.members.values(), assignments, spans, strict=False
+    ):
         answered = update.answer_sync(member, _assigned(group, assignment))
-        assigned: Spans = ()
-        if given.assigned is not None:
-            assigned = given.assigned[member.member_id]
-        elif group.protocol_type == CONSUMER:
-            assigned = read_assigned(state, assignment)
-        group.put(
+        members.append(
             changed(answered, assignment=assignment, last_assignment=assignment, assigned=assigned)
         )
         if member.parked_sync is not None:
             update.start_session(member)
+    group.put_all(members)
     update.records.append(record_of(group))
     group.move(ClassicState.STABLE, update.now_ms)
 
