@@ -42,6 +42,7 @@ def test_a_draft_is_the_dict_that_it_becomes(seed):
                 wanted.clear()
         assert first_of(draft) == first_of(wanted)
         assert (list(draft.items()), len(draft)) == (list(wanted.items()), len(wanted))
+        assert list(draft.values()) == list(wanted.values())
         assert [name in draft for name in NAMES] == [name in wanted for name in NAMES]
     assert base == before, "until it is applied nothing changes"
     assert list(draft.apply().items()) == list(wanted.items())

@@ -6,7 +6,7 @@ not change while the step decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, ValuesView
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -67,6 +67,13 @@ class DraftDict(MutableMapping[K, V]):
         base, gone = self._base, self._gone
         yield from (key for key in base if key not in gone) if gone else base
         yield from (key for key in self._new if key not in base or key in gone)
+
+    def values(self) -> ValuesView[V]:
+        """Return the values: at once, not by looking each key up, as inherited."""
+        if self._gone:
+            found = {key: value for key, value in self._base.items() if key not in self._gone}
+            return (found | self._new).values()
+        return (self._base | self._new if self._new else self._base).values()
 
     def __len__(self) -> int:
         return self._size
