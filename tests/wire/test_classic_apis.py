@@ -127,10 +127,11 @@ def answered(api, version, request, answer):
 
 @pytest.mark.behaviour("H-1", "H-10", "G-100", "W-41", "W-47", "W-53", "P-1")
 @pytest.mark.parametrize(("api", "version"), versions_of(Api.JOIN_GROUP))
-def test_a_join_is_read(api, version):
+@pytest.mark.parametrize("member_id", ["", "m1"])
+def test_a_join_is_read(member_id, api, version):
     def write(out):
         out.text("g").number("i", 6_000)
-        out.since(1, lambda: out.number("i", 60_000)).text("m1")
+        out.since(1, lambda: out.number("i", 60_000)).text(member_id)
         out.since(5, lambda: out.text("i1")).text("connect")
         out.many([("a", b"\0x"), ("b", b"")], lambda one: out.text(one[0]).bytes(one[1]))
         out.since(8, lambda: out.text("why"))
@@ -139,7 +140,7 @@ def test_a_join_is_read(api, version):
     event = event_of(request)
     assert event == JoinGroup(
         group_id="g",
-        member_id="m1",
+        member_id=member_id,
         protocol_type="connect",
         protocols=[Protocol("a", b"\0x"), Protocol("b", b"")],
         session_timeout_ms=6_000,
@@ -155,6 +156,9 @@ def test_a_join_is_read(api, version):
     )
     check_types(event)
     drawn = event.drawn_consumer_id
+    if member_id:
+        assert event.drawn_id == drawn == "", "who has an id needs none"
+        return
     assert (len(drawn), event.drawn_id) == (
         UUID_LETTERS,
         f"{'i1' if version >= 5 else 'rack'}-{drawn}",
