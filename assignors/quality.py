@@ -262,6 +262,17 @@ def count_moved(group: GroupSpec, ranges: PartitionRanges) -> Longs:
     return sum_by(changed.owner[taken], changed.count[taken], group.member_count)
 
 
+def _sort_runs(start: Longs, count: Longs) -> tuple[Longs, Longs]:
+    """Sort runs by their start: with their counts as one number, if that fits."""
+    bits = int(count.max(initial=0)).bit_length()
+    if bits + int(start.max(initial=0)).bit_length() > 63:  # noqa: PLR2004 - of an int64
+        order = np.argsort(start, kind="stable")
+        return start[order], count[order]
+    key = (start << bits) | count
+    key.sort()
+    return key >> bits, key & ((1 << bits) - 1)
+
+
 def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line a kind."""
     out = []
@@ -278,8 +289,7 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
         return [*out, "a range lies outside its topic"]
     topic_start = offsets_of(group.partitions)
     start = topic_start[ranges.topic] + ranges.first
-    order = np.argsort(start, kind="stable")
-    start, count = start[order], ranges.count[order].astype(np.int64)
+    start, count = _sort_runs(start, ranges.count.astype(np.int64))
     if (start[1:] < (start + count)[:-1]).any():
         at = int(np.flatnonzero(start[1:] < (start + count)[:-1])[0]) + 1
         topic = int(np.searchsorted(topic_start, start[at], side="right")) - 1

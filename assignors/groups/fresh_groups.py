@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -24,7 +25,7 @@ from assignors.loads.load_spec import (
     WEIGHT_BITS,
     Floats,
 )
-from assignors.weighted.assignor import WeightedAssignor, parse_share, to_ranges
+from assignors.weighted.assignor import WeightedAssignor, parse_share
 from assignors.weighted.bounds import HEAVIEST, SHARE
 from assignors.weighted.fill_many import fill_many
 from assignors.weighted.levels import BITS, SMALL, levels_of, round_to_grid
@@ -82,6 +83,59 @@ class _Units:
     unlike: Bools
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Whole:
+    """Where things are in all groups.
+
+    Attributes
+    ----------
+    line
+        int64 (groups + 1,): places on the line of all topics.
+    members
+        int64 (groups + 1,).
+    topic
+        int32 (partitions,): the topic of each place.
+    start
+        int64 (topics + 1,): first place of each topic.
+    """
+
+    line: Longs
+    members: Longs
+    topic: Ints
+    start: Longs
+
+    @classmethod
+    def of(cls, groups: GroupSet, line: Longs) -> Self:
+        sizes = groups.whole.partitions
+        topic = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        return cls(line, groups.members, topic, offsets_of(sizes))
+
+    def list_ranges(
+        self, groups: Longs, units: Longs, key: Longs, bits: int
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return the ranges of groups, canonical.
+
+        Parameters
+        ----------
+        groups, units
+            Which groups, and how many partitions each has.
+        key
+            int64 (partitions of them,): member << bits | place, of a group, ascending in each.
+        """
+        place = (key & ((1 << bits) - 1)) + np.repeat(self.line[groups], units)
+        topic = self.topic[place]
+        head = np.ones(len(key), dtype=np.bool_)
+        np.not_equal(key[1:], key[:-1] + 1, out=head[1:])
+        head[1:] |= topic[1:] != topic[:-1]
+        at = np.flatnonzero(head)
+        count = np.empty(len(at), dtype=np.int32)
+        np.subtract(at[1:], at[:-1], out=count[:-1], casting="same_kind")
+        count[-1:] = len(key) - at[-1:]
+        member = (key >> bits) + np.repeat(self.members[groups], units)
+        first = place[at] - self.start[topic[at]]
+        return member[at].astype(np.int32), topic[at], first.astype(np.int32), count
+
+
 def assign_fresh(groups: GroupSet, assignor: WeightedAssignor) -> FreshRows:
     """Assign what can be assigned side by side.
 
@@ -93,18 +147,18 @@ def assign_fresh(groups: GroupSet, assignor: WeightedAssignor) -> FreshRows:
     line = offsets_of(groups.whole.partitions)[groups.topics]
     places = np.flatnonzero(_find_fresh(groups, np.diff(line)))
     order = np.argsort(np.diff(line)[places], kind="stable")
-    owner = np.full(int(line[-1]), -1, dtype=np.int64)
-    done: list[Longs] = []
+    done = [places[:0]]
+    none = np.zeros(0, dtype=np.int32)
+    ranges: list[tuple[Ints, Ints, Ints, Ints]] = [(none, none, none, none)]
     proofs: dict[int, Certificate] = {}
+    whole = _Whole.of(groups, line)
     for some in _batch(places[order], np.diff(line)):
         units = _read_units(groups, some, line)
-        good, found = _fill(units, assignor, groups.members, line, owner)
+        good, found = _fill(units, assignor, whole, ranges)
         done.append(good)
         proofs |= found
-    taken = np.sort(np.concatenate(done)) if done else places[:0]
-    at = expand_runs(line[taken], np.diff(line)[taken])
-    ranges = to_ranges(groups.whole, at, owner[at])
-    columns = (ranges.member, ranges.topic, ranges.first, ranges.count)
+    taken = np.sort(np.concatenate(done))
+    columns = [np.concatenate([one[at] for one in ranges]) for at in range(4)]
     return FreshRows(taken, [proofs[one] for one in taken.tolist()], *columns)
 
 
@@ -178,44 +232,57 @@ def _pad(values: Floats | None, start: Longs, size: Longs) -> Floats:
 
 
 def _fill(
-    units: _Units, assignor: WeightedAssignor, members: Longs, line: Longs, owner: Longs
+    units: _Units,
+    assignor: WeightedAssignor,
+    whole: _Whole,
+    ranges: list[tuple[Ints, Ints, Ints, Ints]],
 ) -> tuple[Longs, dict[int, Certificate]]:
-    """Fill the groups of a batch; write owners of those that are done, and return them."""
+    """Fill the groups of a batch; add ranges of those that are done, and return them."""
     bits = units.weight.shape[1].bit_length()
     own = np.arange(units.weight.shape[1]) < units.units[:, None]
     real = np.arange(units.capacity.shape[1]) < units.members[:, None]
     key = np.where(own, (-units.weight << bits) | np.arange(units.weight.shape[1]), 1)
     key.sort(axis=1)  # heaviest first, ties in order; what only fills up is last
-    order = key & ((1 << bits) - 1)
+    place = key & ((1 << bits) - 1)
     sorted_ = np.where(own, -(key >> bits), 0)
     chosen, load = fill_many(sorted_, units.units, units.capacity, units.members)
-    row, rank = np.nonzero(own)
-    place, whose = order[row, rank], chosen[row, rank]
     level = np.where(real, levels_of(load, np.maximum(units.capacity, 1)), 0).max(axis=1)
-    width = units.capacity.shape[1]
-    held = np.bincount(row * width + whose, weights=units.exact[row, place], minlength=load.size)
+    key = np.where(own, (chosen << bits) | place, np.iinfo(np.int64).max)
+    key.sort(axis=1)
+    held = _sum_held(units, own, key, bits)
     proofs = {
         int(units.places[at]): proof
-        for at, proof in _judge(
-            units, assignor, level, held.reshape(load.shape).astype(np.float64), real
-        )
+        for at, proof in _judge(units, assignor, level, held, own, real)
     }
     good = np.isin(units.places, list(proofs))
-    keep = good[row]
-    group = units.places[row[keep]]
-    owner[line[group] + place[keep]] = members[group] + whose[keep]
+    mine = key[own & good[:, None]]
+    ranges.append(whole.list_ranges(units.places[good], units.units[good], mine, bits))
     return units.places[good], proofs
 
 
+def _sum_held(units: _Units, own: Bools, key: Longs, bits: int) -> Floats:
+    """Add up exact weights, (groups, members), by keys of member and place."""
+    row = np.repeat(np.arange(len(units.units)), units.units)
+    mine = key[own]
+    place = (mine & ((1 << bits) - 1)) + row * units.exact.shape[1]
+    whose = (mine >> bits) + row * units.capacity.shape[1]
+    held = np.bincount(whose, units.exact.ravel()[place], minlength=units.capacity.size)
+    return np.asarray(held.reshape(units.capacity.shape))
+
+
 def _judge(
-    units: _Units, assignor: WeightedAssignor, level: Longs, held: Floats, real: Bools
+    units: _Units,
+    assignor: WeightedAssignor,
+    level: Longs,
+    held: Floats,
+    own: Bools,
+    real: Bools,
 ) -> Iterator[tuple[int, Certificate]]:
     """Yield groups that need no further search, and what their assignments are worth."""
     near = min(parse_share(assignor.tolerance, "tolerance"), parse_share(assignor.improvement, ""))
     capacity = np.where(real, units.capacity, np.iinfo(np.int64).max)
     least, largest = capacity.min(axis=1), units.capacity.max(axis=1)
     highest = np.argmax(held / capacity, axis=1)
-    own = np.arange(units.weight.shape[1]) < units.units[:, None]
     lightest = np.where(own, units.exact, np.iinfo(np.int64).max).min(axis=1)
     heaviest = units.exact.max(axis=1)
     equal = (lightest == heaviest) & (least == largest)

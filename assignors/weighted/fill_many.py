@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from assignors.arrays import Bools, Longs, expand_runs
-from assignors.weighted.fill import LIGHT, find_lightest, take_slots
+from assignors.weighted.fill import LIGHT, find_lightest
 from assignors.weighted.levels import BITS, levels_of
 
 _ROW = np.int64(2**44)
@@ -123,13 +123,16 @@ def _lay_on_lines(
     ends = np.cumsum(np.where(real, room, 0), axis=1)
     last = (ends < ends[:, -1:]).sum(axis=1)
     row = np.repeat(np.arange(len(group)), end - begin)
-    unit = expand_runs(begin, end - begin)
-    weight = rows.weight[group[row], unit]
-    middle = rows.before[group[row], unit] - before[row] + (weight >> 1)
-    line = (ends + np.arange(len(group))[:, None] * _ROW).ravel()
-    found = np.searchsorted(line, row * _ROW + middle, side="right") - row * width
+    at = expand_runs(group * rows.weight.shape[1] + begin, end - begin)
+    weight = rows.weight.ravel()[at]
+    base = np.arange(len(group)) * _ROW
+    middle = (rows.before.ravel()[at + group[row]] + (weight >> 1)) + (base - before)[row]
+    # Members are fewer than units: find where rooms end among units, and count these before each.
+    line = (ends + base[:, None]).ravel()
+    first = np.bincount(np.searchsorted(middle, line), minlength=len(middle) + 1)
+    found = np.cumsum(first[:-1]) - row * width
     found = np.minimum(found, last[row])
-    out[group[row], unit] = found
+    out.ravel()[at] = found
     more = np.bincount(row * width + found, weights=weight, minlength=has.size)
     load[group] = has + more.astype(np.int64).reshape(has.shape)
 
@@ -159,44 +162,95 @@ def _rooms_under(level: Longs, capacity: Longs) -> Longs:
 def _take_slots(
     rows: _Rows, group: Longs, begin: Longs, end: Longs, load: Longs, out: Longs
 ) -> None:
-    """Do `fill.take_slots`, mostly one slot of a member; the few other groups one by one."""
+    """Do `fill.take_slots`: one slot of a member where that is all there is to take."""
     count, size = end - begin, rows.weight[group, begin]
-    has, capacity = load[group], rows.capacity[group]
-    ends = np.where(rows.real[group], levels_of(has + size[:, None], capacity), _NEVER)
-    order = _sort_rows(ends, rows.real[group])[:, : int(count.max())]
-    one_each = count <= rows.members[group]
+    has, capacity, real = load[group], rows.capacity[group], rows.real[group]
+    width = has.shape[1]
+    ends = levels_of(has + size[:, None], capacity)
+    order = _sort_rows(ends, real)[:, : int(count.max())]
     of_it = np.arange(order.shape[1]) < count[:, None]
-    twice = levels_of(
-        np.take_along_axis(has, order, axis=1) + 2 * size[:, None],
-        np.take_along_axis(capacity, order, axis=1),
-    )
     top = order[np.arange(len(group)), np.minimum(count, order.shape[1]) - 1]
     highest = ends[np.arange(len(group)), top]
-    one_each &= (count < 2) | ~((twice < highest[:, None]) & of_it).any(axis=1)  # noqa: PLR2004
-    row = np.repeat(np.flatnonzero(one_each), count[one_each])
-    rank = expand_runs(np.zeros(int(one_each.sum()), dtype=np.int64), count[one_each])
-    chosen, unit = order[row, rank], begin[row] + rank
+    row, rank = np.nonzero(of_it)
+    at = row * width + order[row, rank]
+    twice = levels_of(has.ravel()[at] + 2 * size[row], capacity.ravel()[at]) < highest[row]
+    again = np.bincount(row[twice], minlength=len(group)) > 0
+    one_each = (count <= rows.members[group]) & ((count < 2) | ~again)  # noqa: PLR2004
+    mine = one_each[row]
+    row, rank, at = row[mine], rank[mine], at[mine]
+    unit = (group * rows.weight.shape[1] + begin)[row] + rank
+    chosen = at - row * width
+    out.ravel()[unit] = chosen
+    load.ravel()[group[row] * width + chosen] += rows.weight.ravel()[unit]
+    if not one_each.all():
+        rest = ~one_each
+        _take_several(rows, group[rest], begin[rest], end[rest], load, out)
+
+
+def _take_several(
+    rows: _Rows, group: Longs, begin: Longs, end: Longs, load: Longs, out: Longs
+) -> None:
+    """Do `fill.take_slots` where a member may take more than one."""
+    has, real, count = load[group], rows.real[group], end - begin
+    slots = _choose_slots(rows, group, begin, end, has)
+    order = _sort_rows(levels_of(has, rows.capacity[group]), real)
+    chosen = np.repeat(order.ravel(), np.take_along_axis(slots, order, axis=1).ravel())
+    row, unit = np.repeat(np.arange(len(group)), count), expand_runs(begin, count)
     out[group[row], unit] = chosen
-    load[group[row], chosen] += rows.weight[group[row], unit]
-    for at in np.flatnonzero(~one_each).tolist():
-        _take_slots_of(rows, int(group[at]), int(begin[at]), int(end[at]), load, out)
+    weight = rows.weight[group[row], unit]
+    more = np.bincount(row * has.shape[1] + chosen, weights=weight, minlength=has.size)
+    load[group] = has + more.astype(np.int64).reshape(has.shape)
 
 
-def _take_slots_of(rows: _Rows, group: int, begin: int, end: int, load: Longs, out: Longs) -> None:
-    members = int(rows.members[group])
-    size, capacity = int(rows.weight[group, begin]), rows.capacity[group, :members]
-    chosen = np.repeat(*take_slots(end - begin, size, load[group, :members], capacity, None))
-    out[group, begin:end] = chosen
-    weight = rows.weight[group, begin:end]
-    more = np.bincount(chosen, weights=weight, minlength=members)
-    load[group, :members] += more.astype(np.int64)
+def _choose_slots(rows: _Rows, group: Longs, begin: Longs, end: Longs, has: Longs) -> Longs:
+    """Return how many slots members of each row take, (rows, members)."""
+    capacity, real, count = rows.capacity[group], rows.real[group], end - begin
+    size = rows.weight[group, begin][:, None]
+
+    def slots_under(level: Longs, of: Longs) -> Longs:
+        room = _rooms_under(level[of], capacity[of]) - has[of]
+        return np.asarray(np.where(real[of], np.maximum(room, 0), 0) // size[of])
+
+    low = np.where(real, levels_of(has, capacity), _NEVER).min(axis=1)
+    one = (size[:, 0] << BITS) // capacity.max(axis=1)
+    step, fine = np.maximum(one, 1), np.maximum(one >> 6, 1)
+    high = low + step
+    slots = np.zeros_like(has)
+    left = np.arange(len(group))
+    while len(left):
+        slots[left] = slots_under(high, left)
+        left = left[slots[left].sum(axis=1) < count[left]]
+        low[left] = high[left]
+        step[left] *= 2
+        high[left] += step[left]
+    while len(left := np.flatnonzero((high - low > fine) & (slots.sum(axis=1) > count))):
+        middle = (low + high) // 2
+        fewer = slots_under(middle, left)
+        enough = fewer.sum(axis=1) >= count[left]
+        covered = left[enough]
+        slots[covered], high[covered] = fewer[enough], middle[covered]
+        low[left[~enough]] = middle[left[~enough]]
+    _drop_highest(slots, count, has, capacity, size)
+    return slots
+
+
+def _drop_highest(slots: Longs, count: Longs, has: Longs, capacity: Longs, size: Longs) -> None:
+    """Take slots that end highest from rows that have too many, one of a member at a time."""
+    while (surplus := slots.sum(axis=1) - count).any():
+        taken = slots > 0
+        ends = np.where(taken, -levels_of(has + slots * size, capacity), _NEVER)
+        order = np.argsort(ends, axis=1, kind="stable")
+        drop = np.minimum(surplus, taken.sum(axis=1))
+        rank = expand_runs(np.zeros(len(drop), dtype=np.int64), drop)
+        row = np.repeat(np.arange(len(drop)), drop)
+        slots[row, order[row, rank]] -= 1
 
 
 def _sort_rows(level: Longs, real: Bools) -> Longs:
     """Return the order of each row, ties by column."""
     bits = level.shape[1].bit_length()
     if int(np.where(real, level, 0).max()).bit_length() + bits > 62:  # noqa: PLR2004 - of an int64
-        return np.asarray(np.argsort(level, axis=1, kind="stable"))
-    key = np.where(real, (level << bits) | np.arange(level.shape[1]), _NEVER)
+        return np.asarray(np.argsort(np.where(real, level, _NEVER), axis=1, kind="stable"))
+    key = (np.where(real, level, _NEVER >> bits) << bits) | np.arange(level.shape[1])
     key.sort(axis=1)
-    return np.asarray((key & ((1 << bits) - 1)) % level.shape[1])
+    return np.asarray(key & ((1 << bits) - 1))
