@@ -170,8 +170,8 @@ def test_a_job_proposes_a_target(cluster, python, tmp_path):
 @LONG
 def test_a_cluster_without_free_cores_is_told(cluster, python, tmp_path):
     """U15: another application had all cores, and the job waited in silence until its time-out."""
-    greedy = drive(cluster.url, tmp_path / "other", "lasting", cwd=tmp_path, python=python)
-    try:
+    words = (cluster.url, tmp_path / "other", "lasting")
+    with drive(*words, cwd=tmp_path, python=python) as greedy:
         greedy.stdin.write("1\n")
         greedy.stdin.flush()
         assert greedy.stdout.readline() == "joined\n"  # and holds both cores
@@ -181,9 +181,7 @@ def test_a_cluster_without_free_cores_is_told(cluster, python, tmp_path):
         settings.write_text("[engine]\ntimeout_ms = 20000\n")
         words = ("--store", "store", "--group", "g", "--config", settings)
         code, said = result(submit(cluster, python, tmp_path, *words))
-    finally:
         greedy.kill()
-        greedy.wait()
     assert code == 1, said
     told = [line for line in said.splitlines() if "no executor of" in line]
     assert len(told) == 2, said  # once after 15 s, and in the end
