@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, damage, disk, drivers, object_store, session, standby, zombie
+from . import crash, damage, disk, drivers, object_store, plans, session, standby, zombie
 from .report import Outcome, Row, write
 
 
@@ -30,6 +30,7 @@ class Scenario:
 
 SCENARIOS = {
     "kill": Scenario("kill -9 under load", crash.killed, 100),
+    "plans": Scenario("kill -9 while a plan is approved", plans.killed, 20),
     "zombie": Scenario("SIGSTOP, takeover, SIGCONT", zombie.woken, 20),
     "kill-s3": Scenario("kill -9 under load on S3", object_store.killed, 100),
     "zombie-s3": Scenario("SIGSTOP, takeover, SIGCONT on S3", object_store.woken, 20),

@@ -20,7 +20,7 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs import target_job
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
-from tests.faults import crash, damage, disk, drivers, session, standby, weather, zombie
+from tests.faults import crash, damage, disk, drivers, plans, session, standby, weather, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
 from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
@@ -45,6 +45,10 @@ def test_faults_of_spark_jobs_replace_functions_that_are_there():
 
 def test_nothing_acknowledged_is_lost_when_coordinators_are_killed(store):
     crash.killed(store, seed=1, times=3)
+
+
+def test_a_plan_is_applied_once_and_whole_when_coordinators_are_killed(store):
+    plans.killed(store, seed=1, times=2)
 
 
 def test_requests_to_s3_that_fail_lose_nothing(s3):
