@@ -45,6 +45,8 @@ PARTITIONS_COLUMNS = (
 )  # fmt: skip
 NUMBER_MAX = 2.0**62
 """Greatest weight, capacity or cost."""
+CAPACITY_MIN = 1e-18
+"""Least capacity: loads are divided by it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +112,7 @@ def parse_load_tables(
     """
     raw = RawLoads(as_of_ms=as_of_ms)
     if "capacity" in members.schema.names:
-        capacity = _get_numbers(members, "members", "capacity", least=None)
+        capacity = _get_numbers(members, "members", "capacity", least=CAPACITY_MIN)
         raw = replace(raw, capacity=np.where(np.isnan(capacity), 1.0, capacity))
     for name in ("state", "process"):
         if name in members.schema.names:
@@ -138,9 +140,9 @@ def _refuse_states(state: pa.StringArray | None, ids: Any) -> None:  # noqa: ANN
 
 
 def _get_numbers(
-    table: pa.Table | pa.RecordBatch, where: str, name: str, *, least: float | None = 0.0
+    table: pa.Table | pa.RecordBatch, where: str, name: str, *, least: float = 0.0
 ) -> Floats:
-    """Read a column of numbers, NaN for null; from `least` on, or above 0 where that is None."""
+    """Read a column of numbers from `least` on, NaN for null."""
     column = get_column(table, where, name, "double")
     number = pt.is_floating(column.type) or pt.is_integer(column.type)
     if not (number or pt.is_decimal(column.type) or pt.is_null(column.type)):
@@ -148,8 +150,7 @@ def _get_numbers(
     given = np.asarray(pc.is_valid(column))
     values = column.cast(pa.float64(), safe=False).to_numpy()
     values = np.where(given, values, np.nan)
-    good = (values >= least) if least is not None else (values > 0)
-    bad = np.flatnonzero(given & ~(good & (values <= NUMBER_MAX)))
+    bad = np.flatnonzero(given & ~((values >= least) & (values <= NUMBER_MAX)))
     if len(bad):
         row = int(bad[0])
         keys = [key for key in ("member_id", "topic", "partition") if key in table.schema.names]
@@ -158,9 +159,10 @@ def _get_numbers(
     return values
 
 
-def _refuse_number(where: str, name: str, value: object, least: float | None) -> None:
-    least_text = "above 0" if least is None else f"from {least:g} on"
-    raise SpecError(f"{where} has {name} {show(value)}: give a number {least_text}, below 2^62")
+def _refuse_number(where: str, name: str, value: object, least: float) -> None:
+    raise SpecError(
+        f"{where} has {name} {show(value)}: give a number from {least:g} on, below 2^62"
+    )
 
 
 def _parse_partitions(
@@ -291,8 +293,8 @@ def _check_capacity(member: str, fields: Mapping[str, Any]) -> float:
     value = fields.get("capacity")
     if value is None:
         return 1.0
-    if not _is_number(value) or not 0 < value <= NUMBER_MAX:
-        _refuse_number(f"member {member!r}", "capacity", value, None)
+    if not _is_number(value) or not CAPACITY_MIN <= value <= NUMBER_MAX:
+        _refuse_number(f"member {member!r}", "capacity", value, CAPACITY_MIN)
     return float(value)
 
 

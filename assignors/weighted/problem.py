@@ -36,6 +36,7 @@ RACKS = (PREFER, REQUIRE, IGNORE)
 _PAIRS_MAX = 2**25
 _FLOOR_SHIFT = 10  # nothing weighs less than the mean / 2¹⁰: idle partitions are spread too
 _ANY = 2**31
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -391,8 +392,19 @@ def _refuse_impossible(
     start = offsets_of(group.partitions)
     topic = int(np.searchsorted(start, place, side="right")) - 1
     found = [rule.name for rule in rules if bool((rule.partitions == place).any())]
+    found += _name_drains(group, rules, topic)
     causes = "; ".join(found) or "its subscribers are draining, on standby, or in other racks"
     raise SpecError(
         f"partition {place - int(start[topic])} of topic {group.topics[topic].as_py()!r} "
         f"may be on no member: {causes}: drop or soften a constraint, or add a member"
     )
+
+
+def _name_drains(group: GroupSpec, rules: Sequence[Constraint], topic: int) -> list[str]:
+    """Name a few of the rules that drain subscribers of a topic."""
+    class_ = np.repeat(np.arange(group.class_count), np.diff(group.class_offsets))
+    subscribed = np.isin(group.member_class, class_[group.class_topics == topic])
+    names = [
+        rule.name for rule in rules if rule.kind == DRAIN and bool(subscribed[rule.members].any())
+    ]
+    return names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]

@@ -27,8 +27,9 @@ def rule(**fields):
 REFUSED = {
     "capacity 0": (
         spec({"m1": {"capacity": 0}}),
-        "member 'm1' has capacity 0: give a number above 0",
+        "member 'm1' has capacity 0: give a number from 1e-18 on, below 2^62",
     ),
+    "capacity next to nothing": (spec({"m1": {"capacity": 5e-324}}), "from 1e-18 on, below 2^62"),
     "capacity text": (spec({"m1": {"capacity": "2"}}), "member 'm1' has capacity '2'"),
     "capacities far apart": (
         spec({"m1": {"capacity": 1}, "m2": {"capacity": 5000}}),

@@ -271,7 +271,7 @@ IMPOSSIBLE = {
     "number": ([{"kind": "max_partitions", "selector": "*", "value": 1}], "leaves no room"),
     "drained": (
         [{"kind": "drain", "selector": m} for m in ("m1", "m2")],
-        "its subscribers are draining",
+        "may be on no member: drain m1; drain m2: drop or soften",
     ),
 }
 

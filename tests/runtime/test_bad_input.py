@@ -11,14 +11,17 @@ from deltalake import DeltaTable, write_deltalake
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError
-from coordinator.core.events import Heartbeat
+from coordinator.core.events import CatalogTopic, Heartbeat, TopicsReported
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
 from tests.conftest import ROOT
+from tests.runtime.test_plans import running, weights
 from tests.support.members import code_of
 from tests.support.stories import stored
 
+__all__ = ["running"]
 JOINING = {
     "group_id": "g",
     "member_id": "m2",
@@ -263,3 +266,113 @@ def test_tables_of_others_beside_the_log_are_passed_over(muster_here, tmp_path):
     foreign(tmp_path / "targets")
     Coordinator.open(tmp_path).close()
     assert muster_here("groups", "--store", tmp_path).returncode == 0
+
+
+def partitions(**columns):
+    return WeightTables(pa.table({"topic": ["clicks"], "partition": [0], "weight": [1]} | columns))
+
+
+def members(**columns):
+    return WeightTables(members=pa.table({"name": ["m1", "m2"]} | columns))
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (WeightTables(weights(-1.0)), "has weight -1.0: give a number from 0 on, below 2^62"),
+        (WeightTables(weights(math.nan)), "partition 0 of topic 'clicks' has weight nan"),
+        (WeightTables(weights(2.0**63)), "has weight 9.223372036854776e+18"),
+        (WeightTables(weights("1")), "has weight '1'"),
+        (WeightTables(weights(1.0).drop_columns("weight")), "column 'weight' is missing"),
+        (WeightTables(weights(1.0).drop_columns("topic")), "column 'topic' is missing"),
+        (partitions(wieght=[1.0]), "unknown column 'wieght': the columns are group_id, topic"),
+        (partitions(topic=[b"clicks"]), "topic is b'clicks': give the name of a topic"),
+        (partitions(partition=[0.0]), "topic 'clicks' has partition 0.0: give 0 or more"),
+        (partitions(group_id=[7]), "group_id is 7: give the id of a group as text"),
+        (
+            WeightTables(pa.concat_tables([weights(1.0), weights(2.0)])),
+            "partition 0 of topic 'clicks' is there twice",
+        ),
+        (WeightTables(partitions={"topic": ["clicks"]}), "the source gave dict"),
+        (members(capacity=[0.0, 1.0]), "has capacity 0: give it the state standby"),
+        (members(capacity=[5e-324] * 2), "has capacity 5e-324: give a number from 1e-18 on"),
+        (members(capacity=[1e-9, 1e9]), "capacities may differ by a factor of 4096"),
+        (members(state=["off", "active"]), "has state 'off'"),
+        (WeightTables(members=pa.table({"capacity": [1.0]})), "column 'name' is missing"),
+        (
+            WeightTables(constraints=pa.table({"kind": ["pull"], "selector": ["m1"]})),
+            "kind is 'pull'",
+        ),
+        (None, "the source gave NoneType: give WeightTables"),
+    ],
+)
+def test_tables_that_cannot_be_used_change_nothing(running, tables, said, caplog):
+    group = running()
+    group.beat("m1", "m2")
+    group.tables = tables
+    before = group.coordinator.group_epochs("g")
+    group.poll()
+    assert group.coordinator.group_epochs("g") == before
+    assert "as before" in caplog.text
+    assert said in caplog.text
+    assert "g" not in group.coordinator._processor.state.loads
+
+
+def test_tables_without_rows_say_nothing(running, caplog):
+    group = running()
+    group.beat("m1", "m2")
+    none = pa.table({})
+    group.tables = WeightTables(none, none, none)
+    group.poll()
+    assert caplog.text == ""
+    assert "g" not in group.coordinator._processor.state.loads
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"drain": "m1"}, "drain is 'm1': give a list of members' names"),
+        ({"without": [1]}, r"without is \[1\]: give a list"),
+        ({"drain": ["m1"], "undrain": ["m1"]}, "--drain and --undrain both name m1"),
+        ({"drain": ["m1", "m2"]}, "may be on no member: drain"),
+        ({"add": 2.5}, r"add is 2\.5: give a whole number"),
+        ({"add": True}, "add is True"),
+        ({"reason": 5}, "reason is 5: give text"),
+        ({"owner": None}, "owner is None: give text"),
+        ({"assignor": "best"}, "unknown assignor 'best'"),
+        ({"engine": "abacus"}, "engine 'abacus': give one of local, spark"),
+        ({"settings": {"consumer.assignor.rack": "x"}}, "give one of prefer, require, ignore"),
+    ],
+)
+def test_plans_that_are_asked_for_wrongly_are_refused(running, asked, said):
+    group = running()
+    group.beat("m1", "m2")
+    with pytest.raises(GroupError, match=said):
+        group.coordinator.plan("g", **asked)
+
+
+def test_what_is_no_plan_or_another_groups_is_not_applied(running):
+    group, other = running(), running()
+    group.beat("m1", "m2")
+    other.beat("m2", "m1")
+    shown = group.coordinator.plan("g", drain=["m1"])
+    for act in (other.coordinator.apply_plan, other.coordinator.propose_plan):
+        with pytest.raises(GroupError, match="dict is no plan: give what plan"):
+            act({"plan_id": shown.plan.plan_id})
+    with pytest.raises(GroupError, match="is for another state of group g: target: changed"):
+        other.coordinator.apply_plan(shown)
+    assert other.counts() == {"m1": 3, "m2": 3}
+
+
+def test_a_plan_for_a_topic_that_was_made_anew_is_refused(running):
+    group = running(topics={"clicks": CatalogTopic("first", 6)})
+    group.beat("m1", "m2")
+    shown = group.coordinator.plan("g", drain=["m1"])
+    for topics, said in (
+        ({"clicks": CatalogTopic("second", 6)}, "topics: changed, still clicks=6"),
+        ({"clicks": CatalogTopic("second", 4)}, "topics: was clicks=6, is clicks=4"),
+        ({}, "topics: was clicks=6, is none"),
+    ):
+        group.coordinator._loop.submit([TopicsReported(topics)]).result()
+        with pytest.raises(GroupError, match=said):
+            group.coordinator.apply_plan(shown)

@@ -59,6 +59,24 @@ class PlanOptions:
     reason: str = ""
     valid_ms: int = DAY_MS
 
+    def __post_init__(self) -> None:
+        """Refuse what a program may give by mistake: a name where a list is wanted, and the like.
+
+        Raises
+        ------
+        SpecError
+            An option is not of its type.
+        """
+        for name in ("assignor", "owner", "reason"):
+            if not isinstance(getattr(self, name), str):
+                raise SpecError(f"{name} is {getattr(self, name)!r}: give text")
+        for name in ("without", "drain", "undrain"):
+            given = getattr(self, name)
+            if not isinstance(given, list | tuple) or not all(isinstance(n, str) for n in given):
+                raise SpecError(f"{name} is {given!r}: give a list of members' names")
+        if type(self.add) is not int:
+            raise SpecError(f"add is {self.add!r}: give a whole number of members")
+
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
@@ -159,6 +177,9 @@ def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:
     if not (options.drain or options.undrain):
         return loads
     loads = loads or LoadsNoted(basis.group_id)
+    both = set(options.drain) & set(options.undrain)
+    if both:
+        raise SpecError(f"--drain and --undrain both name {min(both)}: leave one out")
     drained = dict.fromkeys(loads.drained)
     for name in options.drain:
         member_id = find_member(basis.input.metas, name, "--drain")

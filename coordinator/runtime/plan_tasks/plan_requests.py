@@ -69,15 +69,16 @@ class PlanRequests(HeartbeatRequests):
         GroupError
             There is no such group, or the assignor refuses it: its message says why.
         """
-        options = PlanOptions(
-            assignor,
-            self._check_settings(settings),
-            *(without, add, drain, undrain, owner, reason),
-            valid_ms=self._processor.config.plans.valid_ms,
-        )
+        checked = self._check_settings(settings)
         basis = self._take_basis(group_id)
 
         def compute() -> ShownPlan:
+            options = PlanOptions(
+                assignor,
+                checked,
+                *(without, add, drain, undrain, owner, reason),
+                valid_ms=self._processor.config.plans.valid_ms,
+            )
             assign = find_assign(engine, self._processor.config)
             return make_plan(basis, options, self._processor.steady(), assign)
 
@@ -115,9 +116,9 @@ class PlanRequests(HeartbeatRequests):
                 "Former epochs are not kept: open the coordinator with a store.",
             )
         valid_ms = self._processor.config.plans.valid_ms
-        options = PlanOptions(owner=owner, reason=reason, valid_ms=valid_ms)
 
         def roll_back() -> ShownPlan:
+            options = PlanOptions(owner=owner, reason=reason, valid_ms=valid_ms)
             targets = read_former_targets(LogReader(store), basis, to_epoch)
             return make_rollback(basis, targets, to_epoch, options, self._processor.steady())
 
@@ -146,7 +147,7 @@ class PlanRequests(HeartbeatRequests):
             The plan was used, has expired, supposes members that are not there, or what it was made
             from has drifted; the message says what.
         """
-        made = plan.plan if isinstance(plan, ShownPlan) else plan
+        made = _take_made(plan)
         return self._decide("apply", made.group_id, made.plan_id, by, reason, made)
 
     def propose_plan(
@@ -171,7 +172,7 @@ class PlanRequests(HeartbeatRequests):
         GroupError
             The plan was used or has expired, or too many wait.
         """
-        made = plan.plan if isinstance(plan, ShownPlan) else plan
+        made = _take_made(plan)
         return self._decide("propose", made.group_id, made.plan_id, by, reason, made)
 
     def approve_plan(
@@ -289,6 +290,16 @@ class PlanRequests(HeartbeatRequests):
             self._loop.target_jobs.supersede(group_id)
         assert isinstance(answer.response, dict)
         return answer.response
+
+
+def _take_made(plan: ShownPlan | PlanMade) -> PlanMade:
+    made = plan.plan if isinstance(plan, ShownPlan) else plan
+    if not isinstance(made, PlanMade):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"{type(made).__name__} is no plan: give what plan() returned",
+        )
+    return made
 
 
 def _raise_as_group_error(work: Callable[[], T]) -> T:

@@ -25,12 +25,15 @@ from deltalake.exceptions import DeltaError
 from assignors import SpecError
 from assignors.loads.constraints import parse_constraints
 from assignors.loads.load_spec import ACTIVE, STATES
+from assignors.loads.parse_loads import CAPACITY_MIN
 from coordinator.core.plans.values import MemberLoad, TopicWeights, WrittenRule
 from coordinator.core.records import LoadsNoted
 from coordinator.kafka_config import ConfigError
 
 PARTITION_FIELDS = ("group_id", "topic", "partition", "weight")
 MEMBER_FIELDS = ("group_id", "name", "capacity", "state", "rack")
+NEEDED = {"topic", "partition", "weight", "name"}
+"""Columns that have no default."""
 GROUP_ID = "group_id"
 UNKNOWN = -1.0
 PARTITIONS_MAX = 1 << 24
@@ -116,6 +119,9 @@ def named_groups(tables: WeightTables) -> set[str]:
         _refuse_no_table(table)
         if table is not None and GROUP_ID in table.column_names:
             found.update(one for one in table[GROUP_ID].unique().to_pylist() if one is not None)
+    odd = next((one for one in found if not isinstance(one, str)), None)
+    if odd is not None:
+        raise SpecError(f"group_id is {odd!r}: give the id of a group as text")
     return found
 
 
@@ -128,6 +134,9 @@ def _rows_of(
     unknown = [name for name in table.column_names if fields and name not in fields]
     if unknown:
         raise SpecError(f"unknown column {unknown[0]!r}: the columns are {', '.join(fields)}")
+    missing = [name for name in NEEDED & set(fields) if name not in table.column_names]
+    if missing and len(table):
+        raise SpecError(f"column {min(missing)!r} is missing: the columns are {', '.join(fields)}")
     return [row for row in table.to_pylist() if (row.pop(GROUP_ID, None) or group_id) == group_id]
 
 
@@ -141,17 +150,19 @@ def _read_weights(
 ) -> tuple[TopicWeights, ...]:
     found: dict[str, dict[int, float]] = {}
     for row in rows:
-        topic, partition, weight = row.get("topic"), row.get("partition"), row.get("weight")
+        topic, partition, weight = row["topic"], row["partition"], row["weight"]
+        if not isinstance(topic, str):
+            raise SpecError(f"partitions: topic is {topic!r}: give the name of a topic")
         if topic not in topics:
             continue
         if type(partition) is not int or not 0 <= partition < PARTITIONS_MAX:
             raise SpecError(
                 f"partitions: topic {topic!r} has partition {partition!r}: give 0 or more"
             )
-        if weight is None or partition >= topics[str(topic)]:  # what is not there yet has no weight
+        if weight is None or partition >= topics[topic]:  # what is not there yet has no weight
             continue
         weight = _read_number(weight, f"partition {partition} of topic {topic!r}", "weight", 0.0)
-        of_topic = found.setdefault(str(topic), {})
+        of_topic = found.setdefault(topic, {})
         if partition in of_topic:
             raise SpecError(
                 f"partitions: partition {partition} of topic {topic!r} is there twice: "
@@ -179,17 +190,18 @@ def _read_members(rows: list[dict[str, Any]]) -> tuple[MemberLoad, ...]:
         if rack is not None and not isinstance(rack, str):
             raise SpecError(f"member {name!r} has rack {rack!r}: give text")
         capacity = row.get("capacity")
-        number = 1.0 if capacity is None else _read_number(capacity, f"member {name!r}", "capacity")
-        if number == 0:
+        if capacity == 0:
             raise SpecError(f"member {name!r} has capacity 0: give it the state standby")
+        who = f"member {name!r}"
+        number = 1.0 if capacity is None else _read_number(capacity, who, "capacity", CAPACITY_MIN)
         found[name] = MemberLoad(name, number, state, rack)
     return tuple(found[name] for name in sorted(found))
 
 
-def _read_number(value: object, who: str, what: str, least: float = 0.0) -> float:
+def _read_number(value: object, who: str, what: str, least: float) -> float:
     number = float(value) if isinstance(value, int | float | Decimal) else math.nan
     if isinstance(value, bool) or not least <= number < 2.0**62:
-        raise SpecError(f"{who} has {what} {value!r}: give a number from 0 on, below 2^62")
+        raise SpecError(f"{who} has {what} {value!r}: give a number from {least:g} on, below 2^62")
     return number
 
 
