@@ -32,8 +32,8 @@ class S3Server:
     name: str = "moto"
 
     @classmethod
-    def start(cls, upstream="", name="moto"):
-        command = [sys.executable, "-m", "tests.support.s3.server", *filter(None, [upstream])]
+    def start(cls, upstream="", name="moto", host="127.0.0.1"):
+        command = [sys.executable, "-m", "tests.support.s3.server", host, *filter(None, [upstream])]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

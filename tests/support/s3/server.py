@@ -1,6 +1,7 @@
 """S3, in a process of its own, with what stores and networks do beside answering.
 
-It is moto; or, given an address, a proxy before the server there. Says its port.
+It is moto at the host given; or, given an address too, a proxy before the server there. Says its
+port.
 `PUT /_control/faults?all=[[KIND, TEXT, METHOD, TIMES], …]` has the next requests fail whose address
 contains a text; `PUT /_control/weather?seed=N&share=S` has any request fail, with that probability;
 `GET /_control/requests` returns those since the last time, `GET /_control/made` how many failed, by
@@ -192,8 +193,8 @@ class Proxy:
 
 def application():
     """Return what answers: moto, or what is at the address given."""
-    if len(sys.argv) > 1:
-        return Faults(Proxy(sys.argv[1]), one_writes=False)
+    if len(sys.argv) > 2:
+        return Faults(Proxy(sys.argv[2]), one_writes=False)
     # moto looks at conditions before it puts.
     return Faults(DomainDispatcherApplication(create_backend_app), one_writes=True)
 
@@ -202,6 +203,6 @@ if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    server = make_server("127.0.0.1", 0, application(), threaded=True)
+    server = make_server(sys.argv[1], 0, application(), threaded=True)
     print(server.server_port, flush=True)  # noqa: T201 - the answer
     server.serve_forever()
