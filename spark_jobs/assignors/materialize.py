@@ -26,7 +26,7 @@ from spark_jobs.assignors.ordered_ops import add_running_sum, join_neighbours, l
 from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_load, sum_by_key
 from spark_jobs.assignors.prior_ownership import merge_touching
 from spark_jobs.assignors.relinquish import relinquish
-from spark_jobs.session.schemas import select_assignment, small
+from spark_jobs.session.schemas import look_up, select_assignment, small
 from spark_jobs.session.work_session import BUCKET_ROWS, WorkSession, release_with
 
 GAINED = ("key", "topic_index", "first", "count")
@@ -128,13 +128,16 @@ def materialize(plan: Plan, owned: FrameOwnership, max_moves: int | None = None)
     if drops is not None:
         loads = count_by_load(members, "load", len(plan.cells.low))
     level = fill_loads(loads, sum_by(plan.cells.problem.pair_class, shares, len(plan.cells.low)))
-    wants = view.group.work_session.keep(_find_demand(view, members, loads, level))
+    wants, counted = view.group.work_session.keep_and_measure(
+        _find_demand(view, members, loads, level), rows=F.count(F.lit(1))
+    )
     touched = wants.select("key")
     if drops is not None:
         touched = touched.unionByName(drops.select("key"))
     touched = touched.hint("shuffle_hash")
     mine = _add_kept(view, view.ranges.join(touched, "key", "left_semi"), drops)
-    gained = _match_demand(view, _build_pool(view, mine, drops), shares, wants, pool)
+    pieces, found = _build_pool(view, mine, drops)
+    gained = _match_demand(view, pieces, found, shares, wants, counted["rows"], pool)
     partial = max_moves is not None and moved > max_moves
     if partial and max_moves is not None:
         moved, gained = max_moves, _limit_moves(view, gained, mine, max_moves)
@@ -189,12 +192,11 @@ def _find_demand(
     low_enough = np.where(loads.load <= level.height[loads.class_], loads.members, 0)
     low_enough = np.where(level.first[loads.class_] > 0, low_enough, 0)
     classes = {
-        "class": np.arange(len(level.height), dtype=np.int32),
         "height": level.height,
         "more": level.first,
         "earlier": offsets_of(sum_segments(low_enough, loads.offsets))[:-1],
     }
-    rows = members.join(small(view.group.spark, classes), "class", "inner")
+    rows = look_up(members, "class", classes)
     want = F.greatest(F.col("height") - F.col("load"), F.lit(0))
     rows = rows.withColumn("want", want)
     if level.first.any():
@@ -244,9 +246,7 @@ def _add_kept(view: CellView, rows: DataFrame, drops: DataFrame | None) -> DataF
 
 def _list_given(view: CellView, mine: DataFrame) -> DataFrame:
     """Return what members give up, as places on the line: at, length, topic_index, first, owner."""
-    rows = mine.where("kept < count").join(
-        view.topics.select("topic_index", "line_start"), "topic_index", "inner"
-    )
+    rows = view.add_topics(mine.where("kept < count"), "line_start")
     first = F.col("first") + F.col("kept")
     return rows.select(
         (F.col("line_start") + first).alias("at"),
@@ -260,8 +260,7 @@ def _list_given(view: CellView, mine: DataFrame) -> DataFrame:
 
 def _list_gaps(view: CellView) -> DataFrame:
     """Return the partitions without an owner, as places on the line."""
-    topics = view.topics.select("topic_index", "line_start", "topic_class")
-    rows = view.resolved.gaps.join(topics, "topic_index", "inner")
+    rows = view.add_topics(view.resolved.gaps, "line_start", "topic_class")
     return rows.select(
         (F.col("line_start") + F.col("first")).alias("at"),
         "length",
@@ -271,21 +270,37 @@ def _list_gaps(view: CellView) -> DataFrame:
     )
 
 
-def _build_pool(view: CellView, mine: DataFrame, drops: DataFrame | None) -> DataFrame:
-    """Return the pool: at, length, topic_index, first, topic_class; touching ranges are merged."""
+def _build_pool(view: CellView, mine: DataFrame, drops: DataFrame | None) -> tuple[DataFrame, int]:
+    """Return the pool: at, length, topic_index, first, topic_class; touching ranges are merged.
+
+    The second value is the number of rows.
+    """
     pool, rows = _list_gaps(view), view.resolved.gap_rows
     if drops is not None:
         pool = pool.unionByName(_list_given(view, mine).select(*pool.columns))
         rows += view.resolved.rows // 8
-    return view.group.work_session.keep(join_neighbours(view.group.work_session, pool, rows))
+    merged = join_neighbours(view.group.work_session, pool, rows)
+    kept, found = view.group.work_session.keep_and_measure(merged, rows=F.count(F.lit(1)))
+    return kept, found["rows"]
 
 
 def _match_demand(
-    view: CellView, pool: DataFrame, shares: Longs, wants: DataFrame, total_: int
+    view: CellView,
+    pool: DataFrame,
+    pieces: int,
+    shares: Longs,
+    wants: DataFrame,
+    seekers: int,
+    total_: int,
 ) -> DataFrame:
-    """Match pool and wants, class by class; return a frame of `GAINED`."""
+    """Match pool and wants, class by class; return a frame of `GAINED`.
+
+    Parameters
+    ----------
+    pieces, seekers
+        The number of rows of `pool` and of `wants`.
+    """
     work_session, problem = view.group.work_session, view.cells.problem
-    pieces, seekers = pool.count(), wants.count()
     some = np.flatnonzero(shares)
     if len(some) == 1:
         pool = pool.withColumn("class", F.lit(int(problem.pair_class[some[0]])))
@@ -375,8 +390,7 @@ def _limit_moves(view: CellView, gained: DataFrame, mine: DataFrame, most: int) 
 
 def _lay_on_line(view: CellView, gained: DataFrame) -> DataFrame:
     """Add the places on the line to `GAINED`: at and length, in place of count."""
-    start = view.topics.select("topic_index", "line_start")
-    return gained.join(start, "topic_index", "inner").select(
+    return view.add_topics(gained, "line_start").select(
         (F.col("line_start") + F.col("first")).alias("at"),
         F.col("count").cast("long").alias("length"),
         *GAINED[:3],
@@ -401,9 +415,8 @@ def _cut_moves(work_session: WorkSession, ranked: DataFrame, most: int) -> DataF
 
 def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
     """Add the owner's surplus: its load minus the least that it may have."""
-    who = view.members.join(view.bounds.select("class", "low"), "class", "inner").select(
-        "key", (F.col("owned") - F.col("low")).alias("surplus")
-    )
+    surplus = (F.col("owned") - F.col("low")).alias("surplus")
+    who = view.add_bounds(view.members, "low").select("key", surplus)
     return given.join(who.hint("shuffle_hash"), "key", "inner").select(
         "at", "length", "key", "surplus"
     )
@@ -411,12 +424,9 @@ def _add_surplus(view: CellView, given: DataFrame) -> DataFrame:
 
 def add_names(group: FrameGroup, ranges: DataFrame) -> DataFrame:
     """Add the names of members and topics; return a frame of `ASSIGNMENT`."""
-    names = group.topics.names
-    topics = small(
-        group.spark, {"topic": names, "topic_index": np.arange(len(names), dtype=np.int32)}
-    )
     members = group.members.select("key", "member_id").hint("shuffle_hash")
-    rows = ranges.join(members, "key", "inner").join(topics, "topic_index", "inner")
+    rows = ranges.join(members, "key", "inner")
+    rows = look_up(rows, "topic_index", {"topic": group.topics.names})
     return select_assignment(
         rows.select(
             "member_id",

@@ -17,7 +17,7 @@ from assignors.plan import CompressedOwnership, OwnershipSource
 from assignors.water_level import Histogram
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership
-from spark_jobs.session.schemas import small
+from spark_jobs.session.schemas import look_up
 
 
 @dataclass
@@ -35,23 +35,16 @@ class CellView:
     cells: Cells
 
     @cached_property
-    def bounds(self) -> DataFrame:
-        """The bounds of classes, for broadcast joins: class, low, high, competing, class_cell."""
+    def bounds(self) -> dict[str, np.ndarray]:
+        """The bounds of classes, to be looked up: low, high, competing, class_cell."""
         cells = self.cells
-        return small(
-            self.group.spark,
-            {
-                "class": np.arange(len(cells.low), dtype=np.int32),
-                "low": cells.low,
-                "high": cells.high,
-                "competing": ~cells.alone[cells.of_class],
-                "class_cell": cells.of_class,
-            },
-        )
+        competing = ~cells.alone[cells.of_class]
+        columns = {"low": cells.low, "high": cells.high, "competing": competing}
+        return columns | {"class_cell": cells.of_class}
 
     @cached_property
-    def topics(self) -> DataFrame:
-        """The topics, for broadcast joins: topic_index, topic_class, topic_cell, line_start.
+    def topics(self) -> dict[str, np.ndarray]:
+        """The topics, to be looked up: topic_class, topic_cell, line_start; -1 if nobody's.
 
         The line is that of `assignors.materialize`, with one free place after each topic, so that
         intervals only touch if they belong to the same topic.
@@ -59,15 +52,24 @@ class CellView:
         problem = self.cells.problem
         line = self.group.line(problem)
         of_topic = problem.topic_class[line.topics]
-        return small(
-            self.group.spark,
-            {
-                "topic_index": line.topics.astype(np.int32),
-                "topic_class": of_topic.astype(np.int32),
-                "topic_cell": self.cells.of_topics[of_topic],
-                "line_start": line.start[line.topics] + np.arange(len(line.topics)),
-            },
-        )
+        found: dict[str, np.ndarray] = {
+            "topic_class": of_topic.astype(np.int32),
+            "topic_cell": self.cells.of_topics[of_topic],
+            "line_start": line.start[line.topics] + np.arange(len(line.topics)),
+        }
+        for name, values in found.items():
+            every = np.full(len(self.group.topics.names), -1, dtype=values.dtype)
+            every[line.topics] = values
+            found[name] = every
+        return found
+
+    def add_topics(self, rows: DataFrame, *names: str) -> DataFrame:
+        """Add columns of `topics` by topic_index."""
+        return look_up(rows, "topic_index", {name: self.topics[name] for name in names})
+
+    def add_bounds(self, rows: DataFrame, *names: str) -> DataFrame:
+        """Add columns of `bounds` by class."""
+        return look_up(rows, "class", {name: self.bounds[name] for name in names})
 
     @cached_property
     def ranges(self) -> DataFrame:
@@ -75,8 +77,8 @@ class CellView:
         rows = self.resolved.ranges
         if len(self.cells.low) == 1:
             return rows.withColumn("topic_class", F.lit(0)).withColumn("inside", F.lit(True))
-        rows = rows.join(self.topics.drop("line_start"), "topic_index", "inner")
-        rows = rows.join(self.bounds.select("class", "class_cell"), "class", "inner")
+        rows = self.add_topics(rows, "topic_class", "topic_cell")
+        rows = self.add_bounds(rows, "class_cell")
         inside = F.col("topic_cell") == F.col("class_cell")
         return rows.withColumn("inside", inside).drop("topic_cell", "class_cell")
 
@@ -107,12 +109,15 @@ class CellView:
         """The number of owned partitions that are in another cell than their owner."""
         return int(self.resolved.owned - self.loads.total().sum())
 
-    @property
+    @cached_property
     def orphans(self) -> Longs:
         """The number of partitions without an owner, by topic class: int64, one per class."""
-        of_topic = self.cells.problem.topic_class
-        used = np.flatnonzero(of_topic >= 0)
-        return sum_by(of_topic[used], self.resolved.free[used], len(self.cells.problem.partitions))
+        problem = self.cells.problem
+        if len(problem.partitions) == 1:
+            return np.array([self.resolved.free], dtype=np.int64)
+        found = self.resolved.gaps.groupBy("topic_index").agg(F.sum("length")).toArrow()
+        topic, length = (column.to_numpy() for column in found.columns)
+        return sum_by(problem.topic_class[topic], length, len(problem.partitions))
 
     def entries(self, rows: DataFrame) -> DataFrame:
         """Sum ranges by (member, topic class): key, class, topic_class, owned."""
@@ -121,7 +126,7 @@ class CellView:
     def competing(self) -> DataFrame:
         """Ranges in flow cells that are in their owner's cell, with the owner's load, low, high."""
         who = self.members.select("key", *ORDER, "load").hint("shuffle_hash")
-        rows = self.ranges.where("inside").join(self.bounds.drop("class_cell"), "class", "inner")
+        rows = self.add_bounds(self.ranges.where("inside"), "low", "high", "competing")
         return rows.where("competing").drop("competing").join(who, "key", "inner")
 
     def compress(
@@ -135,8 +140,7 @@ class CellView:
             The compressed ownership, and the typed members: key, class, `ORDER`, vector (what each
             owns, an array of (topic class, owned)). None, None if there are too many entries.
         """
-        classes = {"class": np.arange(len(above), dtype=np.int32), "above": above}
-        rows = self.competing().join(small(self.group.spark, classes), "class", "inner")
+        rows = look_up(self.competing(), "class", {"above": above})
         keys = ("key", "class", *ORDER)
         typed = rows.where("load > low and load > above").groupBy(*keys, "topic_class")
         # The array is sorted, so it does not depend on the order in which rows are collected.

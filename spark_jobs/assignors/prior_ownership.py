@@ -6,7 +6,9 @@ partitions without an owner, partitions owned twice, and touching ranges of one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from assignors.arrays import Longs, sum_by
+from assignors.arrays import Longs
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup, key_of
 from spark_jobs.session.schemas import select_owned, small
 
@@ -41,7 +43,7 @@ class ResolvedOwnership:
     rows, owned
         The number of ranges, and of partitions in them.
     gap_rows, free
-        The number of rows of `gaps`, and of partitions in them by topic: int64, shape (topics,).
+        The number of rows of `gaps`, and of partitions in them.
     """
 
     ranges: DataFrame
@@ -49,7 +51,7 @@ class ResolvedOwnership:
     rows: int
     owned: int
     gap_rows: int
-    free: Longs
+    free: int
 
 
 def check_previous(previous: DataFrame, where: str = "owned") -> tuple[DataFrame, int]:
@@ -96,24 +98,25 @@ def resolve_claims(group: FrameGroup, claims: DataFrame) -> ResolvedOwnership:
     SpecError
         A live member claims partitions that do not exist, or a partition twice.
     """
-    judged = group.work_session.keep(_judge_claims(group, claims))
-    rows, fault = judged.agg(F.count(F.lit(1)), F.max("fault")).collect()[0]
-    if fault:
+    session, wanted = group.work_session, F.when(F.col("subscribed"), F.col("count"))
+    judged, found = session.keep_and_measure(
+        _judge_claims(group, claims), rows=F.count(F.lit(1)), fault=F.max("fault"),
+        ranges=F.count(wanted), owned=F.sum(wanted),
+    )  # fmt: skip
+    if found["fault"]:
         _refuse_invalid(group, judged)
     ranges = judged.where("subscribed").select(*RANGES)
-    line = _Line.of(group, rows)
-    marks = line.find_marks(ranges)
-    if marks.has_overlaps():
+    marks = _Line.of(group, found["rows"]).find_marks(ranges)
+    sums = {"ranges": F.count(F.lit(1)), "owned": F.sum("count")}
+    if marks.found["overlaps"]:
         _refuse_own_overlap(group, judged)
-        ranges = group.work_session.keep(_resolve_overlaps(group, ranges))
+        ranges, found = session.keep_and_measure(_resolve_overlaps(group, ranges), **sums)
     elif marks.has_touching():
-        ranges = group.work_session.keep(merge_touching(ranges))
-    owned, rows = ranges.agg(F.sum("count"), F.count(F.lit(1))).collect()[0]
-    gaps = marks.gaps()
-    sums = gaps.groupBy("topic_index").agg(F.sum("length"), F.count(F.lit(1))).toArrow()
-    topic, length, pieces = (column.to_numpy() for column in sums.columns)
-    free = sum_by(topic, length, len(group.topics.names))
-    return ResolvedOwnership(ranges, gaps, rows, owned or 0, int(pieces.sum()), free)
+        ranges, found = session.keep_and_measure(merge_touching(ranges), **sums)
+    pieces, free = marks.found["pieces"], marks.found["free"] or 0
+    return ResolvedOwnership(
+        ranges, marks.gaps(), found["ranges"], found["owned"] or 0, pieces, free
+    )
 
 
 def _judge_claims(group: FrameGroup, claims: DataFrame) -> DataFrame:
@@ -206,33 +209,32 @@ class _LineMarks:
         kind, topic_index, first, length, key. In a row for a gap, first and length are the gap's.
         In a row for a range that begins or ends with its bucket, first is that place, and key the
         member.
+    found
+        `pieces` and `free`: the number of gaps, and of partitions in them. `overlaps`: how often a
+        partition is owned twice. `touching`, `starts`, `ends`: how often ranges of one member touch
+        in a bucket, and begin or end with one.
     """
 
     rows: DataFrame
+    found: Mapping[str, Any]
 
     def gaps(self) -> DataFrame:
         """Return the partitions without an owner: topic_index, first, length."""
         return self._of(_GAP).select("topic_index", "first", "length")
 
-    def has_overlaps(self) -> bool:
-        """Whether a partition is owned twice."""
-        return _has_rows(self._of(_OVERLAP))
-
     def has_touching(self) -> bool:
         """Whether two ranges of one member touch, in one bucket or at the end of a bucket."""
-        if _has_rows(self._of(_TOUCH)):
+        if self.found["touching"]:
             return True
+        if not self.found["starts"] or not self.found["ends"]:
+            return False
         place = ["topic_index", "first", "key"]
         start = self._of(_BUCKET_START).select(*place)
         end = self._of(_BUCKET_END).select(*place)
-        return _has_rows(start.join(end, place, "left_semi"))
+        return bool(start.join(end, place, "left_semi").limit(1).count())
 
     def _of(self, kind: str) -> DataFrame:
         return self.rows.where(F.col("kind") == kind)
-
-
-def _has_rows(rows: DataFrame) -> bool:
-    return bool(rows.limit(1).count())
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ class _Line:
             F.when(F.col("from") > F.col("before"), _GAP)
             .when(real & (F.col("from") < F.col("before")), _OVERLAP)
             .when(real & (F.col("neighbour") == F.col("key")), _TOUCH)
-            .when(F.col("starts") & (F.col("from") == low), _BUCKET_START)
+            .when(F.col("starts") & (F.col("from") == low) & (low > 0), _BUCKET_START)
             .when(F.col("ends") & (F.col("until") == low + self.width), _BUCKET_END)
         )
         place = F.when(kind == _GAP, F.col("before")).when(kind == _BUCKET_END, F.col("until"))
@@ -281,7 +283,11 @@ class _Line:
             "kind", "topic_index", F.coalesce(place, F.col("from")).alias("first"),
             (F.col("from") - F.col("before")).alias("length"), "key",
         )  # fmt: skip
-        return _LineMarks(self.group.work_session.keep(marks))
+        kinds = {"overlaps": _OVERLAP, "touching": _TOUCH, "pieces": _GAP}
+        kinds |= {"starts": _BUCKET_START, "ends": _BUCKET_END}
+        counts = {name: F.count_if(F.col("kind") == kind) for name, kind in kinds.items()}
+        free = F.sum(F.when(F.col("kind") == _GAP, F.col("length")))
+        return _LineMarks(*self.group.work_session.keep_and_measure(marks, **counts, free=free))
 
     def _cut_into_buckets(self, ranges: DataFrame) -> DataFrame:
         """Cut ranges at the ends of buckets.

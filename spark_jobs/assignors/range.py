@@ -17,7 +17,7 @@ from spark_jobs.assignors.materialize import (
 )
 from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
-from spark_jobs.session.schemas import small
+from spark_jobs.session.schemas import look_up, small
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -159,12 +159,11 @@ def _count_totals(
 def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnership) -> int:
     """Count partitions that keep their owner."""
     start = offsets_of(np.where(group.problem.topic_class >= 0, group.topics.partitions, 0))
-    line = {"topic_index": np.arange(len(start) - 1, dtype=np.int32), "line": start[:-1]}
 
     def laid(frame: DataFrame) -> DataFrame:
         at = (F.col("line") + F.col("first")).alias("at")
         length = F.col("count").cast("long").alias("length")
-        return frame.join(small(group.spark, line), "topic_index").select(at, length, "key")
+        return look_up(frame, "topic_index", {"line": start[:-1]}).select(at, length, "key")
 
     beside = lay_beside(
         group.work_session,

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
-from assignors.plan import CompressedOwnership, Flows, Plan
+from assignors.plan import EVERYBODY, CompressedOwnership, Flows, Plan
 from assignors.water_level import Histogram, WaterLevel, count_drops_needed, lower_loads
 from spark_jobs.assignors.group import ORDER
 from spark_jobs.assignors.ordered_ops import add_running_sum
 from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_load, sum_by_key
-from spark_jobs.session.schemas import small
+from spark_jobs.session.schemas import look_up, small
 
 COLUMNS = ("key", "class", "topic_class", "owned", "amount")
 """The columns of a drop: a member gives up `amount` of its `owned` partitions of a topic class."""
@@ -68,12 +68,11 @@ def add_above_level(
     over = np.where(loads.load > level.height[loads.class_], loads.members, 0)
     over = np.where(cut[loads.class_], over, 0)
     classes = {
-        "class": np.flatnonzero(cut).astype(np.int32),
-        "height": level.height[cut],
-        "first": level.first[cut],
-        "earlier": offsets_of(sum_segments(over, loads.offsets))[:-1][cut],
+        "height": np.where(cut, level.height, EVERYBODY),
+        "first": level.first,
+        "earlier": offsets_of(sum_segments(over, loads.offsets))[:-1],
     }
-    rows = members.join(small(view.group.spark, classes), "class", "inner")
+    rows = look_up(members, "class", classes)
     rows = rows.withColumn("give", F.col(load) - F.col("height")).where("give > 0")
     if level.first[cut].any():
         ranked = add_running_sum(
@@ -105,11 +104,7 @@ def _relinquish_above_level(view: CellView, plan: Plan) -> DataFrame:
         lower_loads(plan.loads, plan.drops),
         cut,
     )
-    topics = {
-        "class": np.flatnonzero(cut).astype(np.int32),
-        "topic_class": only[cut].astype(np.int32),
-    }
-    return rows.join(small(view.group.spark, topics), "class", "inner").select(
+    return look_up(rows, "class", {"topic_class": only.astype(np.int32)}).select(
         "key", "class", "topic_class",
         F.col("load").alias("owned"), F.col("give").alias("amount"),
     )  # fmt: skip

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 POOL = "muster"
 _OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 _POOL = "spark.scheduler.pool"
+_MEASURES = "measures"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,17 @@ class ClassicSession:
         kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
         rows: Any = kept._jdf.queryExecution().analyzed().rdd()  # noqa: SLF001 - no other way
         return kept, lambda: rows.unpersist(False)  # do not wait
+
+    def keep_and_measure(
+        self, frame: DataFrame, measures: Mapping[str, Column]
+    ) -> tuple[DataFrame, Callable[[], None], dict[str, Any]]:
+        """Do as `keep`, and return aggregates of the rows, by name, which its job computes too."""
+        named = [column.alias(name) for name, column in measures.items()]
+        watched = frame.observe(_MEASURES, *named)
+        kept, release = self.keep(watched)
+        execution: Any = watched._jdf.queryExecution()  # noqa: SLF001 - Observation.get waits for ever
+        row = execution.observedMetrics().apply(_MEASURES)  # if Spark's listeners lose its event
+        return kept, release, {name: row.get(at) for at, name in enumerate(measures)}
 
     def parallelism(self) -> int:
         """Return how many tasks run at once, about."""

@@ -8,13 +8,13 @@ they are.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 _MODULE = "pyspark.sql.connect"
@@ -80,6 +80,14 @@ class ConnectSession:
         """Compute a frame now; the server releases its rows when no frame refers to them."""
         level = StorageLevel.MEMORY_AND_DISK_DESER
         return frame.localCheckpoint(eager=True, storageLevel=level), _nothing
+
+    def keep_and_measure(
+        self, frame: DataFrame, measures: Mapping[str, Column]
+    ) -> tuple[DataFrame, Callable[[], None], dict[str, Any]]:
+        """Do as `keep`, and return aggregates of the rows, by name."""
+        kept, release = self.keep(frame)
+        row = kept.agg(*[column.alias(name) for name, column in measures.items()]).collect()[0]
+        return kept, release, row.asDict()
 
     def parallelism(self) -> int:
         """Return how many tasks run at once, about."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from assignors import SpecError
 from assignors.parse_tables import (
@@ -34,6 +34,8 @@ _FITS: Mapping[str, Callable[[T.DataType], bool]] = {
     "boolean": lambda kind: kind == T.BooleanType(),
     "timestamp": lambda kind: isinstance(kind, T.TimestampType | T.TimestampNTZType),
 }
+_LITERALS_MAX = 64
+"""Larger arrays are broadcast: expressions are copied with every step of a plan."""
 _NAMES = {"bigint": "an integer type", "double": "a number"}
 
 ASSIGNMENT = T.StructType(
@@ -162,6 +164,37 @@ def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) 
         for name, column in columns.items()
     }
     return F.broadcast(frame_of(spark, pa.table(arrays)))
+
+
+def look_up(
+    frame: DataFrame, key: str, columns: Mapping[str, npt.ArrayLike | pa.Array]
+) -> DataFrame:
+    """Add columns by the number in `key`, which is an index into arrays on the driver.
+
+    Small arrays are part of the query, which spares the job of a broadcast. They are parts that
+    Spark's generated code refers to, so that other values do not compile it again.
+
+    Parameters
+    ----------
+    columns
+        Arrays of equal length, by column name. Every key must be in them.
+    """
+    lengths = {len(column) for column in columns.values()}  # type: ignore[arg-type] # of arrays
+    if max(lengths) > _LITERALS_MAX:
+        table = {key: np.arange(max(lengths), dtype=np.int32), **columns}
+        return frame.join(small(frame.sparkSession, table), key, "inner")
+    return frame.withColumns(
+        {name: F.get(_array(column), F.col(key)) for name, column in columns.items()}
+    )
+
+
+def _array(values: npt.ArrayLike | pa.Array) -> Column:
+    """Return an array as a constant, of the type that `small` gives its column."""
+    found = values if isinstance(values, pa.Array) else pa.array(np.asarray(values))
+    if pa.types.is_string(found.type):
+        return F.array(*map(F.lit, found.to_pylist()))
+    kind = from_arrow_type(found.type).simpleString()
+    return F.expr(f"cast(array({', '.join(map(str, found.to_pylist()))}) as array<{kind}>)")
 
 
 def _check_columns(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from spark_jobs.session.cluster import failures_told, give_code
 from spark_jobs.session.kinds import kind_of
@@ -71,6 +71,15 @@ class WorkSession:
             kept, release = self._kind.keep(frame)
         self._kept.append(release)
         return kept
+
+    def keep_and_measure(
+        self, frame: DataFrame, **measures: Column
+    ) -> tuple[DataFrame, dict[str, Any]]:
+        """Do as `keep`, and return aggregates of the rows, by name: integers or null."""
+        with failures_told():
+            kept, release, found = self._kind.keep_and_measure(frame, measures)
+        self._kept.append(release)
+        return kept, found
 
     def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
         """Return a value for tasks, as an attribute `value`."""
