@@ -8,6 +8,7 @@ from assignors.arrays import Bools, Longs, offsets_of
 
 _KEY_BITS = 42
 _TRIES = 2
+_PAIRS = 8
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -33,7 +34,8 @@ def choose_surplus(
     Notes
     -----
     A member gives the heaviest unit that fits its excess, then as many next lighter ones as fit,
-    and so on; then, for what is left, the lightest unit that covers it (`_cover_rest`).
+    and so on; then, for what is left, the lightest unit that covers it (`_cover_rest`). Where two
+    units come closer to the excess, it gives these (`_choose_pairs`).
     Where moves have costs of their own, the cheapest by weight go first instead.
     """
     excess = load - room
@@ -79,7 +81,39 @@ def _choose_heaviest(key: Longs, whose: Longs, weight: Longs, excess: Longs) -> 
         members = members[(left[members] > 0) & (low > start[members]) & (top > low)]
     chosen = np.cumsum(change[:-1]) > 0
     _cover_rest(key, weight, chosen, left, high, end)
+    _choose_pairs(key, weight, chosen, excess, start, end)
     return chosen
+
+
+def _choose_pairs(
+    key: Longs, weight: Longs, chosen: Bools, excess: Longs, start: Longs, end: Longs
+) -> None:
+    """Choose two units instead where they exceed by less: a heavy one, and what covers the rest.
+
+    The heavy one is one of the heaviest few that fit.
+    """
+    given = offsets_of(np.where(chosen, weight, 0))
+    least = given[end] - given[start] - excess
+    members = np.flatnonzero(least > 0)
+    least, wanted, low, high = (of[members] for of in (least, excess, start, end))
+    weight = np.append(weight, 0)
+    head = np.searchsorted(key, (members << _KEY_BITS) | wanted, side="right")
+    one = two = np.full(len(members), -1)
+    for step in range(1, _PAIRS + 1):
+        heavy = np.maximum(head - step, low)
+        rest = wanted - weight[heavy]
+        other = np.searchsorted(key, (members << _KEY_BITS) | np.maximum(rest, 0))
+        other = np.where(other == heavy, other + 1, other)
+        over = weight[heavy] + weight[np.minimum(other, len(key))] - wanted
+        better = (rest > 0) & (other < high) & (over < least)
+        least = np.where(better, over, least)
+        one, two = np.where(better, heavy, one), np.where(better, other, two)
+    found = one >= 0
+    change = np.zeros(len(key) + 1, dtype=np.int64)
+    np.add.at(change, low[found], 1)
+    np.add.at(change, high[found], -1)
+    chosen &= np.cumsum(change[:-1]) == 0
+    chosen[one[found]] = chosen[two[found]] = True
 
 
 def _cover_rest(

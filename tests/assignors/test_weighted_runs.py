@@ -1,4 +1,6 @@
-"""Units counted by weight are placed like units one by one, and a grid of weights is fine enough."""
+"""Units counted by weight are placed like units one by one; a grid of weights is fine enough; and
+members give up little more than what exceeds.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from assignors.weighted.fill import fill_members
 from assignors.weighted.levels import round_to_grid
 from assignors.weighted.place import is_few, place_few
 from assignors.weighted.runs import Pool, fill_runs, place_pool
+from assignors.weighted.shed import choose_surplus
 
 
 @given(
@@ -49,3 +52,32 @@ def test_the_grid_keeps_order_and_a_2048th(values):
     assert (round_to_grid(found) == found).all()
     small = weight < 2048
     assert (found[small] == weight[small]).all()
+
+
+def give_up(weights, excess):
+    """Return what members give up, each its own list of weights, by member."""
+    weight = np.array([one for of in weights for one in of], dtype=np.int64)
+    owner = np.repeat(np.arange(len(weights)), [len(of) for of in weights])
+    load = sum_by(owner, weight, len(weights))
+    unit = np.arange(len(weight))
+    chosen = choose_surplus(unit, owner, weight, weight, load, load - np.array(excess))
+    return [sorted(weight[chosen[owner[chosen] == at]].tolist()) for at in range(len(weights))]
+
+
+def test_members_give_up_two_units_where_these_come_closest():
+    # alone, the heaviest that fits needs another one, or the next heavier one: 10 at the least
+    weights = [[10, 7, 5, 4], [10, 7, 5, 4], [9, 2], [3]]
+    assert give_up(weights, [9, 0, 9, 1]) == [[4, 5], [], [9], [3]]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 5))
+def test_members_give_up_at_least_what_exceeds(seed, units, members):
+    random = np.random.default_rng(seed)
+    weights = [random.integers(1, 40, random.integers(1, units + 1)) for _ in range(members)]
+    excess = [int(random.integers(0, of.sum() + 1)) for of in weights]
+    for of, least, gives in zip(weights, excess, give_up(weights, excess), strict=True):
+        assert sum(gives) >= least
+        pairs = [a + b for at, a in enumerate(of) for b in of[at + 1 :] if a + b >= least]
+        alone = [a for a in of if a >= least]
+        if least and max(of) <= least and len(of) <= 8:  # all heavy ones are tried
+            assert sum(gives) <= min([*pairs, *alone, sum(of)])
