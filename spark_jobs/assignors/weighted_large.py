@@ -34,6 +34,8 @@ from spark_jobs.session.work_session import WorkSession
 
 WHOLE_MAX = 100_000_000
 """Most partitions of a group that one task assigns, as it needs over 100 bytes for each."""
+BROADCAST_MAX = 2_000_000
+"""Most members whose names every task gets: that spares a shuffle of all ranges."""
 UNLIKE = "different subscriptions, or constraints other than drain"
 _KNOWN = ("member_id", "instance_id", "subscribed")
 _PLAIN = {GROUP_ID, "topic", "partition", "weight"}
@@ -224,7 +226,8 @@ class _Large:
         names = group.topics.names.take(pa.array(line.topic))
         topics = small(group.spark, {"at": np.arange(len(names)), "name": names})
         table = pa.table({"member_id": self.members.ids, "owner": np.arange(len(self.members.ids))})
-        members = group.spark.createDataFrame(table).hint("shuffle_hash")
+        few = len(self.members.ids) <= BROADCAST_MAX
+        members = group.spark.createDataFrame(table).hint("broadcast" if few else "shuffle_hash")
         named = ranges.withColumnRenamed("topic", "at").join(topics, "at", "inner")
         return select_assignment(
             named.withColumnRenamed("name", "topic").join(members, "owner", "inner")

@@ -116,7 +116,7 @@ def weigh_units(
         A row of `partitions` is not of the group, is there twice, or has no good number.
     """
     session = group.work_session
-    rows, known = _read_weights(group, line, partitions)
+    rows, known, greatest = _read_weights(group, line, partitions)
     if owners is None:
         rows = rows.withColumn("prev", F.lit(-1).cast("bigint"))
     else:
@@ -128,7 +128,6 @@ def weigh_units(
         prev = F.coalesce("owner", F.lit(-1).cast("bigint")).alias("prev")
         rows = rows.join(held.hint("shuffle_hash"), "place", "left")
         rows = session.keep(rows.select("place", "given", prev))
-    greatest = float(rows.agg(F.max("given")).collect()[0][0])
     shift = 0
     if greatest > 0:
         rough = _ROUGH_BITS - int(np.frexp(greatest)[1])
@@ -151,19 +150,21 @@ def _sum_given(rows: DataFrame, shift: int) -> int:
 
 def _read_weights(
     group: FrameGroup, line: Line, partitions: DataFrame | None
-) -> tuple[DataFrame, int]:
-    """Return place and given weight of every partition, and how many weights were given."""
+) -> tuple[DataFrame, int, float]:
+    """Return place and weight of every partition, how many were given, and the greatest."""
     every = group.spark.range(0, line.partitions, 1, group.work_session.tasks)
     every = every.withColumnRenamed("id", "place")
     found, known = None, 0
     if partitions is not None:
         found, known = _find_places(group, line, partitions)
     if found is None or partitions is None or "weight" not in partitions.columns:
-        return every.withColumn("given", F.lit(1.0)), int(group.topics.partitions.sum())
+        return every.withColumn("given", F.lit(1.0)), int(group.topics.partitions.sum()), 1.0
     weights = found.where(F.col("place") < line.partitions).select("place", "given")
-    if weights.agg(F.count("given")).collect()[0][0] == line.partitions:
-        return weights, known
-    return _fill_medians(group, line, every, weights), known
+    count, greatest = weights.agg(F.count("given"), F.max("given")).collect()[0]
+    if count < line.partitions:
+        weights = _fill_medians(group, line, every, weights)
+        greatest = weights.agg(F.max("given")).collect()[0][0]
+    return weights, known, float(greatest)
 
 
 def _find_places(group: FrameGroup, line: Line, partitions: DataFrame) -> tuple[DataFrame, int]:
