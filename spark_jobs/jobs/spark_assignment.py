@@ -123,7 +123,10 @@ def _check_seen(spark: SparkSession, job: AssignmentJob) -> None:
         check_seen(spark, files)
         return
     folder = os.path.dirname(os.path.abspath(job.output))
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="_muster-", suffix=".probe") as probe:
+    # Spark passes over files that are empty, or whose names begin with an underscore
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="muster-", suffix=".probe") as probe:
+        probe.write(b"seen")
+        probe.flush()
         os.chmod(probe.name, _READABLE)  # executors may be another user's
         check_seen(spark, [*files, probe.name])
 

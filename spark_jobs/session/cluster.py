@@ -139,7 +139,7 @@ def check_seen(spark: SparkSession, files: Sequence[str]) -> None:
     Parameters
     ----------
     files
-        Paths of files that exist here.
+        Paths of files that exist here, none of them empty or hidden.
 
     Raises
     ------

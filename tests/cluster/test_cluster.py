@@ -208,7 +208,7 @@ def test_a_folder_that_executors_do_not_see_is_refused(python, given, tmp_path):
         ]
         code, said = result(submit(cluster, python, driver, *words))
         assert code == 2, said
-        assert f"muster: {driver}/_muster-" in said
+        assert f"muster: {driver}/muster-" in said
         assert sorted(os.listdir(driver)) == ["_locks"]  # nothing is half written
     finally:
         cluster.stop()
