@@ -58,7 +58,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import files_at, is_remote, root_of
+from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -67,6 +67,8 @@ CLAIM_TRIES = 200
 SNAPSHOT_FILES_KEPT_MS = 300_000
 """Only a load reads them, and it is through with them by then."""
 
+FOLDERS = ("log", "snapshots", "targets", "proposals", "requests", "plans")
+"""What a store has in its folder."""
 ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
 """What delta-rs decodes in a path, or refuses."""
 
@@ -302,11 +304,33 @@ def make_root(store: str | os.PathLike[str]) -> str:
     Raises
     ------
     ConfigError
-        It can be no folder of ours, or it is a backup, or a copy that is not whole.
+        It can be no folder of ours, or it is a backup, or a copy that is not whole, or it is a
+        folder of another store.
     """
     root = find_root(store)
     refuse_copy(root)
+    _refuse_inside(root)
     return root
+
+
+def _refuse_inside(root: str) -> None:
+    """Refuse what is a table, or below a table or a queue of another store, which cleans up there.
+
+    Raises
+    ------
+    ConfigError
+        It is.
+    """
+    if root.startswith(f"{MEMORY}:"):
+        return
+    files, parts = files_at(root), root.split("/")
+    for at in range(len(parts) - 1, 2 if is_remote(root) else 0, -1):
+        other = "/".join(parts[:at])
+        if parts[at] in FOLDERS and files.is_folder(log_folder(f"{other}/log")):
+            raise ConfigError(
+                f"the store {root} is in {parts[at]}, a folder of the store {other}, which would "
+                "take its files for its own: name a folder elsewhere"
+            )
 
 
 def find_root(store: str | os.PathLike[str]) -> str:

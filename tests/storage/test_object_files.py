@@ -12,7 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from coordinator.config import ConfigError
-from coordinator.storage.tables.files import SwapLostError
+from coordinator.storage.tables.files import StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
 from coordinator.storage.tables.store_files import files_at, root_of
@@ -155,8 +155,9 @@ def test_errors_are_one_line_without_what_is_secret(s3):
     assert SECRET not in str(error.value)
     s3.heal()
     nowhere = "s3://nowhere/store/a"
-    with pytest.raises(FileNotFoundError, match="No such file or directory: 's3://nowhere"):
-        files_at(nowhere).create(nowhere, b"")
+    for put in (files_at(nowhere).create, files_at(nowhere).replace):
+        with pytest.raises(StoreRefusedError, match="store/a: 404 Not Found: there is no such b"):
+            put(nowhere, b"")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,9 @@ def test_a_store_has_one_root_however_it_is_named(name, root):
         ("s3://me:SECRET@b/x", "the store s3://b/x is no plain"),
         ("s3://b/x?sig=SECRET", "the store s3://b/x is no plain"),
         ("az://c/x#SECRET", "has a password, a query"),
-        ("s3://b/../x", "a step up"),
+        ("s3://b/../x", "a step (. or ..)"),
+        ("s3://b//x", "an empty name"),
+        ("s3://b/x\ty", "has a control character"),
         ("http://me:SECRET@host/x?y=SECRET", "the store http://host/x is at no"),
     ],
 )

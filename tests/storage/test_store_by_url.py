@@ -256,6 +256,8 @@ def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
         (["verify", "--store", "STORE"], "there is no store in STORE"),
         (["groups", "--store", "ftp://host/x"], "is at no s3://"),
         (["serve", "--store", "s3://"], "names no bucket"),
+        (["serve", "--store", "s3://nowhere/x", "--topic", "a=1"], "there is no such bucket"),
+        (["compact", "--store", "s3://nowhere/x"], "there is no such bucket"),
         (["backup", "--store", "STORE", "--into", "copy"], "there is no store in STORE"),
         (["restore", "--from", "STORE", "--store", "new"], "there is no store in STORE"),
         (["sql", "SELECT 1", "--store", "STORE"], "is not the store of a coordinator"),
@@ -288,6 +290,20 @@ def test_a_network_that_fails_is_no_damage(log, store, s3):
         DeltaLog(store).claim("two", "", 2)
     s3.heal()
     assert DeltaLog(store).claim("two", "", 2) == 2
+
+
+def test_a_store_in_a_folder_of_another_one_is_refused(store, tmp_path):
+    """Whose clean-up would remove its files; beside it, or below another name, it may be."""
+    for outer in (store, str(tmp_path / "store")):
+        Coordinator.open(outer, topics=TOPICS).close()
+        for name in ("log", "log/inner", "targets", "plans/a/b"):
+            said = f"is in {name.split('/')[0]}, a folder of the store|is itself a Delta table"
+            with pytest.raises(ConfigError, match=said):
+                Coordinator.open(f"{outer}/{name}", topics=TOPICS)
+        for beside in (f"{outer}2", f"{outer}/orders"):
+            with Coordinator.open(beside, topics=TOPICS) as coordinator:
+                join(coordinator, "m0")
+        assert verify(outer).members == 0
 
 
 def test_a_store_in_memory_is_shared_by_name(tmp_path, monkeypatch):

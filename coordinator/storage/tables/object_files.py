@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
 NO_BUCKET = "NoSuchBucket"
+_NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
 """What the error says of an answer that ended in its middle, and when it is read again."""
 T = TypeVar("T")
@@ -194,8 +195,6 @@ class ObjectFiles:
                 return found
             raise SwapLostError(errno.EAGAIN, "written by another", path) from None
         except FileNotFoundError:
-            if tag is None:
-                raise
             raise SwapLostError(errno.EAGAIN, "removed by another", path) from None
         return _tag_of(made, path)
 
@@ -254,11 +253,18 @@ class ObjectFiles:
             )
 
     def _put(self, path: str, content: bytes, mode: Any) -> Any:  # noqa: ANN401 - obstore's
-        with _explaining(path):
-            # In one request: parts of an upload know no condition.
-            return obstore.put(
-                self._store, self._key(path), content, mode=mode, use_multipart=False
-            )
+        try:
+            with _explaining(path):
+                # In one request: parts of an upload know no condition.
+                return obstore.put(
+                    self._store, self._key(path), content, mode=mode, use_multipart=False
+                )
+        except FileNotFoundError:
+            if not isinstance(mode, str):  # the object that has the tag
+                raise
+            raise StoreRefusedError(
+                errno.EACCES, f"404 Not Found: {_NO_BUCKET_SAID}", path
+            ) from None
 
     def _find(self, path: str, content: bytes) -> str | None:
         """Return the tag of an object that has this content; None when there is no such object."""
@@ -308,7 +314,7 @@ def _explaining(path: str) -> Iterator[None]:
             said = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
             raise StoreRefusedError(errno.EACCES, said, path) from None
         if NO_BUCKET in why:
-            said = f"{why}: there is no such bucket or container: check the URL and the endpoint"
+            said = f"{why}: {_NO_BUCKET_SAID}"
             raise StoreRefusedError(errno.EACCES, said, path) from None
         raise OSError(errno.EIO, why, path) from None
 

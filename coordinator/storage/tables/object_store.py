@@ -29,7 +29,7 @@ _NO_CREDENTIALS = re.compile(
 )
 
 _AMAZON = (
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_REGION, and for another "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, and for another "
     "store than Amazon's AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true if that is http)"
 )
 _GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS, the path of a service account's key"

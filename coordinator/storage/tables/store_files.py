@@ -55,10 +55,13 @@ def root_of(store: str | os.PathLike[str]) -> str:
     place, _, inside = text[found.end() :].strip("/").partition("/")
     if not place:
         raise ConfigError(f"the store {text} names no bucket: give {scheme}://BUCKET/FOLDER")
+    if not inside.isprintable():
+        raise ConfigError(f"the store {text!r} has a control character in its name: give another")
     if ":" in place or set(inside) & set("?#") or {"", ".", ".."} & set(inside.split("/")[:-1]):
         raise ConfigError(
             f"the store {_hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
-            f"password, a query, or a step up; credentials are given by the environment"
+            f"password, a query, an empty name, or a step (. or ..); credentials are given by the "
+            f"environment"
         )
     return f"{scheme}://{place}/{inside}".rstrip("/")
 
