@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -44,6 +45,12 @@ class Viewer:
     def sees(self, group_id: str) -> bool:
         """Whether this one may see a group: DESCRIBE on it, as of ConsumerGroupDescribe."""
         return self._may(Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id))
+
+    def sees_topics(self, names: Iterable[str]) -> bool:
+        """Whether this one may see what is said of topics: DESCRIBE on each of them."""
+        return all(
+            self._may(Operation.DESCRIBE, Resource(ResourceType.TOPIC, name)) for name in names
+        )
 
     @property
     def sees_all(self) -> bool:

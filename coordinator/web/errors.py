@@ -5,6 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from assignors import SpecError
+from coordinator.storage.record_log import LogError
+from coordinator.storage.tables.table_io import BusyError
 
 NAMED_MAX = 255
 
@@ -16,8 +18,9 @@ class QueryError(SpecError):
 class NoGroupError(SpecError):
     """There is no such group, or who asks may not see it: status 404, the same for both."""
 
-    def __init__(self, group_id: str) -> None:
-        super().__init__(f"There is no group {_cut(group_id)!r} here, or you may not see it.")
+    def __init__(self, group_id: str, when: str = "") -> None:
+        where = f"at {when}" if when else "here"
+        super().__init__(f"There is no group {_cut(group_id)!r} {where}, or you may not see it.")
 
 
 class NoPlanError(NoGroupError):
@@ -45,3 +48,14 @@ def status_of(error: SpecError) -> HTTPStatus:
             return HTTPStatus.FORBIDDEN
         case _:
             return HTTPStatus.BAD_REQUEST
+
+
+def explain(error: Exception) -> str:
+    """Return what a page says of an error that is none of its viewer's."""
+    match error:
+        case SpecError():
+            return str(error)
+        case LogError() | BusyError() | OSError():
+            return f"The store cannot be read: {error}"
+        case _:
+            return "This page failed. The process's log says why."

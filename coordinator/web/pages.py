@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
-from coordinator.history.log_reader import format_time
+from coordinator.history.log_reader import format_time, parse_as_of
 from coordinator.history.view_rows import to_json_rows
 from coordinator.web import group_list, group_now
 from coordinator.web.access import Viewer
-from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web.errors import ForbiddenError, NoGroupError, QueryError
 from coordinator.web.group_now import GroupNow
 from coordinator.web.paging import TEXT_MAX, Page, Paging, contains, read_time
 from coordinator.web.store_reader import Look, StoreReader
@@ -25,6 +25,7 @@ Query = Mapping[str, str]
 Values = dict[str, Any]
 STATES = [state.value for state in GroupState if state is not GroupState.DEAD]
 WAITED = "waited"
+NO_TOPICS = "The group has topics that you may not see: this needs DESCRIBE on each of its topics."
 
 
 class Pages:
@@ -86,7 +87,12 @@ class Pages:
         """Return the values of the page of a group."""
         group_id = find_group(query, viewer)
         look = self.look(query)
-        now = group_now.read_group(look, group_id)
+        try:
+            now = group_now.read_group(look, group_id)
+        except NoGroupError:  # there may have been one before, or after
+            raise NoGroupError(
+                group_id, format_time(look.reading.at_ms) if is_past(query) else ""
+            ) from None
         paging = Paging.of(query, group_now.COLUMNS, "-waited")
         text, only = _text(query, "q"), query.get("only", "")
         members = now.members
@@ -115,7 +121,7 @@ class Pages:
             return self.reader.newest()
         at = query.get("at")
         if at:
-            return self.reader.past(at[:TEXT_MAX])
+            return self.reader.past(parse_as_of(at[:TEXT_MAX], "at"))
         return self.reader.past(read_time(query, "at_ms"))
 
     def _count_waiting(self, group_id: str) -> int:
@@ -177,6 +183,19 @@ def find_group(query: Query, viewer: Viewer) -> str:
     if not viewer.sees(group_id):
         raise NoGroupError(group_id)
     return group_id
+
+
+def refuse_topics(viewer: Viewer, *tables: pa.Table) -> None:
+    """Refuse to show tables that name topics which the viewer may not see.
+
+    Raises
+    ------
+    ForbiddenError
+        They do.
+    """
+    names = {name for one in tables for name in pc.unique(one["topic"]).to_pylist()}
+    if not viewer.sees_topics(names):
+        raise ForbiddenError(NO_TOPICS)
 
 
 def groups_json(values: Values) -> Values:

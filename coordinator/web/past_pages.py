@@ -13,7 +13,16 @@ from coordinator.history.view_rows import to_json_rows
 from coordinator.web import group_now, lanes, loads
 from coordinator.web.access import Viewer
 from coordinator.web.errors import NoGroupError, QueryError
-from coordinator.web.pages import Pages, Query, Values, find_group, is_past, kept_words, show_page
+from coordinator.web.pages import (
+    Pages,
+    Query,
+    Values,
+    find_group,
+    is_past,
+    kept_words,
+    refuse_topics,
+    show_page,
+)
 from coordinator.web.paging import TEXT_MAX, Paging, read_number, read_time
 from coordinator.web.store_reader import Look
 
@@ -41,6 +50,7 @@ class PastPages:
         group_id = find_group(query, viewer)
         look = self._pages.reader.newest()
         history, epochs = self._read(look, group_id)
+        refuse_topics(viewer, history)
         window, span = _find_window(query, epochs, _find_end(look, epochs))
         only = _find_lanes(query)
         cursor = self._pages.look(query).reading.at_ms if is_past(query) else None
@@ -77,6 +87,7 @@ class PastPages:
         group_id = find_group(query, viewer)
         look = self._pages.look(query)
         history, epochs = self._read(look, group_id)
+        refuse_topics(viewer, history)
         filters = {name: query[name] for name in ("member", "topic") if query.get(name)}
         if "member" in filters:
             history = history.filter(pc.equal(history["member_id"], filters["member"]))
@@ -104,6 +115,7 @@ class PastPages:
             raise QueryError("topic and partition are missing: give both")
         look = self._pages.look(query)
         history, _ = self._read(look, group_id)
+        refuse_topics(viewer, history)
         ours = history.filter(pc.equal(history["topic"], topic))
         last = pc.max(ours["last_partition"]).as_py()
         first, end = ours["first_partition"], ours["last_partition"]

@@ -16,6 +16,7 @@ from coordinator.web.pages import (
     head,
     is_past,
     kept_words,
+    refuse_topics,
     show_page,
 )
 from coordinator.web.paging import TEXT_MAX, Paging
@@ -65,6 +66,7 @@ class PlanPages:
             raise QueryError("plan is missing: give the id of a plan")
         look = self._pages.look(query)
         plan = read_plan(look, group_id, plan_id)
+        refuse_topics(viewer, plan.moves, look.view("assignment_history", group_id))
         moves = Paging.of(query, MOVES, "topic")
         members = Paging.of(query, MEMBERS, "-gains", prefix="m_")
         asks = plan.row["status"] == WAITING and not is_past(query) and _is_there(look, group_id)

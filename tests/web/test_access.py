@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.config import Config, ConfigError, ServerConfig, WebConfig
+from coordinator.history import frame
 from coordinator.web.access import WebAccess, is_same_origin
 from coordinator.web.rendering import ASSETS, STATIC
 from tests.support.stories import Story, stored
@@ -136,6 +137,7 @@ def test_odd_addresses_are_refused_in_a_line(store, path, code):
     answer = browse(store).get(path, follow_redirects=False)
     assert answer.status_code == code
     assert len(answer.content) < 4_000 or code == 200
+    assert "--" not in answer.text, "an address has no options"
     assert browse(store).post("/", data={"x": "1"}).status_code == 405
 
 
@@ -189,6 +191,30 @@ def test_logins_and_access_lists_are_those_of_the_coordinator(store, secured):
     hidden = client.get("/group.json?id=ledger", auth=("ann", "secret"))
     absent = client.get("/group.json?id=nobody", auth=("ann", "secret"))
     assert (hidden.status_code, hidden.text.replace("ledger", "nobody")) == (404, absent.text)
+
+
+def test_pages_that_name_topics_are_for_those_who_may_see_them(store, secured, tmp_path):
+    """As with ConsumerGroupDescribe: all topics of the group, or none."""
+    config, ann = Config(server=secured), ("ann", "secret")
+    pages = ("picture", "history", "history.json", "partition?topic=orders&partition=1")
+    asked = [f"/{page}{'&' if '?' in page else '?'}id=billing" for page in pages]
+    client = browse(store, config)
+    for path in asked:
+        refused = client.get(path, auth=ann)
+        assert (refused.status_code, "needs DESCRIBE" in refused.text) == (403, True)
+        assert "orders" not in refused.text
+    for path in ("/group?id=billing", "/group.json?id=billing", "/loads?id=billing", "/"):
+        shown = client.get(path, auth=ann)
+        assert (shown.status_code, "orders" in shown.text) == (200, False), path
+    acls = (tmp_path / "acls.toml").read_text()
+    history = frame(store, "assignment_history", group_id="billing")
+    for name in sorted(set(history["topic"].to_pylist())):
+        assert client.get(asked[0], auth=ann).status_code == 403, "not all of them yet"
+        acls += '[[acls]]\nprincipal = "User:ann"\noperations = ["DESCRIBE"]\n'
+        acls += f'resource_type = "TOPIC"\nresource_name = "{name}"\n'
+        (tmp_path / "acls.toml").write_text(acls)
+        client = browse(store, config)
+    assert [client.get(path, auth=ann).status_code for path in asked] == [200] * len(asked)
 
 
 def test_beyond_this_machine_it_needs_a_login_and_tls(secured, caplog):

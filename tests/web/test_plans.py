@@ -25,7 +25,8 @@ def config_of(folder):
     (folder / "users.toml").write_text('[users]\nann = "secret"\nbob = "words"\n')
     (folder / "acls.toml").write_text(
         'super_users = ["User:ann"]\n[[acls]]\nprincipal = "User:bob"\noperations = ["DESCRIBE"]\n'
-        'resource_type = "GROUP"\nresource_name = "g"\n'
+        'resource_type = "GROUP"\nresource_name = "g"\n[[acls]]\nprincipal = "User:bob"\n'
+        'operations = ["DESCRIBE"]\nresource_type = "TOPIC"\nresource_name = "*"\n'
     )
     return Config(
         server=ServerConfig(
