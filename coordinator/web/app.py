@@ -26,7 +26,7 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
 from coordinator.web.access import Viewer, WebAccess, is_same_origin
-from coordinator.web.errors import ForbiddenError, QueryError, status_of
+from coordinator.web.errors import ForbiddenError, QueryError, explain, status_of
 from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
 from coordinator.web.paging import TEXT_MAX, link
@@ -58,7 +58,12 @@ HEADERS = {
 PARTS = {
     "groups": ({"list": "groups_list.html", "as-of": "as_of.html"}, "groups"),
     "group": (
-        {"now": "group_now.html", "members": "group_members.html", "as-of": "as_of.html"},
+        {
+            "when": "group_when.html",
+            "now": "group_now.html",
+            "members": "group_members.html",
+            "as-of": "as_of.html",
+        },
         "group",
     ),
 }
@@ -162,7 +167,7 @@ def guarded(
             return refuse(status_of(error), str(error))
         except (LogError, BusyError, OSError) as error:
             logger.warning("no page: %s", error)
-            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"The store cannot be read: {error}")
+            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, explain(error))
 
     return route
 
@@ -207,6 +212,8 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     if site.hub.is_full:
         too_many = f"{site.hub.pages} pages are open: close some (web.connections_max)\n"
         return reply(too_many, HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8")
+    if request.method == "HEAD":  # the stream has no end, and its head alone is no open page
+        return reply(b"", kind="text/event-stream")
     templates, name = PARTS[view]
     show: Show = getattr(site.pages, name)
 
@@ -278,5 +285,4 @@ async def _no_page(request: Request, error: Exception | None = None) -> Response
 async def _failed(request: Request, error: Exception) -> Response:
     logger.error("no page %s", visible(request.url.path), exc_info=error)
     code = HTTPStatus.INTERNAL_SERVER_ERROR
-    why = "This page failed. The process's log says why."
-    return reply(render("error.html", store="", code=code, why=why), code)
+    return reply(render("error.html", store="", code=code, why=explain(error)), code)

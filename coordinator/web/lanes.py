@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from unicodedata import east_asian_width
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from assignors.arrays import Longs, offsets_of
 from coordinator.history.keyed_rows import combine_chunks, find_changes, number_runs, to_numbers
 from coordinator.history.log_reader import format_time
+from coordinator.printable import visible
 
 LANES, CELLS = 40, 240
 BARS_MAX = 1_200
@@ -26,6 +28,7 @@ BARS_MAX = 1_200
 SAMPLES_MAX = 4_000_000
 """The product of owners, lanes and cells that is counted to find who owned most."""
 WIDTH, LANE_PX = 960, 16
+LETTER_PX, GUTTER_PX = 7, 16
 COLOURS = 10
 LABEL_MAX = 22
 TOLD_MAX = 4
@@ -101,6 +104,12 @@ class Picture:
     def height(self) -> int:
         """Of all lanes, in pixels."""
         return len(self.lanes) * LANE_PX
+
+    @property
+    def gutter(self) -> int:
+        """Of the names of the lanes, in pixels: what the longest one needs."""
+        longest = max((_measure(lane.label) for lane in self.lanes), default=0)
+        return GUTTER_PX + LETTER_PX * longest
 
 
 def draw(
@@ -247,6 +256,11 @@ def _name_lanes(rows: _Rows, edges: Longs) -> list[Lane]:
             label = f"{_shorten(topic)} {first}" + (f"–{last}" if last > first else "")  # noqa: RUF001
         lanes.append(Lane(y * LANE_PX, label, topic, first, last, bool(one == two)))
     return lanes
+
+
+def _measure(label: str) -> int:
+    """Return how many letters a label is wide."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in visible(label))
 
 
 def _shorten(text: str, most: int = LABEL_MAX) -> str:

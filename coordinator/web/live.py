@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
-from coordinator.web.errors import NoGroupError
+from coordinator.printable import visible
+from coordinator.web.errors import NoGroupError, explain
 
 Parts: TypeAlias = dict[str, bytes]
 Make: TypeAlias = Callable[[], Awaitable[tuple[Parts, float]]]
@@ -23,11 +25,16 @@ PERIOD_S = 1.0
 """How long a part stays as it is at least."""
 SHARE = 10
 """What took a second to make is made anew after so many."""
+AGE_S = 60.0
+"""How old a view may be if nothing changes: what it counts, it may count of the last hour."""
 PING_S = 15.0
 STALL_S = 60.0
 """How long a browser may take to read what was sent, before its connection is closed."""
 RETRY_S = 10.0
-GONE = "gone"
+GONE, TROUBLE = "gone", "trouble"
+"""Parts that are news for the page's sign: its group is gone; why it is not live, "" if it is."""
+HERE = b"event: here\ndata:\n\n"
+"""What is sent if there is nothing else, so that a page can tell a connection that has ended."""
 logger = logging.getLogger("muster.web")
 
 
@@ -63,6 +70,7 @@ class Channel:
     async def _run(self) -> None:
         while self.boxes:
             seen, wait_s = self._hub.version, PERIOD_S
+            trouble = b""
             try:
                 parts, took_s = await self._make()
                 wait_s = max(wait_s, SHARE * took_s)
@@ -70,14 +78,18 @@ class Channel:
                 parts = {GONE: str(error).encode()}
             except Exception as error:  # noqa: BLE001 - the next try may succeed
                 logger.warning("a live page could not be read: %s", error)
-                parts, wait_s = {}, RETRY_S
+                parts, wait_s, trouble = {}, RETRY_S, visible(explain(error)).encode()
+            if trouble or TROUBLE in self.last:
+                parts[TROUBLE] = trouble
             changed = {name: part for name, part in parts.items() if self.last.get(name) != part}
             self.last |= changed
             if changed:
                 for box in self.boxes:
                     box.put(changed)
             await asyncio.sleep(wait_s)
-            await self._hub.wait_for_change(seen)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if trouble else AGE_S):
+                    await self._hub.wait_for_change(seen)
 
 
 class Hub:
@@ -150,8 +162,8 @@ class Hub:
                 changed = await asyncio.to_thread(self._has_changed)
             except Exception as error:  # noqa: BLE001 - the next look may succeed
                 logger.warning("it is not known whether the store has changed: %s", error)
+                changed = True  # the pages find out, and say, that they cannot read it
                 await asyncio.sleep(RETRY_S)
-                continue
             if changed:
                 self.version += 1
                 self._changed.set()
@@ -195,7 +207,7 @@ class EventStream:
                 )
                 filled.cancel()
                 parts = box.take()
-                await self._send(send, format_events(parts) if parts else b": here\n\n")
+                await self._send(send, format_events(parts) if parts else HERE)
                 if GONE in parts:
                     break
             if not gone.done():
@@ -216,8 +228,8 @@ def format_events(parts: Parts) -> bytes:
     events = []
     for name, part in parts.items():
         lines = part.split(b"\n")
-        if name == GONE:
-            events.append(b"event: gone\n")
+        if name in {GONE, TROUBLE}:
+            events.append(b"event: %s\n" % name.encode())
         else:
             events.append(b"event: part\ndata: %s\n" % name.encode())
         events += [b"data: %s\n" % line for line in lines]

@@ -15,6 +15,7 @@ from coordinator.config import LogConfig
 from coordinator.core.records import GroupMetadata
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog
+from coordinator.web import live as live_pages
 from coordinator.web.server import WebServer
 from tests.support.stories import Story, stored
 from tests.web.browsing import five_groups
@@ -48,11 +49,12 @@ def opened(browser):
     """Open a page; whatever the browser complains of fails the test."""
     contexts, complaints = [], []
 
-    def open_page(url, viewport=WIDE, **options):
+    def open_page(url, viewport=WIDE, *, quiet=True, **options):
         contexts.append(browser.new_context(viewport=viewport, **options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        if quiet:  # who is refused a page is told so there, too
+            page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.goto(url)
         return page
@@ -112,6 +114,14 @@ def live(tmp_path):
             yield crowd, pages.url
 
 
+def await_true(page, expression, seconds=15):
+    """Wait until an expression is true; the page forbids the browser to evaluate it by itself."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(50)
+
+
 def shoot(page, name):
     if SHOTS:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
@@ -141,9 +151,9 @@ def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
     crowd.leave("fay")
     page.wait_for_selector("#members >> text=fay", state="detached", timeout=15_000)
     page.wait_for_selector("#now >> text=member left")
-    page.wait_for_function(
+    await_true(
+        page,
         "[...document.querySelectorAll('svg.lanes title')].some(t => t.textContent.includes('fay'))",
-        timeout=15_000,
     )
 
 
@@ -166,6 +176,100 @@ def test_the_slider_shows_former_times_and_the_way_back(live, opened):
     page.wait_for_selector("#live:text('live')")
 
 
+def test_the_sign_says_since_when_and_why_a_page_is_not_live(tmp_path, opened, monkeypatch):
+    monkeypatch.setattr(live_pages, "RETRY_S", 0.5)
+    store = tmp_path / "store"
+    with Coordinator.open(store, topics=TOPICS) as coordinator:
+        Crowd(coordinator, "billing").join("ann")
+    with WebServer(store, listen="127.0.0.1:0") as pages:
+        page = opened(pages.url)
+        page.wait_for_selector("#live:text('live')")
+        store.rename(tmp_path / "away")
+        page.wait_for_selector("#live.off:text('cannot be read')")
+        told = page.text_content("#live")
+        time.sleep(2)
+        assert page.text_content("#live") == told, "since when, not when it was tried last"
+        (tmp_path / "away").rename(store)
+        page.wait_for_selector("#live:not(.off)", timeout=15_000)
+
+
+def test_a_page_outlives_its_server(tmp_path, opened):
+    store = tmp_path / "store"
+    with Coordinator.open(store, topics=TOPICS) as coordinator:
+        Crowd(coordinator, "billing").join("ann")
+        with WebServer(store, listen="127.0.0.1:0") as pages:
+            page = opened(pages.url, quiet=False)
+            page.wait_for_selector("#live:text('live')")
+        page.wait_for_selector("#live.off")
+        page.click("thead >> text=Members")
+        page.wait_for_selector("#live.off:text('not live since')")
+        Crowd(coordinator, "late").join("bob")
+        with WebServer(store, listen=pages.url.removeprefix("http://").rstrip("/")):
+            page.wait_for_selector("#live:not(.off)", timeout=15_000)
+            page.wait_for_selector("#list >> text=late")
+
+
+def test_a_page_finds_out_that_it_slept(live, opened):
+    """Of a connection that ended without a word, a browser does not tell."""
+    _, url = live
+    page = opened(url)
+    page.clock.install()
+    page.goto(url)
+    page.wait_for_selector("#live:text('live')")
+    page.evaluate(
+        "const sign = document.getElementById('live'); window.told = [];"
+        "new MutationObserver(() => window.told.push(sign.textContent))"
+        ".observe(sign, {childList: true})"
+    )
+    page.clock.fast_forward(3_600_000)
+    await_true(page, "window.told.length > 1 && window.told.at(-1) === 'live'")
+    assert page.evaluate("window.told[0]").startswith("not live since")
+
+
+def test_a_group_that_is_gone_comes_back_and_former_times_without_it_are_told(live, opened):
+    crowd, url = live
+    page = opened(f"{url}group?id=shipping", quiet=False)
+    page.wait_for_selector("#live:text('live')")
+    shipping = Crowd(crowd.coordinator, "shipping")
+    shipping.members["eve"] = (1, {})
+    shipping.leave("eve")
+    crowd.coordinator.delete_groups(["shipping"])
+    page.wait_for_selector("#live.off:text('no group')")
+    gone_ms = int(time.time() * 1000)
+    time.sleep(1)
+    shipping.join("zoe")
+    page.wait_for_selector("#live:not(.off)", timeout=15_000)
+    page.wait_for_selector("#members >> text=zoe")
+    page.evaluate(
+        "at => { const s = document.getElementById('slider'); s.value = at;"
+        " s.dispatchEvent(new Event('change', {bubbles: true})); }",
+        gone_ms,
+    )
+    page.wait_for_selector("h1:text('404')")
+    assert f"There is no group 'shipping' at {time.gmtime().tm_year}-" in page.text_content("main")
+
+
+def test_what_a_reader_does_outlives_changes(live, opened):
+    """The order stays when a filter is typed, and the focus when a part is drawn anew."""
+    crowd, url = live
+    page = opened(f"{url}group?id=billing")
+    page.wait_for_selector("#live:text('live')")
+    page.locator("#members thead >> text=Owns").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("th[aria-sort] >> text=Owns")
+    focused = "document.activeElement.matches('a') && document.activeElement.textContent.trim()"
+    await_true(page, f"/^Owns/.test({focused})")
+    page.locator("#members a:has-text('ann')").focus()
+    end = page.get_attribute("#slider", "max")
+    crowd.join("fay")
+    page.wait_for_selector("#members >> text=fay")
+    assert page.evaluate(focused) == "ann"
+    assert page.get_attribute("#slider", "max") > end, "the slider goes on to now"
+    page.locator("input[name=q]").type("a")
+    page.wait_for_url("**q=a**")
+    page.wait_for_selector("th[aria-sort] >> text=Owns")
+
+
 def test_the_picture_leads_to_reasons(live, opened):
     _, url = live
     page = opened(f"{url}picture?id=billing")
@@ -174,8 +278,21 @@ def test_the_picture_leads_to_reasons(live, opened):
     assert "member joined (bob)" in title
     page.locator("a:has(text.lane)").first.click()
     page.wait_for_selector("h1:has-text('clicks')")
-    assert "It got it in epoch" in page.locator(".why").text_content()
+    assert "owns it, and got it" in page.locator(".why").text_content()
     check_accessibility(page)
+
+
+def test_names_of_lanes_are_not_cut_off(tmp_path, opened):
+    topics = {f"payments-of-customers-in-region-{n:02}": 900 for n in range(45)} | {"価格": 9}
+    story = Story("billing").topics(**topics).join("m", *topics)
+    with WebServer(stored(story.batches, tmp_path), listen="127.0.0.1:0") as pages:
+        for query in ("", "&topic=価格", "&topic=payments-of-customers-in-region-01&first=100"):
+            page = opened(f"{pages.url}picture?id=billing{query}")
+            cut = page.evaluate(
+                "[...document.querySelectorAll('text.lane')].filter("
+                "t => t.getBBox().x < t.ownerSVGElement.viewBox.baseVal.x).map(t => t.textContent)"
+            )
+            assert cut == [], query
 
 
 def test_many_groups_are_filtered_sorted_and_paged(tmp_path, opened):

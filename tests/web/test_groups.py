@@ -77,7 +77,7 @@ def test_who_is_waited_for_and_since_when(waiting):
     assert row["since"] == "2026-03-01T12:01:00.000Z", "m2 came then; since then it has not settled"
     page = client.get("/group?id=billing").text
     assert "Waits for 1 member:" in page
-    assert "must give up 4 partitions" in " ".join(page.split())
+    assert "to give up 4 partitions, and has not" in " ".join(page.split())
     found = client.get("/group.json?id=billing").json()
     members = {row["member_id"]: row for row in found["members"]}
     m1 = members["m1"]

@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError
+from coordinator.web import live
 from coordinator.web.errors import NoGroupError
 from coordinator.web.live import EventStream, Hub, format_events
 from tests.conftest import ROOT
@@ -128,6 +130,58 @@ def test_a_stream_ends_with_the_group_the_right_and_the_server():
     asyncio.run(main())
 
 
+def test_an_open_page_is_told_that_the_store_cannot_be_read(monkeypatch):
+    """And that it can again; whatever fails: the look for news, or the reading of it."""
+    monkeypatch.setattr(live, "RETRY_S", 0.05)
+    monkeypatch.setattr(live, "AGE_S", 0.05)
+
+    async def main():
+        source, unreachable = Source(), [None]
+
+        def look():
+            if unreachable[0]:
+                raise unreachable[0]
+            return False
+
+        hub = Hub(look, 100)
+        page = streamed(hub, source)
+        told = partial(b"".join, page[0])
+        await until(lambda: b"data: 0" in told())
+        assert b"trouble" not in told()
+        unreachable[0] = source.fails = PermissionError("refused\u202e")
+        why = b"event: trouble\ndata: The store cannot be read: refused\\u202e\n\n"
+        await until(lambda: why in told())
+        late = streamed(hub, source)
+        await until(lambda: why in b"".join(late[0]))
+        unreachable[0], source.fails, source.text = None, None, b"9"
+        await until(lambda: b"data: 9" in told() and b"event: trouble\ndata: \n\n" in told())
+        for one in (page, late):
+            one[2].set()
+        await asyncio.gather(page[3], late[3])
+
+    asyncio.run(main())
+
+
+def test_a_page_does_not_grow_old_and_is_told_that_the_server_is_there(monkeypatch):
+    """What it counts of the last hour changes without a change of the log."""
+    monkeypatch.setattr(live, "PERIOD_S", 0.01)
+    monkeypatch.setattr(live, "AGE_S", 0.05)
+    monkeypatch.setattr(live, "PING_S", 0.05)
+
+    async def main():
+        source = Source()
+        hub = Hub(lambda: False, 100)
+        page = streamed(hub, source)
+        await until(lambda: b"data: 0" in b"".join(page[0]))
+        source.text = b"an hour later"
+        await until(lambda: b"an hour later" in b"".join(page[0]))
+        await until(lambda: b"event: here\ndata:\n\n" in b"".join(page[0]))
+        page[2].set()
+        await page[3]
+
+    asyncio.run(main())
+
+
 def test_events_have_a_line_of_data_for_each_line():
     assert format_events({"now": b"a\n\nb"}) == (
         b"event: part\ndata: now\ndata: a\ndata: \ndata: b\n\n"
@@ -141,6 +195,8 @@ def test_odd_streams_are_refused(tmp_path):
         ("/live?view=group&id=nobody", 404), ("/live?view=groups&sort=x", 400),
     ):  # fmt: skip
         assert client.get(path).status_code == code
+    head = client.head("/live?view=groups")
+    assert (head.status_code, head.headers["content-type"][:17]) == (200, "text/event-stream")
 
 
 @contextlib.contextmanager

@@ -67,62 +67,150 @@
   }
 
   // Live: the server sends parts of this page; a hidden tab lets go of its connection.
+  const SILENT_MS = 40000; // it says at least every 15 s that it is there
+  const AGAIN_MS = 5000;
   const sign = () => document.getElementById("live");
   let source = null;
   let address = "";
-  function say(text, lost) {
+  let heardMs = 0;
+  let lost = null; // since when the page is not live
+  function say(text, bad) {
     sign().hidden = false;
-    sign().className = lost ? "live off" : "live";
+    sign().className = bad ? "live off" : "live";
     if (sign().textContent !== text) sign().textContent = text;
+  }
+  function sayLive() {
+    lost = null;
+    say("live");
+  }
+  function sayLost(why) {
+    lost ||= new Date().toLocaleTimeString();
+    say(`not live since ${lost}: ${why}`, true);
+  }
+  function letGo() {
+    source?.close();
+    source = null;
+    address = "";
+  }
+  // An event stream that is refused does not say why; the same address, asked once more, does.
+  async function ask(wanted) {
+    const cancel = new AbortController();
+    try {
+      const answer = await fetch(wanted, { signal: cancel.signal });
+      if (!answer.ok && wanted === address) sayLost((await answer.text()).trim());
+    } catch {
+      // nobody answers: the page says so already
+    } finally {
+      cancel.abort();
+    }
   }
   function follow() {
     const wanted = document.querySelector("[data-live]")?.dataset.live || "";
-    if (document.hidden || wanted !== address) {
-      source?.close();
-      source = null;
-      address = "";
-    }
+    if (document.hidden || wanted !== address) letGo();
     if (document.hidden || source) return;
     if (!wanted) {
+      lost = null;
       sign().hidden = true;
       return;
     }
     address = wanted;
-    source = new EventSource(wanted);
-    source.onopen = () => say("live");
-    source.onerror = () => {
-      say(`not live since ${new Date().toLocaleTimeString()}: trying again`, true);
-      if (source?.readyState === EventSource.CLOSED) {
-        source = null;
-        setTimeout(follow, 5000);
-      }
-    };
-    source.addEventListener("part", (event) => {
-      const at = event.data.indexOf("\n");
-      const part = document.getElementById(event.data.slice(0, at));
-      if (!part || part.contains(document.querySelector("[data-hold]"))) return;
-      const [x, y] = [part.querySelector(".wide")?.scrollLeft || 0, window.scrollY];
-      htmx.swap(part, event.data.slice(at + 1), { swapStyle: "outerHTML" });
-      const anew = document.getElementById(part.id)?.querySelector(".wide");
-      if (anew) anew.scrollLeft = x;
-      window.scrollTo(window.scrollX, y);
-      if (part.id === "now" && part.dataset.epoch !== document.getElementById("now").dataset.epoch) renew();
+    heardMs = Date.now();
+    const mine = new EventSource(wanted);
+    source = mine;
+    const on = (name, act) => mine.addEventListener(name, (event) => {
+      heardMs = Date.now();
+      if (mine === source) act(event);
     });
-    source.addEventListener("gone", (event) => {
-      source.close();
-      say(event.data, true);
+    const again = () => setTimeout(() => { if (mine === source) { letGo(); follow(); } }, AGAIN_MS);
+    on("open", sayLive);
+    on("here", () => {});
+    on("trouble", (event) => (event.data ? sayLost(event.data) : sayLive()));
+    on("part", take);
+    on("gone", (event) => {
+      mine.close();
+      sayLost(event.data);
+      again(); // it may be made anew
     });
+    on("error", () => {
+      if (!lost) sayLost("trying again");
+      if (mine.readyState !== EventSource.CLOSED) return;
+      ask(wanted);
+      again();
+    });
+  }
+  // A connection may end without a word, as while the machine slept.
+  function check() {
+    if (!source || source.readyState === EventSource.CLOSED || Date.now() - heardMs < SILENT_MS) return;
+    sayLost("trying again");
+    letGo();
+    follow();
+  }
+  function take(event) {
+    const at = event.data.indexOf("\n");
+    const part = document.getElementById(event.data.slice(0, at));
+    if (!part || (part.id === "when" && part.contains(document.activeElement))) return;
+    const [x, y] = [part.querySelector(".wide")?.scrollLeft || 0, window.scrollY];
+    const focused = nameFocus(part);
+    htmx.swap(part, event.data.slice(at + 1), { swapStyle: "outerHTML" });
+    const anew = document.getElementById(part.id);
+    const wide = anew?.querySelector(".wide");
+    if (wide) wide.scrollLeft = x;
+    window.scrollTo(window.scrollX, y);
+    restoreFocus(anew, focused);
+    if (part.id === "now" && part.dataset.epoch !== anew?.dataset.epoch) renew();
+  }
+
+  // Who uses the keyboard stays where they are when a part is drawn anew.
+  const nameLink = (a) => [a.getAttribute("href"), a.textContent.replace(/[▲▼]/g, "").trim()];
+  function nameFocus(part) {
+    const at = document.activeElement;
+    if (!at || at.id || !part.contains(at)) return null;
+    return at.matches("a[href]") ? nameLink(at) : at.matches(".wide") ? [] : null;
+  }
+  function restoreFocus(part, focused) {
+    if (!part || !focused) return;
+    const links = [...part.querySelectorAll("a[href]")];
+    const [href, text] = focused;
+    const found = href
+      ? links.find((a) => a.getAttribute("href") === href) || links.find((a) => nameLink(a)[1] === text)
+      : part.querySelector(".wide");
+    found?.focus({ preventScroll: true });
   }
 
   document.addEventListener("DOMContentLoaded", () => {
     wire();
     load();
     sayAges();
-    setInterval(sayAges, 1000);
+    setInterval(() => {
+      sayAges();
+      check();
+    }, 1000);
     if (document.querySelector("[data-live]")) follow();
   });
   document.addEventListener("visibilitychange", follow);
+  let swapped = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    swapped = [event.detail.target.id, nameFocus(event.detail.target)];
+  });
+  // What is refused is shown as a page; a part that comes by itself says why it does not.
+  document.addEventListener("htmx:responseError", (event) => {
+    const { elt, pathInfo, xhr } = event.detail;
+    if (elt.closest("a, form")) {
+      window.location.assign(pathInfo.finalRequestPath);
+      return;
+    }
+    const told = new DOMParser().parseFromString(xhr.responseText, "text/html").querySelector("main p");
+    const note = event.detail.target.querySelector(".refused") || document.createElement("p");
+    note.className = "refused";
+    note.textContent = told?.textContent || `${xhr.status} ${xhr.statusText}`;
+    event.detail.target.append(note);
+  });
+  document.addEventListener("htmx:sendError", () => sayLost("the server of this page does not answer"));
   document.addEventListener("htmx:afterSettle", (event) => {
+    if (swapped && document.activeElement === document.body) {
+      restoreFocus(document.getElementById(swapped[0]), swapped[1]);
+    }
+    swapped = null;
     wire(event.target.parentNode || document);
     load(event.target.parentNode || document);
     sayAges(event.target.parentNode || document);
