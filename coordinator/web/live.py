@@ -162,12 +162,17 @@ class Hub:
                 changed = await asyncio.to_thread(self._has_changed)
             except Exception as error:  # noqa: BLE001 - the next look may succeed
                 logger.warning("it is not known whether the store has changed: %s", error)
-                changed = True  # the pages find out, and say, that they cannot read it
+                self._tell()  # the pages find out, and say, that they cannot read it
                 await asyncio.sleep(RETRY_S)
+                continue
             if changed:
-                self.version += 1
-                self._changed.set()
-                self._changed = asyncio.Event()
+                self._tell()
+
+    def _tell(self) -> None:
+        """Have all views made anew."""
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class EventStream:
