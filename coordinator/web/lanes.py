@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
-from coordinator.history.keyed_rows import combine_chunks, find_changes, number_runs, to_numbers
+from coordinator.history.keyed_rows import (
+    combine_chunks,
+    find_changes,
+    number_runs,
+    to_mask,
+    to_numbers,
+)
 from coordinator.history.log_reader import format_time
 from coordinator.printable import visible
 
@@ -49,15 +55,24 @@ class Bar(NamedTuple):
     name: str
 
 
+class Span(NamedTuple):
+    """Partitions from the first one of a topic to the last one of another, by name, or the same."""
+
+    topic: str
+    first: int
+    until: str
+    last: int
+
+
 class Lane(NamedTuple):
-    """A row of the picture: partitions first … last of the topic, or of several."""
+    """A row of the picture: from the first partition of the topic to the last one of `until`."""
 
     y: int
     label: str
     topic: str
     first: int
+    until: str
     last: int
-    one_topic: bool
 
 
 class Mark(NamedTuple):
@@ -117,7 +132,7 @@ def draw(
     epochs: pa.Table,
     window: tuple[int, int],
     *,
-    only: tuple[str, int, int] | None = None,
+    only: Span | None = None,
     cursor_ms: int | None = None,
 ) -> Picture:
     """Return the picture of a window of time.
@@ -129,7 +144,7 @@ def draw(
     window
         Begin and end, ms.
     only
-        A topic, and its first and last partition to show.
+        The partitions to show.
     cursor_ms
         A time to mark.
     """
@@ -182,14 +197,16 @@ class _Rows:
     shift: Longs
 
     @classmethod
-    def of(cls, table: pa.Table, begin: int, end: int, only: tuple[str, int, int] | None) -> _Rows:
+    def of(cls, table: pa.Table, begin: int, end: int, only: Span | None) -> _Rows:
         since, until = _to_ms(table["since"], 0), _to_ms(table["until"], FOREVER)
         here = (since < end) & (until > begin)
         first, last = (to_numbers(table[name]) for name in ("first_partition", "last_partition"))
-        least = 0
         if only is not None:
-            topic, least, most = only
-            here &= pc.equal(table["topic"], topic).to_numpy() & (first <= most) & (last >= least)
+            topic = table["topic"]
+            least = np.where(to_mask(pc.equal(topic, only.topic)), only.first, 0)
+            most = np.where(to_mask(pc.equal(topic, only.until)), only.last, FOREVER)
+            here &= to_mask(pc.greater_equal(topic, only.topic)) & (last >= least)
+            here &= to_mask(pc.less_equal(topic, only.until)) & (first <= most)
             first, last = np.maximum(first, least), np.minimum(last, most)
         table = table.filter(pa.array(here))
         first, last, since, until = (one[here] for one in (first, last, since, until))
@@ -198,13 +215,17 @@ class _Rows:
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         topic_of = rank[names.indices.to_numpy()] if len(table) else np.zeros(0, np.int64)
-        sizes = np.zeros(len(order), np.int64)
-        np.maximum.at(sizes, topic_of, last + 1 - least)
-        shift = offsets_of(sizes)[:-1] - least
+        topics = [names.dictionary[int(at)].as_py() for at in order]
+        low = np.zeros(len(order), np.int64)
+        if only is not None and only.topic in topics:
+            low[topics.index(only.topic)] = only.first
+        ends = np.zeros(len(order), np.int64)
+        np.maximum.at(ends, topic_of, last + 1)
+        shift = offsets_of(ends - low)[:-1] - low
         owner, owners = _number_owners(table, since)
         return cls(
             table, first + shift[topic_of], last + 1 + shift[topic_of], since, until, owner,
-            owners, [names.dictionary[int(at)].as_py() for at in order], sizes, shift,
+            owners, topics, ends - low, shift,
         )  # fmt: skip
 
 
@@ -254,7 +275,7 @@ def _name_lanes(rows: _Rows, edges: Longs) -> list[Lane]:
             label = f"{_shorten(topic)} … {_shorten(rows.topics[two])}"
         else:
             label = f"{_shorten(topic)} {first}" + (f"–{last}" if last > first else "")  # noqa: RUF001
-        lanes.append(Lane(y * LANE_PX, label, topic, first, last, bool(one == two)))
+        lanes.append(Lane(y * LANE_PX, label, topic, first, rows.topics[two], last))
     return lanes
 
 

@@ -65,7 +65,9 @@ class PastPages:
             "span": span,
             "spans": SPANS,
             "only": only,
-            "query": kept_words(query, "id", "span", "from", "to", "topic", "first", "last", "at"),
+            "query": kept_words(
+                query, "id", "span", "from", "to", "topic", "first", "until", "last", "at"
+            ),
         }
 
     def loads(self, query: Query, viewer: Viewer) -> Values:
@@ -201,10 +203,12 @@ def _find_window(query: Query, epochs: pa.Table, now_ms: int) -> tuple[tuple[int
     return (max(begun, now_ms - length), now_ms), span
 
 
-def _find_lanes(query: Query) -> tuple[str, int, int] | None:
-    """Return the topic and the partitions that an address asks for."""
-    if query.get("topic") is None:
+def _find_lanes(query: Query) -> lanes.Span | None:
+    """Return the partitions that an address asks for: of a topic, or of all to another one."""
+    topic = query.get("topic")
+    if topic is None:
         return None
     first = read_number(query, "first", 0, PARTITION_MAX) or 0
     last = read_number(query, "last", 0, PARTITION_MAX)
-    return query["topic"], first, PARTITION_MAX - 1 if last is None else last
+    until = query.get("until") or topic
+    return lanes.Span(topic, first, until, PARTITION_MAX - 1 if last is None else last)

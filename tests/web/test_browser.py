@@ -293,6 +293,13 @@ def test_names_of_lanes_are_not_cut_off(tmp_path, opened):
                 "t => t.getBBox().x < t.ownerSVGElement.viewBox.baseVal.x).map(t => t.textContent)"
             )
             assert cut == [], query
+        page = opened(f"{pages.url}picture?id=billing")
+        assert "…" in page.text_content("text.lane >> nth=0")
+        page.locator("a:has(text.lane)").nth(0).click()
+        page.wait_for_selector("text=all partitions")
+        assert "region-44" not in page.text_content("svg.lanes")
+        page.click("text=all partitions")
+        page.wait_for_selector("svg.lanes >> text=region-44")
 
 
 def test_many_groups_are_filtered_sorted_and_paged(tmp_path, opened):

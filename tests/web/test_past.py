@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.history import frame
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.web.lanes import CELLS, LANES, WIDTH, draw
+from coordinator.web.lanes import CELLS, LANES, WIDTH, Span, draw
 from tests.support.stories import NOON, Story, stored
 from tests.web.browsing import browse, five_groups, rows_of
 
@@ -62,6 +62,24 @@ def test_few_partitions_have_a_lane_each_and_a_bar_each_row():
     ]  # fmt: skip
     assert picture.bars[1].title.startswith("b 0: m1, 2026-03-01 12:00:00 to 2026-03-01 12:10:00")
     assert picture.cursor == 240
+
+
+def test_a_lane_of_several_topics_shows_its_partitions_alone():
+    """Each lane of a picture leads to a picture of what it covers, down to single partitions."""
+    names = [f"t{n:02}" for n in range(90)]
+    history = history_of(*((name, low, low + 4, "m", 0, None) for name in names for low in (0, 5)))
+    whole = draw(history, NO_EPOCHS, window(60))
+    line = [(name, p) for name in names for p in range(10)]
+    assert len(whole.lanes) == LANES
+    seen = []
+    for lane in whole.lanes:
+        span = Span(lane.topic, lane.first, lane.until, lane.last)
+        inner = draw(history, NO_EPOCHS, window(60), only=span)
+        assert all(one.topic == one.until and one.first == one.last for one in inner.lanes)
+        assert inner.bars[0].y == 0
+        assert sum(bar.height for bar in inner.bars) == inner.height
+        seen += [(one.topic, one.first) for one in inner.lanes]
+    assert seen == line
 
 
 @pytest.mark.parametrize("seed", range(6))
