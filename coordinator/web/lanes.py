@@ -272,9 +272,9 @@ def _name_lanes(rows: _Rows, edges: Longs) -> list[Lane]:
         first, last = int(low - rows.shift[one]), int(high - rows.shift[two])
         topic = rows.topics[one]
         if one != two:
-            label = f"{_shorten(topic)} … {_shorten(rows.topics[two])}"
+            label = f"{_abridge(topic)} … {_abridge(rows.topics[two])}"
         else:
-            label = f"{_shorten(topic)} {first}" + (f"–{last}" if last > first else "")  # noqa: RUF001
+            label = f"{_abridge(topic)} {first}" + (f"–{last}" if last > first else "")  # noqa: RUF001
         lanes.append(Lane(y * LANE_PX, label, topic, first, rows.topics[two], last))
     return lanes
 
@@ -284,8 +284,14 @@ def _measure(label: str) -> int:
     return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in visible(label))
 
 
-def _shorten(text: str, most: int = LABEL_MAX) -> str:
+def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _abridge(text: str) -> str:
+    """Leave out the middle of a long name: names of topics often begin alike."""
+    half = (LABEL_MAX - 1) // 2
+    return text if len(text) <= LABEL_MAX else f"{text[:half]}…{text[-half:]}"
 
 
 # Bars --------------------------------------------------------------------------------------------

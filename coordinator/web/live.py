@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from coordinator.printable import visible
@@ -21,21 +22,40 @@ Make: TypeAlias = Callable[[], Awaitable[tuple[Parts, float]]]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 POLL_S = 0.25
-PERIOD_S = 1.0
-"""How long a part stays as it is at least."""
 SHARE = 10
 """What took a second to make is made anew after so many."""
-AGE_S = 60.0
-"""How old a view may be if nothing changes: what it counts, it may count of the last hour."""
-PING_S = 15.0
 STALL_S = 60.0
 """How long a browser may take to read what was sent, before its connection is closed."""
-RETRY_S = 10.0
 GONE, TROUBLE = "gone", "trouble"
 """Parts that are news for the page's sign: its group is gone; why it is not live, "" if it is."""
 HERE = b"event: here\ndata:\n\n"
 """What is sent if there is nothing else, so that a page can tell a connection that has ended."""
 logger = logging.getLogger("muster.web")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long what is told to pages lasts, in seconds.
+
+    Attributes
+    ----------
+    period_s
+        How long a part stays as it is at least.
+    age_s
+        How old a view may be if nothing changes: what it counts, it may count of the last hour.
+    ping_s
+        How long a page is told nothing at most.
+    retry_s
+        How long a store that cannot be read is left alone.
+    """
+
+    period_s: float = 1.0
+    age_s: float = 60.0
+    ping_s: float = 15.0
+    retry_s: float = 10.0
+
+
+TIMES = Times()
 
 
 class Mailbox:
@@ -69,7 +89,7 @@ class Channel:
 
     async def _run(self) -> None:
         while self.boxes:
-            seen, wait_s = self._hub.version, PERIOD_S
+            seen, wait_s = self._hub.version, self._hub.times.period_s
             trouble = b""
             try:
                 parts, took_s = await self._make()
@@ -78,7 +98,8 @@ class Channel:
                 parts = {GONE: str(error).encode()}
             except Exception as error:  # noqa: BLE001 - the next try may succeed
                 logger.warning("a live page could not be read: %s", error)
-                parts, wait_s, trouble = {}, RETRY_S, visible(explain(error)).encode()
+                parts, wait_s = {}, self._hub.times.retry_s
+                trouble = visible(explain(error)).encode()
             if trouble or TROUBLE in self.last:
                 parts[TROUBLE] = trouble
             changed = {name: part for name, part in parts.items() if self.last.get(name) != part}
@@ -88,7 +109,7 @@ class Channel:
                     box.put(changed)
             await asyncio.sleep(wait_s)
             with suppress(TimeoutError):
-                async with asyncio.timeout(0 if trouble else AGE_S):
+                async with asyncio.timeout(0 if trouble else self._hub.times.age_s):
                     await self._hub.wait_for_change(seen)
 
 
@@ -101,9 +122,14 @@ class Hub:
         Whether the store has changed since it was read last; asked often, so it must be cheap.
     pages_max
         How many pages may be open.
+    times
+        How long things take.
     """
 
-    def __init__(self, has_changed: Callable[[], bool], pages_max: int) -> None:
+    def __init__(
+        self, has_changed: Callable[[], bool], pages_max: int, times: Times = TIMES
+    ) -> None:
+        self.times = times
         self.version = 0
         self.pages = 0
         self.pages_max = pages_max
@@ -163,7 +189,7 @@ class Hub:
             except Exception as error:  # noqa: BLE001 - the next look may succeed
                 logger.warning("it is not known whether the store has changed: %s", error)
                 self._tell()  # the pages find out, and say, that they cannot read it
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self.times.retry_s)
                 continue
             if changed:
                 self._tell()
@@ -208,7 +234,9 @@ class EventStream:
             while not gone.done() and not self._hub.ended and self._may_see():
                 filled = asyncio.create_task(box.filled.wait())
                 await asyncio.wait(
-                    {filled, gone}, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED
+                    {filled, gone},
+                    timeout=self._hub.times.ping_s,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 filled.cancel()
                 parts = box.take()

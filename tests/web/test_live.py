@@ -18,9 +18,8 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import ConfigError
-from coordinator.web import live
 from coordinator.web.errors import NoGroupError
-from coordinator.web.live import EventStream, Hub, format_events
+from coordinator.web.live import EventStream, Hub, Times, format_events
 from tests.conftest import ROOT
 from tests.support.stories import stored
 from tests.web.browsing import browse, five_groups
@@ -130,10 +129,8 @@ def test_a_stream_ends_with_the_group_the_right_and_the_server():
     asyncio.run(main())
 
 
-def test_an_open_page_is_told_that_the_store_cannot_be_read(monkeypatch):
+def test_an_open_page_is_told_that_the_store_cannot_be_read():
     """And that it can again; whatever fails: the look for news, or the reading of it."""
-    monkeypatch.setattr(live, "RETRY_S", 0.05)
-    monkeypatch.setattr(live, "AGE_S", 0.05)
 
     async def main():
         source, unreachable = Source(), [None]
@@ -143,7 +140,7 @@ def test_an_open_page_is_told_that_the_store_cannot_be_read(monkeypatch):
                 raise unreachable[0]
             return False
 
-        hub = Hub(look, 100)
+        hub = Hub(look, 100, Times(age_s=0.05, retry_s=0.05))
         page = streamed(hub, source)
         told = partial(b"".join, page[0])
         await until(lambda: b"data: 0" in told())
@@ -162,15 +159,12 @@ def test_an_open_page_is_told_that_the_store_cannot_be_read(monkeypatch):
     asyncio.run(main())
 
 
-def test_a_page_does_not_grow_old_and_is_told_that_the_server_is_there(monkeypatch):
+def test_a_page_does_not_grow_old_and_is_told_that_the_server_is_there():
     """What it counts of the last hour changes without a change of the log."""
-    monkeypatch.setattr(live, "PERIOD_S", 0.01)
-    monkeypatch.setattr(live, "AGE_S", 0.05)
-    monkeypatch.setattr(live, "PING_S", 0.05)
 
     async def main():
         source = Source()
-        hub = Hub(lambda: False, 100)
+        hub = Hub(lambda: False, 100, Times(0.01, 0.05, 0.05))
         page = streamed(hub, source)
         await until(lambda: b"data: 0" in b"".join(page[0]))
         source.text = b"an hour later"

@@ -188,9 +188,9 @@
     if (document.querySelector("[data-live]")) follow();
   });
   document.addEventListener("visibilitychange", follow);
-  let swapped = null;
+  const held = new Map(); // what had the focus in each part that is being swapped
   document.addEventListener("htmx:beforeSwap", (event) => {
-    swapped = [event.detail.target.id, nameFocus(event.detail.target)];
+    held.set(event.detail.target.id, nameFocus(event.detail.target));
   });
   // What is refused is shown as a page; a part that comes by itself says why it does not.
   document.addEventListener("htmx:responseError", (event) => {
@@ -207,10 +207,8 @@
   });
   document.addEventListener("htmx:sendError", () => sayLost("the server of this page does not answer"));
   document.addEventListener("htmx:afterSettle", (event) => {
-    if (swapped && document.activeElement === document.body) {
-      restoreFocus(document.getElementById(swapped[0]), swapped[1]);
-    }
-    swapped = null;
+    if (document.activeElement === document.body) restoreFocus(event.target, held.get(event.target.id));
+    held.delete(event.target.id);
     wire(event.target.parentNode || document);
     load(event.target.parentNode || document);
     sayAges(event.target.parentNode || document);
