@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +26,8 @@ from coordinator.core.records import MemberState
 from coordinator.core.state import State
 from coordinator.kafka_config import group_value
 
+MANY = 100
+"""So many timers are worth to be set as arrays."""
 NEVER = np.iinfo(np.int64).max
 EXPIRE = "expire-group-metadata"
 """The timer that looks at the age of offsets, under Kafka's name."""
@@ -72,13 +76,13 @@ class Deadlines(Generic[K]):
         self._epoch[slot] = epoch
         self._next = min(self._next, at_ms)
 
-    def set_many(self, keys: Sequence[K], at_ms: int) -> None:
+    def set_many(self, keys: Sequence[K], at_ms: int, epoch: int = 0) -> None:
         """Start timers, or start them again, all for the same instant, in their order."""
         known = self._slots
         slots = [known[key] if key in known else self._new_slot(key) for key in keys]
         self._at[slots] = at_ms
         self._set[slots] = np.arange(self._count + 1, self._count + 1 + len(slots))
-        self._epoch[slots] = 0
+        self._epoch[slots] = epoch
         self._count += len(slots)
         self._next = min(self._next, at_ms)
 
@@ -194,6 +198,9 @@ class GroupTimers:
         if not timers:
             return
         now = self._steady()
+        if len(timers) > MANY:
+            self._apply_many(timers, now)
+            return
         for timer in timers:
             if timer.unless_set and timer.key in self._deadlines:
                 continue
@@ -201,6 +208,19 @@ class GroupTimers:
                 self._deadlines.cancel(timer.key)
             else:
                 self._deadlines.set(timer.key, now + timer.after_ms, timer.member_epoch)
+
+    def _apply_many(self, timers: Sequence[SetTimer], now: int) -> None:
+        """Start and cancel very many, those alike together: a phase of a group ends for all."""
+        alike = attrgetter("after_ms", "member_epoch", "unless_set")
+        for (after_ms, epoch, unless_set), run in groupby(timers, alike):
+            keys = [timer.key for timer in run]
+            if unless_set:
+                keys = [key for key in dict.fromkeys(keys) if key not in self._deadlines]
+            if after_ms is not None:
+                self._deadlines.set_many(keys, now + after_ms, epoch)
+                continue
+            for key in keys:
+                self._deadlines.cancel(key)
 
     def extend_session(self, state: State, group_id: str, member_id: str, now: int) -> None:
         """Give a member another session timeout, from `now` on."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, TimerFired
+from coordinator.config import Config
+from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, SetTimer, TimerFired
 from coordinator.core.records import GroupMetadata, Tombstone
-from coordinator.runtime.timers import EXPIRE, Deadlines
+from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers
 from coordinator.status import Status
 from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
 from tests.support.coordinator_shell import Shell
@@ -187,6 +190,25 @@ def test_deadlines_equal_a_sorted_list(done):
         assert len(deadlines) == len(twin)
         assert deadlines.next_at() == min((when for when, _ in twin.values()), default=None)
     assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_very_many_timers_are_set_as_one_by_one(seed):
+    random = Random(seed)
+    asked = [
+        SetTimer(
+            SESSION, "g", f"m{random.randrange(300)}", random.choice((None, 10, 20)),
+            random.randrange(2), unless_set=random.random() < 0.3,
+        )
+        for _ in range(1_000)
+    ]  # fmt: skip
+    asked.sort(key=lambda timer: (timer.after_ms or 0) if seed % 2 else 0)  # long runs, short ones
+    together, singly = (GroupTimers(Config(), lambda: 1_000) for _ in range(2))
+    together.apply(asked)
+    for timer in asked:
+        singly.apply([timer])
+    assert together.all() == singly.all()
+    assert len(together.all()) > 100
 
 
 def test_expirations_per_iteration_are_bounded():
