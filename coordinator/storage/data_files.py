@@ -31,6 +31,8 @@ AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
 
 
+FEW = 100
+"""Rows of which Python finds the least and greatest value sooner than Arrow is called."""
 TEXT_MAX = 256
 """Statistics have no longer texts: each commit has them, and each reader loads them all."""
 
@@ -179,9 +181,14 @@ def _find_min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
     """Return the least and the greatest value; None where there is none, or a long text."""
     if name not in rows.column_names:
         return None
-    found = pc.min_max(rows.column(name)).as_py()
-    long = any(isinstance(text, str) and len(text) > TEXT_MAX for text in found.values())
-    return None if long or found["max"] is None else (found["min"], found["max"])
+    column = rows.column(name)
+    if len(rows) <= FEW:
+        values = [value for value in column.to_pylist() if value is not None]
+        found = (min(values), max(values)) if values else (None, None)
+    else:
+        found = tuple(pc.min_max(column).as_py().values())
+    long = any(isinstance(text, str) and len(text) > TEXT_MAX for text in found)
+    return None if long or found[1] is None else found
 
 
 def _collect_statistics(rows: pa.Table) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from coordinator.storage.record_schema import (
     has_structs,
 )
 
+MICROSECONDS = 1_000
+"""In a millisecond: Delta's times are in microseconds."""
 Columns: TypeAlias = dict[str, pa.Array]
 
 
@@ -65,12 +67,11 @@ def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int
 def _add_positions(
     rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch: int
 ) -> pa.Table:
-    at = pa.array(np.full(len(rows), at_ms))
     columns = {
-        "coordinator_epoch": pa.array(np.full(len(rows), epoch)),
+        "coordinator_epoch": pa.repeat(epoch, len(rows)),
         "position": pa.array(positions),
-        "at_ms": at,
-        "at": at.cast(pa.timestamp("ms", tz="UTC")).cast(SCHEMA.field("at").type),
+        "at_ms": pa.repeat(at_ms, len(rows)),
+        "at": pa.repeat(at_ms * MICROSECONDS, len(rows)).view(SCHEMA.field("at").type),
         **{name: rows.column(name) for name in rows.column_names},
     }
     return pa.table({name: columns[name] for name in SCHEMA.names if name in columns})
@@ -112,11 +113,11 @@ def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:
 
 
 def _mark_tombstones(tombstone: bool, rows: int) -> Columns:  # noqa: FBT001 - the column's value
-    return {"tombstone": pa.array(np.full(rows, tombstone))}
+    return {"tombstone": pa.repeat(tombstone, rows)}
 
 
 def _repeat(value: str, rows: int) -> pa.Array:
-    return pa.array(np.full(rows, value, dtype=object), pa.string())
+    return pa.repeat(value, rows)
 
 
 def _encode_names(values: list[tuple[str, ...]]) -> pa.Array:
