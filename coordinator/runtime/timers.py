@@ -213,7 +213,7 @@ class GroupTimers:
         """Start and cancel very many, those alike together: a phase of a group ends for all."""
         alike = attrgetter("after_ms", "member_epoch", "unless_set")
         for (after_ms, epoch, unless_set), run in groupby(timers, alike):
-            keys = [timer.key for timer in run]
+            keys = [(timer.kind, timer.group_id, timer.member_id) for timer in run]
             if unless_set:
                 keys = [key for key in dict.fromkeys(keys) if key not in self._deadlines]
             if after_ms is not None:

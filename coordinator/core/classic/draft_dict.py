@@ -91,8 +91,9 @@ class DraftDict(MutableMapping[K, V]):
 
     def update(self, values: Mapping[K, V]) -> None:  # type: ignore[override]
         """Set many keys: at once, not one by one, as inherited."""
-        self._size += sum(key not in self for key in values)
-        self._new.update(values)
+        base, gone, new = self._base, self._gone, self._new
+        self._size += sum([key not in new and (key not in base or key in gone) for key in values])
+        new.update(values)
 
     def clear(self) -> None:
         """Remove all: at once, not by looking for the first again and again, as inherited."""

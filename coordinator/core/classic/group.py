@@ -7,7 +7,7 @@ process; members learn it by an error, and join again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from copy import copy
 from enum import StrEnum
 from typing import TypeVar
@@ -268,16 +268,15 @@ class ClassicGroup(msgspec.Struct, eq=False):
             self.leader = member.member_id
         self._forget_id(member.member_id)
 
-    def put_all(self, members: Iterable[ClassicMember]) -> None:
-        """Change members in place, many at once.
+    def put_all(self, members: Sequence[ClassicMember]) -> None:
+        """Change all members in place, at once.
 
         Only what they are assigned, and what waits, may be others than before: nothing else that is
         counted of members may change.
         """
-        changed = {member.member_id: member for member in members}
-        for waited, more in ((map(self.members.__getitem__, changed), -1), (changed.values(), 1)):
-            self.parked_joins += more * sum(one.parked_join is not None for one in waited)
-        self.members.update(changed)
+        assert len(members) == len(self.members), "not all members"
+        self.members.update({member.member_id: member for member in members})
+        self.parked_joins = sum([member.parked_join is not None for member in members])
 
     def expect(self, member_id: str) -> None:
         """Hand an id out, with which a member is to join."""

@@ -252,16 +252,30 @@ def complete_join_phase(update: ClassicUpdate) -> None:
         return
     group.move(ClassicState.COMPLETING, update.now_ms)
     members = list(group.members.values())
-    update.completed += [
-        (member.parked_join, current_generation(group, member.member_id))
-        for member in members
-        if member.parked_join is not None
-    ]
-    group.put_all(changed(member, parked_join=None, is_new=False) for member in members)
+    update.completed += _answers_to_joins(group, members)
+    group.put_all([changed(member, parked_join=None, is_new=False) for member in members])
     group.pending_syncs.update(dict.fromkeys(group.members))
     for member in members:
         update.start_session(member)
     update.set_timer(SYNC_PHASE, "", group.rebalance_timeout_ms)
+
+
+def _answers_to_joins(
+    group: ClassicGroup, members: Iterable[ClassicMember]
+) -> list[tuple[int, Parked]]:
+    """Return the answers to the joins that wait: of very many, all but the leader's are alike."""
+    shared = current_generation(group, "")
+    alike = (shared.error_code, shared.generation, shared.protocol_type, shared.protocol_name)
+    return [
+        (
+            member.parked_join,
+            JoinGroupResponse(member.member_id, *alike, shared.leader)
+            if member.member_id != group.leader
+            else current_generation(group, member.member_id),
+        )
+        for member in members
+        if member.parked_join is not None
+    ]
 
 
 def end_sync_phase(update: ClassicUpdate) -> None:
@@ -276,7 +290,7 @@ def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:
     group = update.group
     members = list(group.members.values())
     answer = SyncGroupResponse(error)
-    group.put_all(changed(update.answer_sync(one, answer), assignment=b"") for one in members)
+    group.put_all([changed(update.answer_sync(one, answer), assignment=b"") for one in members])
     for member in members:
         if member.parked_sync is not None:
             update.start_session(member)
