@@ -40,7 +40,7 @@ TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
 """Requests about groups that a round takes: heartbeats wait for so many of them at most."""
-ANSWERS_A_ROUND = 1_000
+ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them."""

@@ -364,19 +364,18 @@ class Server:
     def _answer_waiting(self) -> None:
         """Answer those that waited, so many of them that others have their turn in between."""
         self._wakes = False  # before it looks: what comes from now on wakes it again
+        links: dict[Link, None] = {}
         for _ in range(min(len(self._answered), REQUESTS_A_TURN)):
-            self._answer_later(*self._answered.popleft())
+            link, pending, call, future = self._answered.popleft()
+            link.waiting.discard(future)
+            link.waiting_bytes -= pending.size
+            if link.connected and not future.cancelled():
+                self.answer(link, pending, call, [future.result()])
+                links[link] = None
+        for link in links:  # once each, however many of its requests waited
+            link.proceed()
         if self._answered:
             self._wake_to_answer()
-
-    def _answer_later(
-        self, link: Link, pending: PendingRequest, call: Call, future: Future[Answer]
-    ) -> None:
-        link.waiting.discard(future)
-        link.waiting_bytes -= pending.size
-        if link.connected and not future.cancelled():
-            self.answer(link, pending, call, [future.result()])
-            link.proceed()
 
     def answer(
         self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]

@@ -356,6 +356,12 @@ def test_turns_go_on_when_a_connection_has_gone_meanwhile():
     assert len(asked) == 2 * REQUESTS_A_TURN
 
 
+class HashedLink(SimpleNamespace):
+    """A connection's fields; like it, equal to itself only."""
+
+    __hash__ = object.__hash__
+
+
 def test_who_waited_is_answered_some_a_turn():
     """A rebalance may answer any number of members at once; other clients are served in between."""
 
@@ -363,7 +369,9 @@ def test_who_waited_is_answered_some_a_turn():
         server = Server(BACKEND, SimpleNamespace(versions={}), ServerConfig())
         answered, turns = [], []
         server.answer = lambda *words: answered.append(words)
-        link = SimpleNamespace(waiting=set(), waiting_bytes=0, connected=True, proceed=list)
+        sent = []
+        link = HashedLink(waiting=set(), waiting_bytes=0, connected=True)
+        link.proceed = lambda: sent.append(len(answered))
         futures = [Future() for _ in range(MANY)]
         for future in futures:
             pending = SimpleNamespace(size=10, request=SimpleNamespace(body=b"large"))
@@ -380,6 +388,7 @@ def test_who_waited_is_answered_some_a_turn():
             REQUESTS_A_TURN,
         }
         assert (link.waiting, link.waiting_bytes) == (set(), 0)
+        assert len(sent) == len(set(turns) - {0}), "it sends once a turn, whatever it answers"
         await server.close()
 
     asyncio.run(answer_all())
