@@ -103,16 +103,16 @@ def test_a_stale_target_is_installed_and_the_next_one_computed():
     with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
         first = join(coordinator, "m1")
-        second = join(coordinator, "m2")
+        epochs = [join(coordinator, "m2").member_epoch]
         assert beat(coordinator, "m1", first.member_epoch).assignment is None  # the last target
         engine.let.set()
         assert settled(coordinator, "m1", first.member_epoch) == {"a": [0, 1, 2, 3]}
-        wait_for(
-            lambda: (
-                coordinator.group_epochs("g") == [(3, 3)]
-                or not beat(coordinator, "m2", second.member_epoch)
-            )
-        )
+
+        def is_next_computed():
+            epochs.append(beat(coordinator, "m2", epochs[-1]).member_epoch)
+            return coordinator.group_epochs("g") == [(3, 3)]
+
+        wait_for(is_next_computed)
         (group,) = coordinator.consumer_group_describe("g")
         target_assignment = {
             member["member_id"]: member["target_assignment"]["topic_partitions"][0]["partitions"]
