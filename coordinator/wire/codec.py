@@ -19,7 +19,15 @@ from kio.schema.index import api_key_map
 
 from coordinator.core.events import HeartbeatResponse
 from coordinator.wire.conversation import Conversation
-from coordinator.wire.decoder import Body, Reader, WireError, entity_reader, field_shape, read_whole
+from coordinator.wire.decoder import (
+    Body,
+    Reader,
+    WireError,
+    client_id_reader,
+    entity_reader,
+    field_shape,
+    read_whole,
+)
 from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
 from coordinator.wire.session import Session
 
@@ -218,9 +226,9 @@ def decode(
         if api is Api.API_VERSIONS:
             return Request(api, version, correlation_id)
         raise WireError(f"{api.name} version {version} is not served here: {least} to {most} are")
-    read_header, _ = _readers(api, version)
-    header, at = read_whole(read_header, frame)
-    request = Request(api, version, correlation_id, header.client_id or "")
+    read_client_id, _ = _readers(api, version)
+    client_id, at = read_whole(read_client_id, frame, HEAD.size)
+    request = Request(api, version, correlation_id, client_id or "")
     unread = Body(memoryview(frame)[at:])
     if elements_max is not None:
         unread.elements = elements_max
@@ -302,7 +310,8 @@ def _steady_classic(version: int) -> tuple[Callable[..., bytes], int]:
 @cache
 def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
     message: Any = load_request_schema(api, version)
-    return entity_reader(message.__header_schema__), entity_reader(message)
+    flexible: bool = message.__header_schema__.__flexible__
+    return client_id_reader(flexible=flexible), entity_reader(message)
 
 
 @cache

@@ -24,6 +24,9 @@ TEXT_BYTES_MAX = 32_767
 """No text is longer, in no encoding: a compact one could not be told to others in another."""
 UUID_BYTES = 16
 NO_ID = bytes(UUID_BYTES)
+ONE_BYTE_LENGTH = 127
+"""Shorter texts have one byte for their length, plus one."""
+_SHORT = struct.Struct(">h")
 
 
 class Body(bytes):
@@ -94,16 +97,29 @@ def _bytes(length_of: Reader, less: int) -> Reader:
     return read
 
 
-def _text(read_bytes: Reader) -> Reader:
-    def read(data: bytes, at: int) -> tuple[str | None, int]:
-        found, at = read_bytes(data, at)
-        if found is None:
-            return None, at
-        if len(found) > TEXT_BYTES_MAX:
-            raise WireError(f"a text of {len(found)} bytes is longer than {TEXT_BYTES_MAX}")
-        return found.decode(), at
+def _legacy_text(data: bytes, at: int) -> tuple[str | None, int]:
+    """Read a text after its length. Texts are most of what members send, so in one function."""
+    (length,) = _SHORT.unpack_from(data, at)
+    at += _SHORT.size
+    if length == -1:
+        return None, at
+    found, end = _take_bytes(data, at, length)
+    return found.decode(), end
 
-    return read
+
+def _compact_text(data: bytes, at: int) -> tuple[str | None, int]:
+    length = data[at] - 1
+    if length < ONE_BYTE_LENGTH:
+        at += 1
+    else:
+        length, at = _varint(data, at)
+        length -= 1
+    if length == -1:
+        return None, at
+    found, end = _take_bytes(data, at, length)
+    if length > TEXT_BYTES_MAX:
+        raise WireError(f"a text of {length} bytes is longer than {TEXT_BYTES_MAX}")
+    return found.decode(), end
 
 
 def _not_null(read_any: Reader, name: str) -> Reader:
@@ -134,12 +150,12 @@ def _milliseconds(read_number: Reader) -> Reader:
 
 
 _LEGACY = {
-    "string": _text(_bytes(_int16, 0)),
+    "string": _legacy_text,
     "bytes": _bytes(_int32, 0),
     "records": _bytes(_int32, 0),
 }
 _COMPACT = {
-    "string": _text(_bytes(_varint, 1)),
+    "string": _compact_text,
     "bytes": _bytes(_varint, 1),
     "records": _bytes(_varint, 1),
 }
@@ -180,7 +196,7 @@ def _array(read_one: Reader, *, flexible: bool) -> Reader:
 
 @cache
 def entity_reader(entity: type[Any]) -> Reader:
-    """Return what reads a kio entity: a header, a request, or a part of one."""
+    """Return what reads a kio entity: a request, or a part of one."""
     plain: list[tuple[str, Reader]] = []
     tagged: dict[int, tuple[str, Reader]] = {}
     defaults: dict[str, object] = {}
@@ -190,8 +206,6 @@ def entity_reader(entity: type[Any]) -> Reader:
             tagged[field.metadata["tag"]] = field.name, _field_reader(field, flexible=flexible)
             assert field.default is not MISSING, f"{entity.__name__}.{field.name} has no default"
             defaults[field.name] = field.default
-        elif (entity.__name__, field.name) == ("RequestHeader", "client_id"):  # never compact
-            plain.append((field.name, _LEGACY["string"]))
         else:
             plain.append((field.name, _field_reader(field, flexible=flexible)))
 
@@ -202,6 +216,19 @@ def entity_reader(entity: type[Any]) -> Reader:
         if flexible:
             at = _read_tags(data, at, tagged, values)
         return entity(**values), at
+
+    return read
+
+
+def client_id_reader(*, flexible: bool) -> Reader:
+    """Return what reads the rest of a request's header, after its correlation id.
+
+    The text is compact in no version.
+    """
+
+    def read(data: bytes, at: int) -> tuple[str | None, int]:
+        found, at = _legacy_text(data, at)
+        return found, _read_tags(data, at, {}, {}) if flexible else at
 
     return read
 
@@ -253,6 +280,6 @@ def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
     if shape.array:
         one = read if is_dataclass(shape.kind) else _not_null(read, field.name)
         read = _array(_int32 if read is _int32 else one, flexible=flexible)
-    if shape.optional or kafka_type == "uuid":
+    if shape.optional or (kafka_type in _PLAIN and not shape.array):
         return read
     return _not_null(read, field.name)
