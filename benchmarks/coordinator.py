@@ -193,8 +193,8 @@ def _one_joins(coordinator: Coordinator, shape: Shape) -> Iterator[Figure]:
     others.join()
     waits.sort()
     label = f"one member joins {len(ids):,}"
-    yield replace(Figure.of(f"{label}: durable target", took), goal=150.0)
-    yield _figure(f"{label}: heartbeats of others, p99", waits[int(len(waits) * 0.99)], 50.0)
+    yield replace(Figure.of(f"{label}: durable target", took), goal=60.0)
+    yield _figure(f"{label}: heartbeats of others, p99", waits[int(len(waits) * 0.99)], 25.0)
 
 
 def _advance_and_load(store: Path, sizes: Sizes) -> Iterator[Figure]:

@@ -42,7 +42,8 @@ TEXT = """\
 first one after the store has changed, *again* the next ones, before it changes; all are elapsed,
 from the request to the last byte. Pages are not compressed. Open pages show a group that rebalances
 each second; CPU is that of the process that serves them. Heartbeats are those of a member of
-another group, 50 a second, with these pages open and without.
+another group, 50 a second, with these pages open and without. The coordinator, the pages and the
+browsers are a process each.
 """
 GROUPS, PAGES, SECONDS = 15_000, 100, 20
 AGAIN, BEAT_S = 5, 0.02
@@ -158,16 +159,24 @@ def _follow(store: Path, seconds: int) -> tuple[float, float]:
         with _served(store) as (url, pid):
             alone_ms = _rebalance(coordinator, beat, seconds)
             path = f"/live?view=group&id={GROUP}"
-            opened = [_open(url, path) for _ in range(PAGES)]
-            readers = [threading.Thread(target=_read, args=(a,), daemon=True) for _, a in opened]
-            for reader in readers:
-                reader.start()
-            before, begun = _cpu_s(pid), time.perf_counter()
-            beside_ms = _rebalance(coordinator, beat, seconds)
-            share = 100 * (_cpu_s(pid) - before) / (time.perf_counter() - begun)
-        for reader in readers:
-            reader.join()
+            with _browsers(url, path):
+                before, begun = _cpu_s(pid), time.perf_counter()
+                beside_ms = _rebalance(coordinator, beat, seconds)
+                share = 100 * (_cpu_s(pid) - before) / (time.perf_counter() - begun)
     return share, beside_ms - alone_ms
+
+
+@contextmanager
+def _browsers(url: str, path: str) -> Iterator[None]:
+    """Keep a page open, many times."""
+    words = [sys.executable, "-m", "benchmarks.web.readers", url, path, str(PAGES)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as browsers:  # noqa: S603
+        assert browsers.stdout is not None
+        assert browsers.stdout.readline() == "open\n", "the pages do not open"
+        try:
+            yield
+        finally:
+            browsers.terminate()
 
 
 def _rebalance(coordinator: Coordinator, beat: Beat, seconds: int) -> float:
@@ -191,11 +200,6 @@ def _rebalance(coordinator: Coordinator, beat: Beat, seconds: int) -> float:
     ended.set()
     measuring.join()
     return statistics.quantiles(taken, n=100)[98]
-
-
-def _read(answer: http.client.HTTPResponse) -> None:
-    while answer.readline():
-        pass
 
 
 def _beats(coordinator: Coordinator, group: str) -> Beat:
