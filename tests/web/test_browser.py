@@ -123,7 +123,9 @@ def await_true(page, expression, seconds=15):
 
 def shoot(page, name):
     if SHOTS:
-        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
+        path = str(Path(SHOTS) / f"{name}.png")
+        # or it hides the caret by a style of its own, which the page forbids
+        page.screenshot(path=path, full_page=True, caret="initial")
 
 
 def check_accessibility(page):
