@@ -152,6 +152,7 @@ def _stage(
     """Start Spark, and a coordinator in this driver that also serves Kafka clients."""
     from coordinator.runtime.topic_catalog import DictCatalog  # noqa: PLC0415 - the command's help needs none
     from spark_jobs import embed  # noqa: PLC0415 - the same
+    from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - the same
     from spark_jobs.session.session import SHORT_LIVED, log_option, spark_session  # noqa: PLC0415 - the same
 
     catalog = DictCatalog({CLICKS: 6})
@@ -160,6 +161,9 @@ def _stage(
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")
     try:
+        reach_store(
+            spark, store
+        )  # before anything is in it: Spark computes the large group's targets
         with (
             embed(spark, store, settings, topics=catalog) as coordinator,
             coordinator.serve("127.0.0.1:0") as serving,

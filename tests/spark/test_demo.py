@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from coordinator.config import ConfigError
 from spark_jobs.demo import demo, kafka
 from tests.conftest import GOLDEN
 
@@ -47,6 +50,26 @@ def test_comparison_detects_a_worse_answer_than_kafkas():
     other["kafka"]["range"] = {}
     for assignor, case in (("uniform", fewer), ("uniform", fairer), ("range", other)):
         assert kafka.compare_with_kafka(assignor, [right, case])["worse"] == 1, case
+
+
+def test_a_store_that_spark_does_not_reach_is_refused_before_anything_is_in_it(
+    monkeypatch, tmp_path
+):
+    def refuse(_spark, store):
+        raise ConfigError(f"{store} cannot be read")
+
+    ended = []
+    spark = SimpleNamespace(stop=lambda: ended.append(True))
+    monkeypatch.setattr("spark_jobs.session.session.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("spark_jobs.session.object_store.reach_store", refuse)
+    store = tmp_path / "store"
+    with (
+        pytest.raises(ConfigError, match="store cannot be read"),
+        demo._stage(Console(), tmp_path, str(store), [], 1, 1),
+    ):
+        pass
+    assert ended
+    assert not store.exists()
 
 
 def test_missing_cases_are_refused(muster, tmp_path):
