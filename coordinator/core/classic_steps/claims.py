@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Bools, Ints, Longs, offsets_of
-from coordinator.core.partition_spans import Spans
 from coordinator.core.state import State, Topic
 from coordinator.core.target_assignment import WholeTarget
 
@@ -65,15 +64,6 @@ class TopicLine:
     def topic_of(self, positions: Longs) -> Longs:
         """Return the place of each position's topic in `topics`."""
         return np.searchsorted(self.starts, positions, side="right") - 1
-
-    def spans(self, positions: Longs) -> Spans:
-        """Return sorted positions as spans."""
-        topic = self.topic_of(positions)
-        first, end = find_runs(positions, topic)
-        place = topic[first]
-        begin = positions[first] - self.starts[place]
-        keys = [self.topics[at].key for at in place.tolist()]
-        return tuple(zip(keys, begin.tolist(), (begin + end - first).tolist(), strict=True))
 
 
 class Claims(NamedTuple):
