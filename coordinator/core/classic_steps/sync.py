@@ -9,9 +9,6 @@ join then finds the group Stable and begins a rebalance, which members learn by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import repeat
-
 from coordinator.config import Config
 from coordinator.core.classic.events import CONSUMER, WAITING, SyncGroup, SyncGroupResponse
 from coordinator.core.classic.group import ClassicGroup, ClassicState
@@ -62,15 +59,14 @@ def _assign(state: State, update: ClassicUpdate, given: ClassicAssignment) -> No
     group = update.group
     group.assignor, group.moved = given.assignor, given.moved
     assignments = [given.assignments.get(member_id, b"") for member_id in group.members]
-    spans: Iterable[Spans] = repeat(())
+    spans: list[Spans] = [()] * len(assignments)
     if given.assigned is not None:
-        spans = map(given.assigned.__getitem__, group.members)
+        spans = [given.assigned[member_id] for member_id in group.members]
     elif group.protocol_type == CONSUMER:
         spans = read_assigned(state, assignments)
     members = []
-    # No more spans are needed than there are members.
     for member, assignment, assigned in zip(
-        group.members.values(), assignments, spans, strict=False
+        group.members.values(), assignments, spans, strict=True
     ):
         answered = update.answer_sync(member, _assigned(group, assignment))
         members.append(
