@@ -264,12 +264,11 @@ def _answers_to_joins(
     group: ClassicGroup, members: Iterable[ClassicMember]
 ) -> list[tuple[int, Parked]]:
     """Return the answers to the joins that wait: of very many, all but the leader's are alike."""
-    shared = current_generation(group, "")
-    alike = (shared.error_code, shared.generation, shared.protocol_type, shared.protocol_name)
+    shared = current_generation(group, "", with_members=False)
     return [
         (
             member.parked_join,
-            JoinGroupResponse(member.member_id, *alike, shared.leader)
+            changed(shared, member_id=member.member_id)
             if member.member_id != group.leader
             else current_generation(group, member.member_id),
         )
