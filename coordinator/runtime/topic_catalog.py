@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PARTITIONS_MAX = 2**31 - 1
-"""How a Kafka cluster is named as the source of topics."""
 
 
 class TopicCatalog(Protocol):
