@@ -79,7 +79,7 @@ def _add_positions(
 
 def _encode_fields(record_type: type[Record], records: Sequence[Record]) -> Columns:
     columns = {
-        "kind": _repeat(record_type.kind, len(records)),
+        "kind": pa.repeat(record_type.kind, len(records)),
         **_mark_tombstones(False, len(records)),
     }
     for field in FIELDS[record_type.kind]:
@@ -114,10 +114,6 @@ def _encode_tombstones(tombstones: Sequence[Any]) -> Columns:
 
 def _mark_tombstones(tombstone: bool, rows: int) -> Columns:  # noqa: FBT001 - the column's value
     return {"tombstone": pa.repeat(tombstone, rows)}
-
-
-def _repeat(value: str, rows: int) -> pa.Array:
-    return pa.repeat(value, rows)
 
 
 def _encode_names(values: list[tuple[str, ...]]) -> pa.Array:
