@@ -20,6 +20,7 @@ from kio.schema.index import api_key_map
 from coordinator.core.events import HeartbeatResponse
 from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import (
+    ONE_BYTE_LENGTH,
     Body,
     Reader,
     WireError,
@@ -55,7 +56,6 @@ STEADY_HEAD = struct.Struct(">iibihbB")
 """Length, correlation id, tags, throttle time, error, its message, length of the member id."""
 STEADY_TAIL = struct.Struct(">iibb")
 """Member epoch, heartbeat interval, no assignment, tags."""
-ONE_BYTE_LENGTH = 127
 FLEXIBLE_HEARTBEAT_SINCE = 4
 """The version of Heartbeat from which there are tags."""
 STEADY_CLASSIC = (">iih", ">iiih", ">iiih", ">iiih", ">iibihb")
