@@ -161,9 +161,8 @@ def _stage(
         spark = spark_session("muster-demo", conf={"spark.driver.extraJavaOptions": options})
     settings = parse(CONFIG, "demo")
     try:
-        reach_store(
-            spark, store
-        )  # before anything is in it: Spark computes the large group's targets
+        # Spark computes the large group's targets: refuse before anything is in the store.
+        reach_store(spark, store)
         with (
             embed(spark, store, settings, topics=catalog) as coordinator,
             coordinator.serve("127.0.0.1:0") as serving,
