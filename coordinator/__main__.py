@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
+
+FOLLOWING = ("web", "serve")
+"""Commands that follow a log for as long as they run."""
 
 
 def main() -> None:
     """Run the command, with delta-rs's logging off but for errors: we say ourselves what failed."""
     os.environ.setdefault("RUST_LOG", "error")  # read when deltalake is imported
+    if sys.argv[1:2] and sys.argv[1] in FOLLOWING and has_jemalloc():
+        # Columns that grow with each commit leave holes. Arrow's default pool, mimalloc, keeps
+        # them: 20 KB for each rebalance that pages show. Read when pyarrow is imported.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     from coordinator.cli import main  # noqa: PLC0415 - as said
 
     main.main()
+
+
+def has_jemalloc() -> bool:
+    """Whether Arrow has jemalloc here: not on every system, and not for pages of any size."""
+    return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 
 if __name__ == "__main__":

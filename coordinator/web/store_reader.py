@@ -26,6 +26,8 @@ from coordinator.web.activity import Activity
 T = TypeVar("T")
 KEPT_MAX = 64
 """How many things that were read are kept; of a very large group one may have tens of MB."""
+VERSIONS_MAX = 2
+"""Of how many versions each is kept: a page may still be drawn from the one before."""
 PAST_S = 60.0
 """How long a look at a former position is kept."""
 Stamp: TypeAlias = tuple[int, int]
@@ -36,17 +38,17 @@ class Kept:
 
     def __init__(self, most: int = KEPT_MAX) -> None:
         self._most = most
-        self._found: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+        self._found: OrderedDict[tuple[Hashable, int], Future[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what is kept under a key, or compute it. An error is raised, and not kept."""
+    def get(self, what: Hashable, version: int, compute: Callable[[], T]) -> T:
+        """Return what is kept of a version, or compute it. An error is raised, and not kept."""
+        key = what, version
         with self._lock:
             found = self._found.get(key)
             if mine := found is None:
                 found = self._found[key] = Future()
-                while len(self._found) > self._most:
-                    self._found.popitem(last=False)
+                self._let_go(what)
             else:
                 self._found.move_to_end(key)
         assert found is not None
@@ -59,6 +61,14 @@ class Kept:
                 found.set_exception(error)
         result: T = found.result()
         return result
+
+    def _let_go(self, what: Hashable) -> None:
+        """Let go of former versions: each may be as large as the history."""
+        versions = sorted(version for kept, version in self._found if kept == what)
+        for version in versions[:-VERSIONS_MAX]:
+            del self._found[what, version]
+        while len(self._found) > self._most:
+            self._found.popitem(last=False)
 
 
 class Look:
@@ -101,7 +111,7 @@ class Look:
         if group_id is not None and self._followed is not None:
             # A newer look may have read on meanwhile: what this one sees is as of its own position.
             version = min(self._followed.activity.version(group_id), position)
-        return self._kept.get((group_id, version, what), compute)
+        return self._kept.get((group_id, what), version, compute)
 
 
 class Followed:
@@ -193,8 +203,9 @@ class StoreReader:
         """
         reading = LogReader(self.store, as_of)
         # Maintenance replaces files, and removes them later: no look is kept for long.
-        key = (reading.position, time.monotonic() // PAST_S)
-        return self._past.get(key, lambda: Look(reading, Kept(16), None))
+        key = "past", reading.position
+        minute = int(time.monotonic() // PAST_S)
+        return self._past.get(key, minute, lambda: Look(reading, Kept(16), None))
 
     def _follow(self) -> None:
         before = self._followed.look.reading

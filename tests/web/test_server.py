@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import ssl
@@ -14,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from assignors import SpecError
+from coordinator.__main__ import has_jemalloc
+from coordinator.__main__ import main as run_command
+from coordinator.cli import main
 from coordinator.cli.web import NEEDED
 from coordinator.config import Config, ServerConfig, WebConfig
 from coordinator.web.server import WebServer
@@ -67,6 +71,29 @@ def test_the_command_shows_a_store_until_it_is_stopped(store):
         assert "billing" in get(re.search(r"http://\S+", line)[0])[1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+@pytest.mark.skipif(not has_jemalloc(), reason="jemalloc is chosen on Linux for x86-64 only")
+@pytest.mark.parametrize(
+    ("command", "named", "chosen"),
+    [("web", None, "jemalloc"), ("serve", None, "jemalloc"), ("web", "system", "system")],
+)
+def test_arrow_reuses_memory_unless_the_environment_names_a_pool(
+    monkeypatch, command, named, chosen
+):
+    monkeypatch.setattr(sys, "argv", ["muster", command, "--help"])
+    monkeypatch.setattr(main, "main", lambda: None)
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", named or "")
+    if named is None:
+        monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL")
+    run_command()
+    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == chosen
+    words = [
+        sys.executable,
+        "-c",
+        "import pyarrow; print(pyarrow.default_memory_pool().backend_name)",
+    ]
+    assert subprocess.check_output(words, text=True, stderr=subprocess.STDOUT).split() == [chosen]
 
 
 def test_bad_input_of_the_command(muster_here, tmp_path, store, monkeypatch):
