@@ -28,6 +28,7 @@ from assignors.groups.task_rows import (
     REFUSAL,
     TABLE,
     TABLES,
+    TEXTS,
     WHEN,
     Task,
     list_columns,
@@ -125,7 +126,7 @@ def _assign(
     }
     task = Task(assignor, dict(options), given, shared, as_of_ms)
     columns = list_columns(given)
-    parts = [_widen(work_session.adopt(frame), name, columns) for name, frame in own.items()]
+    parts = [widen(work_session.adopt(frame), name, columns) for name, frame in own.items()]
     rows = reduce(DataFrame.unionAll, parts)
     work_session.set_shuffle_parts(max(-(-rows.count() // TASK_ROWS), work_session.tasks))
     dealt = rows.repartition(work_session.tasks, GROUP_ID)
@@ -159,12 +160,19 @@ def _refuse_null_groups(tables: Mapping[str, DataFrame]) -> None:
             raise SpecError(f"{name}: column 'group_id' has a null: give every row a value")
 
 
-def _widen(frame: DataFrame, name: str, columns: Mapping[str, str]) -> DataFrame:
-    """Return a table's rows with the columns of all tables."""
+def widen(frame: DataFrame, name: str, columns: Mapping[str, str]) -> DataFrame:
+    """Return a table's rows with the columns of all tables.
+
+    Lists are empty rather than null, save where a null is refused: after every row, Arrow's Java
+    library writes the ends of all nulls behind the last list again.
+    """
     known = {TABLE: F.lit(name)} | {column: F.col(column) for column in frame.columns}
+    if "racks" in known:
+        known["racks"] = F.coalesce("racks", F.array())
+    nothing = {TEXTS: F.array()}
     return frame.select(
         *[
-            known.get(column, F.lit(None)).cast(kind).alias(column)
+            known.get(column, nothing.get(kind, F.lit(None))).cast(kind).alias(column)
             for column, kind in columns.items()
         ]
     )

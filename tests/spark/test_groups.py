@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from assignors import GroupSpec, SpecError, get_assignor
 from assignors.groups.assign_groups import assign_groups
 from assignors.groups.group_set import GroupSet
+from assignors.groups.task_rows import list_columns
 from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
 from coordinator.assign.options import AssignorOptions
@@ -94,6 +95,25 @@ def test_weighted_on_spark_is_weighted_in_process(spark):
     assert rows.toArrow().sort_by(ORDER[1:]).to_pylist() == local.sort_by(ORDER[1:]).to_pylist()
     with pytest.raises(SpecError, match=r"^members: unknown column 'group_id'"):
         spark_jobs.weighted.assign(spark, frames[0].selectExpr("*", "'g' AS group_id"), frames[1])
+
+
+def test_rows_for_tasks_have_empty_lists_and_no_null_ones(spark):
+    from spark_jobs.assignors.groups import widen
+
+    own = pa.schema({"group_id": pa.string(), "racks": pa.list_(pa.string())})
+    given = {
+        "partitions": pa.table({"group_id": ["g"] * 2, "racks": [["r"], None]}, own),
+        "topics": pa.table({"group_id": ["g"], "topic": ["t"]}),
+    }
+    columns = list_columns(
+        {"members": ["subscribed"], "topics": ["topic"], "partitions": ["racks"]}
+    )
+    lists = [
+        (row.table_name, row.subscribed, row.racks)
+        for name, table in given.items()
+        for row in widen(spark.createDataFrame(table), name, columns).collect()
+    ]
+    assert lists == [("partitions", [], ["r"]), ("partitions", [], []), ("topics", [], [])]
 
 
 def test_a_bad_group_is_named_and_nothing_is_written(spark, tmp_path):
