@@ -37,6 +37,8 @@ AGAIN = {14, 15, 16, 27}
 SUBSCRIPTION = struct.pack(">hih6sii", 1, 1, 6, b"clicks", -1, 0)
 ASSIGNMENT = struct.pack(">hih6siii", 1, 1, 6, b"clicks", 1, 0, -1)
 PATIENCE_S = 120.0
+BEAT_S = 3.0
+"""How often members beat that have synced while others join; as librdkafka's do."""
 
 
 def text(value: str | bytes) -> bytes:
@@ -126,7 +128,7 @@ class Member:
 
     def join(self) -> None:
         """Join; and then sync, until an assignment is there."""
-        self.heard = self._joined
+        self.heard, self.synced = self._joined, False
         self.send(join_frame(self.group, self.member_id, self.told))
 
     def _joined(self, frame: bytes) -> None:
@@ -159,6 +161,11 @@ class Member:
         self.synced = True
         if self.led_at is not None:
             self.led_ms = (time.perf_counter() - self.led_at) * 1000
+
+    def look(self) -> None:
+        """Beat once, and join again if others have joined since the sync."""
+        self.beat()
+        self.heard = self._synced
 
     def commit(self, offset: int) -> None:
         """Commit an offset of the partition that everybody is assigned."""
@@ -222,13 +229,18 @@ class Clients:
 
     def join(self) -> float:
         """Let all join, until all have synced; return the seconds."""
-        began = time.perf_counter()
+        began = beaten = time.perf_counter()
         for member in self.members:
-            member.synced = False
             member.join()
         while not all(member.synced for member in self.members):
             self.take(1.0)
-            assert time.perf_counter() - began < PATIENCE_S, "not all have synced"
+            now = time.perf_counter()
+            assert now - began < PATIENCE_S, "not all have synced"
+            if now - beaten > BEAT_S:
+                beaten = now
+                for member in self.members:
+                    if member.synced:
+                        member.look()
         return time.perf_counter() - began
 
 
