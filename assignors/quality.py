@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Longs, count_by, offsets_of, sum_by
+from assignors.arrays import Ints, Longs, count_by, offsets_of, sum_by
 from assignors.certificate import Certificate, certify, find_broken_rules
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges, cut_at
@@ -22,6 +22,7 @@ OVER_SHARE = "owner above its share"
 EXCHANGED = "exchanged for another topic"
 UNOWNED = "nobody owned it"
 REASONS = (OVER_SHARE, EXCHANGED, UNOWNED, *CAUSES)
+_DENSE = 8
 """Why a partition changed hands, or got an owner."""
 
 CHANGES_SCHEMA = pa.schema(
@@ -277,9 +278,11 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line a kind."""
     out = []
     eligible = SubscribedPairs.of(group.class_offsets, group.class_topics, len(group.topics))
-    subscribed = eligible.holds(group.member_class[ranges.member], ranges.topic)
+    other = (np.diff(ranges.member) != 0) | (np.diff(ranges.topic) != 0)
+    pairs = np.append(np.zeros(min(len(ranges), 1), dtype=np.int64), np.flatnonzero(other) + 1)
+    subscribed = eligible.holds(group.member_class[ranges.member[pairs]], ranges.topic[pairs])
     if not subscribed.all():
-        row = int(np.flatnonzero(~subscribed)[0])
+        row = int(pairs[np.flatnonzero(~subscribed)[0]])
         out.append(
             f"member {group.member_ids[int(ranges.member[row])].as_py()!r} owns partitions of "
             f"{group.topics[int(ranges.topic[row])].as_py()!r}, to which it does not subscribe"
@@ -289,13 +292,25 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
         return [*out, "a range lies outside its topic"]
     topic_start = offsets_of(group.partitions)
     start = topic_start[ranges.topic] + ranges.first
-    start, count = _sort_runs(start, ranges.count.astype(np.int64))
-    if (start[1:] < (start + count)[:-1]).any():
-        at = int(np.flatnonzero(start[1:] < (start + count)[:-1])[0]) + 1
-        topic = int(np.searchsorted(topic_start, start[at], side="right")) - 1
+    twice = _find_first_twice(start, ranges.count, int(topic_start[-1]))
+    if twice is not None:
+        topic = int(np.searchsorted(topic_start, twice, side="right")) - 1
         name = group.topics[topic].as_py()
-        out.append(f"partition {int(start[at] - topic_start[topic])} of {name!r} has two owners")
-    missing = int(group.partitions[group.subscribed_topics()].sum()) - int(count.sum())
+        out.append(f"partition {twice - int(topic_start[topic])} of {name!r} has two owners")
+    wanted = int(group.partitions[group.subscribed_topics()].sum())
+    missing = wanted - int(ranges.count.sum(dtype=np.int64))
     if missing > 0:
         out.append(f"{missing} partitions have no owner")
     return out
+
+
+def _find_first_twice(start: Longs, count: Ints, places: int) -> int | None:
+    """Return the first place that two runs cover, None where they are disjoint."""
+    if len(start) * _DENSE > places:  # runs are short: counting places is quicker than sorting
+        change = np.bincount(start, minlength=places + 1)
+        change -= np.bincount(start + count, minlength=places + 1)
+        twice = np.flatnonzero(np.cumsum(change) > 1)
+        return int(twice[0]) if len(twice) else None
+    start, length = _sort_runs(start, count.astype(np.int64))
+    twice = np.flatnonzero(start[1:] < (start + length)[:-1])
+    return int(start[twice[0] + 1]) if len(twice) else None

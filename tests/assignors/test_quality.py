@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -108,6 +109,20 @@ def test_invalid_assignments_are_named(rows, problem):
     report = quality.report(group, ranges)
     assert not report.valid
     assert problem in "; ".join(report.problems)
+
+
+@pytest.mark.parametrize("size", [2, 1000])  # few places for so many runs, and many
+def test_the_first_partition_with_two_owners_is_named(size):
+    spec = {"topics": {"a": 4 * size}, "members": members(m1=[], m2=[])}
+    group = GroupSpec.from_dict(spec)
+    first = np.array([0, 3 * size, size, 2 * size - 1], dtype=np.int32)
+    count = np.full(4, size, dtype=np.int32)
+    nothing = np.zeros(4, dtype=np.int32)
+    ranges = PartitionRanges(
+        group.member_ids, group.topics, np.array([0, 0, 1, 1]), nothing, first, count
+    )
+    found = [f"partition {2 * size - 1} of 'a' has two owners"]
+    assert quality.find_problems(group, ranges) == found
 
 
 def test_a_partial_target_says_so():
