@@ -118,8 +118,9 @@ class Hub:
 
     Parameters
     ----------
-    has_changed
-        Whether the store has changed since it was read last; asked often, so it must be cheap.
+    count_changes
+        Returns another number once the store has changed, whoever has read that meanwhile; asked
+        often, so it must be cheap.
     pages_max
         How many pages may be open.
     times
@@ -127,14 +128,14 @@ class Hub:
     """
 
     def __init__(
-        self, has_changed: Callable[[], bool], pages_max: int, times: Times = TIMES
+        self, count_changes: Callable[[], int], pages_max: int, times: Times = TIMES
     ) -> None:
         self.times = times
         self.version = 0
         self.pages = 0
         self.pages_max = pages_max
         self.ended = False
-        self._has_changed = has_changed
+        self._count_changes, self._changes = count_changes, 0
         self._channels: dict[Hashable, Channel] = {}
         self._changed = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -185,13 +186,14 @@ class Hub:
         while self._channels and not self.ended:
             await asyncio.sleep(POLL_S)
             try:  # in a thread, because an object store may let it wait
-                changed = await asyncio.to_thread(self._has_changed)
+                changes = await asyncio.to_thread(self._count_changes)
             except Exception as error:  # noqa: BLE001 - the next look may succeed
                 logger.warning("it is not known whether the store has changed: %s", error)
                 self._tell()  # the pages find out, and say, that they cannot read it
                 await asyncio.sleep(self.times.retry_s)
                 continue
-            if changed:
+            if changes != self._changes:
+                self._changes = changes
                 self._tell()
 
     def _tell(self) -> None:

@@ -79,7 +79,7 @@ class WebServer:
         self._closed = threading.Event()
         self._loop = asyncio.new_event_loop()
         # Open pages leave a quarter of the connections to those that are opened.
-        self._hub = Hub(reader.has_changed, max(1, config.web.connections_max * 3 // 4))
+        self._hub = Hub(reader.count_changes, max(1, config.web.connections_max * 3 // 4))
         self._decider = PlanDecider(root_of(store), config.lease)
         site = Site(pages, self._access, self._readers, self._hub, self._decider)
         self._server = self._make_server(site, config)

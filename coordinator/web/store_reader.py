@@ -151,7 +151,7 @@ class StoreReader:
         self._disk = files_at(self.store)
         self._lock = threading.Lock()
         self._past = Kept(8)
-        self._next_look, self._changed = 0.0, False
+        self._next_look, self._changed, self._looks = 0.0, False, 0
         self._followed = Followed(LogReader(self.store))
         self._commit = self._stamp(self._followed.look.reading.version)
 
@@ -179,6 +179,14 @@ class StoreReader:
             or self._commit != self._stamp(version)
         )
         return self._changed
+
+    def count_changes(self) -> int:
+        """Return a number that is another one once the store has changed.
+
+        Who asks for it learns of each change, though another reader may have looked at it already.
+        """
+        looks = self._looks  # first: one that is taken meanwhile must not be counted twice
+        return looks + self.has_changed()
 
     def newest(self) -> Look:
         """Return a look at the newest position.
@@ -218,6 +226,7 @@ class StoreReader:
         elif reading.position > before.position:
             self._followed.advance(reading)
         self._commit, self._changed = self._stamp(reading.version), False
+        self._looks += 1
 
     def _stamp(self, version: int) -> Stamp | None:
         """Return what tells the commit of a version from that of another store; None without it."""

@@ -30,7 +30,7 @@ def browse(store, config=None, listen=HERE, now_ms=LATER):
     weight = name_weights(config.weights)
     pages = Pages(StoreReader(store), "store", lambda: now_ms, weight=weight)
     site = Site(
-        pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.has_changed, 10),
+        pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.count_changes, 10),
         PlanDecider(str(store), config.lease),
     )  # fmt: skip
     return TestClient(make_app(site), base_url=f"http://{HERE}")

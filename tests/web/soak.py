@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import re
 import socket
 import statistics
@@ -43,6 +44,7 @@ class Page(threading.Thread):
     def __init__(self, url: str, path: str) -> None:
         super().__init__(daemon=True)
         at = urlsplit(url)
+        self.path = path
         self.connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=60)
         self.connection.request("GET", path)
         self.answer = self.connection.getresponse()
@@ -145,7 +147,7 @@ def follow(
             head = f"{passed:5.0f} s  {turns:6,} turns  {memory[-1]:6.0f} MB"
             say(f"{head}  pages {late:.1f} s behind at most")
             if late > LATE_S:
-                wrong.append(f"a page was {late:.1f} s behind")
+                wrong.append(f"at {passed:.0f} s pages were behind: {describe_late(pages, store)}")
     return memory, turns
 
 
@@ -177,6 +179,16 @@ def find_late(pages: list[Page], store: Path) -> float:
             break
         time.sleep(0.05)
     return time.monotonic() - begun
+
+
+def describe_late(pages: list[Page], store: Path) -> str:
+    """Return which open pages are behind, and what the server shows who asks now."""
+    wanted = LogReader(store).position
+    behind = [f"{one.path} at {one.position:,}" for one in pages if one.position < wanted]
+    asked = http.client.HTTPConnection(pages[0].connection.host, pages[0].connection.port)
+    asked.request("GET", "/group.json?id=g")
+    shown = json.loads(asked.getresponse().read())["position"]
+    return f"{len(behind)} of {len(pages)} ({behind[:2]}), the log has {wanted:,}, asked {shown:,}"
 
 
 def count_open(stalled: list[socket.socket]) -> int:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import count
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,6 +21,7 @@ from coordinator import Coordinator
 from coordinator.config import ConfigError
 from coordinator.web.errors import NoGroupError
 from coordinator.web.live import EventStream, Hub, Times, format_events
+from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
 from tests.support.stories import stored
 from tests.web.browsing import browse, five_groups
@@ -85,12 +87,42 @@ def test_a_view_is_made_once_for_all_its_pages_and_only_while_one_is_open():
     asyncio.run(main())
 
 
+def test_a_change_that_another_page_has_read_is_told(tmp_path):
+    """Whoever loads a page between a commit and the next look for news must not hide it."""
+
+    async def main():
+        store = tmp_path / "store"
+        with Coordinator.open(store, topics={"clicks": 4}) as coordinator:
+
+            def join(number):
+                coordinator.consumer_group_heartbeat(
+                    group_id="g", member_id=f"m{number}", member_epoch=0,
+                    subscribed_topic_names=["clicks"], topic_partitions={},
+                    rebalance_timeout_ms=60_000,
+                )  # fmt: skip
+                return b"position %d\n" % reader.newest().reading.position
+
+            async def make():
+                return {"now": b"position %d" % reader.newest().reading.position}, 0.0
+
+            reader, source = StoreReader(store), Source()
+            source.make = make
+            page = streamed(Hub(reader.count_changes, 100, Times(period_s=0.01)), source)
+            for number in range(4):
+                shown = join(number)
+                await until(lambda shown=shown: shown in b"".join(page[0]))
+            page[2].set()
+            await page[3]
+
+    asyncio.run(main())
+
+
 def test_a_browser_that_does_not_read_costs_one_message():
     """It gets the newest when it reads again; the others wait for nothing."""
 
     async def main():
         source = Source()
-        hub = Hub(lambda: True, 100)
+        hub = Hub(count().__next__, 100)
         slow, quick = streamed(hub, source), streamed(hub, source)
         await until(lambda: b"data: 0" in b"".join(slow[0]))
         slow[1].clear()
@@ -110,7 +142,7 @@ def test_a_browser_that_does_not_read_costs_one_message():
 def test_a_stream_ends_with_the_group_the_right_and_the_server():
     async def main():
         source, may = Source(), [True]
-        hub = Hub(lambda: True, 100)
+        hub = Hub(count().__next__, 100)
         page = streamed(hub, source, lambda: may[0])
         await until(lambda: b"data: 0" in b"".join(page[0]))
         may[0], source.text = False, b"secret"
@@ -138,7 +170,7 @@ def test_an_open_page_is_told_that_the_store_cannot_be_read():
         def look():
             if unreachable[0]:
                 raise unreachable[0]
-            return False
+            return 0
 
         hub = Hub(look, 100, Times(age_s=0.05, retry_s=0.05))
         page = streamed(hub, source)
@@ -164,7 +196,7 @@ def test_a_page_does_not_grow_old_and_is_told_that_the_server_is_there():
 
     async def main():
         source = Source()
-        hub = Hub(lambda: False, 100, Times(0.01, 0.05, 0.05))
+        hub = Hub(lambda: 0, 100, Times(0.01, 0.05, 0.05))
         page = streamed(hub, source)
         await until(lambda: b"data: 0" in b"".join(page[0]))
         source.text = b"an hour later"
