@@ -14,7 +14,8 @@ BITS = 20
 SMALL = 1024
 """Most units of a small group: its weights stay as they are, and all pairs of units are tried."""
 _TOP = np.int64(2**62)
-_GRID_BITS = 11
+GRID_BITS = 11
+"""Significant bits of weights on the grid."""
 
 
 def room_under(level: int, capacity: Longs) -> Longs:
@@ -55,5 +56,5 @@ def find_heights(whose: Longs, weight: Longs, load: Longs, capacity: Longs) -> L
 
 def round_to_grid(weight: Longs) -> Longs:
     """Round weights to 11 significant bits: to 1 in 2,048 at most, and a few different ones."""
-    shift = np.maximum(np.frexp(weight.astype(np.float64))[1] - _GRID_BITS, 0).astype(np.int64)
+    shift = np.maximum(np.frexp(weight.astype(np.float64))[1] - GRID_BITS, 0).astype(np.int64)
     return np.asarray((weight + ((np.int64(1) << shift) >> 1)) >> shift << shift)

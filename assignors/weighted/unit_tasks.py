@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Longs
-from assignors.weighted.levels import find_heights, round_to_grid
+from assignors.arrays import Longs, rank_in_runs
+from assignors.weighted.levels import find_heights
 from assignors.weighted.shed import choose_surplus
 
 UNITS = ("place", "exact", "weight", "prev", "owner")
@@ -29,25 +29,6 @@ class Shared(Protocol):
     @property
     def value(self) -> Any:  # noqa: ANN401 - what a task says
         """Return them."""
-
-
-@dataclass(frozen=True, slots=True)
-class WeighUnits:
-    """Make units of places with given weights and owners."""
-
-    shift: int
-    floor: int
-    active: Shared
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield `UNITS`; what the previous owner may not keep has no owner."""
-        active = np.append(self.active.value, False)  # −1 is nobody
-        for batch in batches:
-            exact = quantise(_column(batch, "given"), self.shift)
-            prev = _column(batch, "prev")
-            owner = np.where(active[prev], prev, -1)
-            weight = round_to_grid(np.maximum(exact, self.floor))
-            yield _units(_column(batch, "place"), exact, weight, prev, owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +71,28 @@ class ShedUnits:
 
 @dataclass(frozen=True, slots=True)
 class PlaceUnits:
-    """Give units to the members of runs, by their rank.
+    """Give units to the members of runs, the heaviest first; a task has all of a bucket.
 
     Attributes
     ----------
     runs
-        Member and end of each run (`runs.Runs`).
+        Of all units: member and end of each run (`runs.Runs`), and how many are in the buckets
+        before each one, int64.
     """
 
     runs: Shared
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield `UNITS` of rows that also have a `rank`."""
-        member, end = self.runs.value
-        for batch in batches:
-            owner = member[np.searchsorted(end, _column(batch, "rank"), side="right")]
-            yield _units(*(_column(batch, name) for name in UNITS[:-1]), owner)
+        """Yield `UNITS` of rows that also have a `bucket`; buckets follow the order."""
+        rows = _read_all(batches)
+        if rows is None:
+            return
+        member, end, before = self.runs.value
+        order = np.lexsort((_column(rows, "place"), -_column(rows, "weight")))
+        bucket = _column(rows, "bucket")[order]
+        rank = before[bucket] + rank_in_runs(bucket)
+        owner = member[np.searchsorted(end, rank, side="right")]
+        yield _units(*(_column(rows, name)[order] for name in UNITS[:-1]), owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +135,13 @@ class JoinRanges:
     start: Longs
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield owner, topic (index), first_partition, partition_count."""
+        """Yield owner, topic (index), first_partition, partition_count, and `exact` in all."""
         rows = _read_all(batches)
         if rows is None:
             return
-        place, owner = _column(rows, "place"), _column(rows, "owner")
+        place, owner, exact = (_column(rows, name) for name in ("place", "owner", "exact"))
         order = np.lexsort((place, owner))
-        place, owner = place[order], owner[order]
+        place, owner, exact = place[order], owner[order], exact[order]
         topic = np.searchsorted(self.start, place, side="right") - 1
         head = np.ones(len(place), dtype=np.bool_)
         head[1:] = (np.diff(place) != 1) | (np.diff(owner) != 0) | (np.diff(topic) != 0)
@@ -163,12 +150,8 @@ class JoinRanges:
         first = place[at] - self.start[topic[at]]
         columns = {"owner": owner[at], "topic": topic[at]}
         columns |= {"first_partition": first, "partition_count": count}
+        columns["exact"] = np.add.reduceat(exact, at)
         yield pa.record_batch({name: pa.array(it, pa.int64()) for name, it in columns.items()})
-
-
-def quantise(given: Any, shift: int) -> Longs:  # noqa: ANN401 - float64
-    """Return weights as integers in a unit of 2^−shift, as `load_spec.quantise_weights` does."""
-    return np.asarray(np.rint(np.ldexp(given, shift)).astype(np.int64))
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> Any:  # noqa: ANN401 - of its type

@@ -239,13 +239,15 @@ class _Large:
         """Return what the assignment is worth, from the rows."""
         members, units, size = self.members, placed.units, len(self.members.ids)
         found = ranges.groupBy("owner").agg(
-            F.sum("partition_count").alias("sum"), F.count(F.lit(1)).alias("ranges")
+            F.sum("partition_count").alias("sum"), F.count(F.lit(1)).alias("ranges"),
+            F.sum("exact").alias("weight"),
         ).toArrow()  # fmt: skip
         owner = found["owner"].to_numpy()
         loads = sum_by(owner, found["sum"].to_numpy(), size)
         held = sum_by(owner, found["ranges"].to_numpy(), size)
         owned = units.sum_loads(size, "1", "prev")
-        makespan = find_makespan(units.sum_loads(size, "exact"), members.capacity)
+        weight = sum_by(owner, found["weight"].to_numpy(), size)
+        makespan = find_makespan(weight, members.capacity)
         bound = find_whole_bound(weighed.total, weighed.heaviest, members.capacity[members.active])
         before = units.sum_loads(size, "exact", "prev")
         moved, _, moved_weight = units.sum_moved()

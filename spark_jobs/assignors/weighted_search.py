@@ -154,7 +154,7 @@ class Search:
             return placed
         own = np.flatnonzero(self.active)
         runs, after = place_pool(pool, placed.load[own], self.capacity[own], level)
-        units = placed.units.place(replace(runs, member=own[runs.member]), pool.units)
+        units = placed.units.place(pool, replace(runs, member=own[runs.member]))
         load = placed.load.copy()
         load[own] = after
         return replace(placed, units=units, load=load)

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assignors.arrays import Bools, Longs, offsets_of, sum_by
 from assignors.loads.load_spec import WEIGHT_BITS
 from assignors.loads.parse_loads import NUMBER_MAX, parse_load_tables
 from assignors.weighted.budget import Budget
+from assignors.weighted.levels import GRID_BITS
 from assignors.weighted.problem import find_floor
 from assignors.weighted.runs import Pool, Runs
 from assignors.weighted.unit_tasks import (
@@ -25,7 +26,6 @@ from assignors.weighted.unit_tasks import (
     PlaceUnits,
     RankMoves,
     ShedUnits,
-    WeighUnits,
 )
 from spark_jobs.assignors.group import FrameGroup
 from spark_jobs.assignors.ordered_ops import add_running_sum
@@ -33,7 +33,7 @@ from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
 
 _UNITS = ", ".join(f"{name} bigint" for name in UNITS)
-_RANGES = "owner bigint, topic bigint, first_partition bigint, partition_count bigint"
+_RANGES = "owner bigint, topic bigint, first_partition bigint, partition_count bigint, exact bigint"
 _ROUGH_BITS = 31
 
 
@@ -71,7 +71,7 @@ class Weighed:
     Attributes
     ----------
     rows
-        A frame of `UNITS`; kept.
+        A frame of `UNITS`.
     unit
         What a weight of 1 is in the user's unit.
     known
@@ -117,24 +117,30 @@ def weigh_units(
     """
     session = group.work_session
     rows, known, greatest = _read_weights(group, line, partitions)
+    nobody = F.lit(-1).cast("bigint")
     if owners is None:
-        rows = rows.withColumn("prev", F.lit(-1).cast("bigint"))
+        rows = rows.withColumns({"prev": nobody, "owner": nobody})
     else:
         start = {"topic_index": line.topic.astype(np.int32), "start": line.start[:-1]}
         at = F.col("start") + F.col("first")
         held = owners.join(small(session.spark, start), "topic_index", "inner").select(
             F.explode(F.sequence(at, at + F.col("count") - 1)).alias("place"), "owner"
         )
-        prev = F.coalesce("owner", F.lit(-1).cast("bigint")).alias("prev")
+        idle = np.flatnonzero(~active)
+        rules = {"owner": idle, "idle": np.ones(len(idle), dtype=np.bool_)}
         rows = rows.join(held.hint("shuffle_hash"), "place", "left")
-        rows = session.keep(rows.select("place", "given", prev))
+        rows = rows.join(small(session.spark, rules), "owner", "left")
+        prev = F.coalesce("owner", nobody)
+        owner = F.when(F.col("idle"), nobody).otherwise(prev)
+        rows = session.keep(rows.select("place", "given", prev.alias("prev"), owner.alias("owner")))
     shift = 0
     if greatest > 0:
         rough = _ROUGH_BITS - int(np.frexp(greatest)[1])
         shift = rough + WEIGHT_BITS - _sum_given(rows, rough).bit_length()
     floor = find_floor(_sum_given(rows, shift), line.partitions)
-    shared = session.share(active)
-    made = session.keep(rows.mapInArrow(WeighUnits(shift, floor, shared).run, _UNITS))
+    made = round_to_grid(rows.withColumn("exact", _quantise(shift)), floor)
+    if owners is not None:  # a search reads them again and again
+        made = session.keep(made)
     found = made.agg(
         F.min("exact"), F.max("exact"), F.sum("exact"), F.max("weight"), F.sum("weight")
     ).collect()[0]
@@ -142,10 +148,23 @@ def weigh_units(
 
 
 def _sum_given(rows: DataFrame, shift: int) -> int:
-    """Add up weights in a unit of 2^-shift, each rounded as `unit_tasks.quantise` does."""
+    """Add up weights in a unit of 2^-shift."""
+    return int(rows.agg(F.sum(_quantise(shift))).collect()[0][0] or 0)
+
+
+def _quantise(shift: int) -> Column:
+    """Return weights as integers in a unit of 2^-shift, as `load_spec.quantise_weights` does."""
     halves = float(np.ldexp(1.0, shift // 2)), float(np.ldexp(1.0, shift - shift // 2))
     scaled = F.col("given") * F.lit(halves[0]) * F.lit(halves[1])  # at once it might overflow
-    return int(rows.agg(F.sum(F.rint(scaled).cast("bigint"))).collect()[0][0] or 0)
+    return F.rint(scaled).cast("bigint")
+
+
+def round_to_grid(rows: DataFrame, floor: int) -> DataFrame:
+    """Return `UNITS` with weights from a floor on, as `levels.round_to_grid` rounds them."""
+    least = rows.withColumn("least", F.greatest("exact", F.lit(floor)))
+    over = F.greatest(F.length(F.bin("least")) - GRID_BITS, F.lit(0))
+    weight = F.expr("shiftleft(shiftright(least + shiftright(shiftleft(1L, over), 1), over), over)")
+    return least.withColumn("over", over).withColumn("weight", weight).select(*UNITS)
 
 
 def _read_weights(
@@ -302,13 +321,28 @@ class Units:
         hot, _ = self._divide(over)
         return int(hot.agg(F.min("weight")).collect()[0][0])
 
-    def place(self, runs: Runs, units: int) -> Units:
-        """Give the units without an owner to members, the heaviest first."""
-        pool = self.rows.where("owner < 0").drop("owner")
-        pool = pool.withColumns({"light": -F.col("weight"), "one": F.lit(1).cast("bigint")})
-        ranked = add_running_sum(self.session, pool, ["light", "place"], "one", "rank", units)
-        shared = self.session.share((runs.member, runs.end))
-        placed = self.session.keep(ranked.mapInArrow(PlaceUnits(shared).run, _UNITS))
+    def place(self, pool: Pool, runs: Runs) -> Units:
+        """Give the units without an owner, which are the pool, to members, the heaviest first.
+
+        Units of one weight are cut by place where they are too many for one bucket.
+        """
+        size, most = np.diff(pool.rank), self.session.bucket_rows
+        first, cuts = pool.rank[:-1] // most, size // most + 1
+        of_weight = {"weight": pool.weight, "first": first, "cuts": cuts}
+        bucket = F.expr(f"first + place * cuts div {self.count}").alias("bucket")
+        dealt = self.rows.where("owner < 0").join(
+            small(self.session.spark, of_weight), "weight", "inner"
+        ).select(*UNITS, bucket)  # fmt: skip
+        inside = sum_by(first, size, int(first[-1] + cuts[-1]))
+        if (cuts > 1).any():
+            found = dealt.groupBy("bucket").count().toArrow()
+            inside = sum_by(found["bucket"].to_numpy(), found["count"].to_numpy(), len(inside))
+        shared = self.session.share((runs.member, runs.end, offsets_of(inside)))
+        dealt = dealt.repartition(self.session.tasks, "bucket")
+        placed = dealt.mapInArrow(PlaceUnits(shared).run, _UNITS)
+        if self.fresh:  # read once, as a rule
+            return replace(self, rows=placed)
+        placed = self.session.keep(placed)
         return replace(self, rows=self.rows.where("owner >= 0").unionByName(placed))
 
     def undo_moves(self, budget: Budget, load: Longs, capacity: Longs, active: Bools) -> Units:
@@ -319,6 +353,8 @@ class Units:
         load
             int64 (members,): what each had and may keep.
         """
+        if self.fresh:
+            return self
         moved = self.rows.where("prev >= 0 and owner <> prev")
         count, cost = moved.agg(F.count(F.lit(1)), F.sum("exact")).collect()[0]
         if count <= budget.count and (cost or 0) <= budget.cost:
@@ -349,8 +385,8 @@ class Units:
         return replace(self, rows=rest.unionByName(decided))
 
     def join_ranges(self, line: Line) -> DataFrame:
-        """Return ranges: owner, topic (of the line), first_partition, partition_count."""
-        dealt = self.rows.select("place", "owner").repartition(self.session.tasks, "owner")
+        """Return ranges: owner, topic (of the line), first_partition, partition_count, exact."""
+        dealt = self.rows.select("place", "owner", "exact").repartition(self.session.tasks, "owner")
         return dealt.mapInArrow(JoinRanges(line.start).run, _RANGES)
 
     def _divide(self, members: Longs) -> tuple[DataFrame, DataFrame]:

@@ -11,6 +11,7 @@ import pytest
 from assignors import GroupSpec, SpecError, get_assignor
 from assignors.groups.assign_groups import assign_groups
 from assignors.groups.group_set import GroupSet
+from assignors.weighted import levels
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
@@ -80,6 +81,17 @@ def compare(spark, tables, large=True, most=None, **options):
     assert told == wanted
     assert (found.summary["group_id"][0].as_py() == "") is large
     return rows
+
+
+def test_the_grid_is_that_of_the_local_engine(spark):
+    from spark_jobs.assignors.weighted_units import round_to_grid
+
+    powers = 2 ** np.arange(1, 43)
+    exact = np.concatenate([[0], *(powers + more for more in (-1, 0, 1)), powers * 4097 >> 12])
+    columns = dict.fromkeys(("place", "exact", "prev", "owner"), exact)
+    rows = round_to_grid(spark.createDataFrame(pa.table(columns)), 5).sort("place").toArrow()
+    wanted = levels.round_to_grid(np.maximum(np.sort(exact), 5))
+    assert rows["weight"].to_pylist() == wanted.tolist()
 
 
 def test_weights_have_the_rows_of_the_local_engine(spark):
