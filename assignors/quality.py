@@ -22,8 +22,9 @@ OVER_SHARE = "owner above its share"
 EXCHANGED = "exchanged for another topic"
 UNOWNED = "nobody owned it"
 REASONS = (OVER_SHARE, EXCHANGED, UNOWNED, *CAUSES)
-_DENSE = 8
 """Why a partition changed hands, or got an owner."""
+_DENSE = 8
+"""How many places a run there may be at most for counting them to be quicker than sorting runs."""
 
 CHANGES_SCHEMA = pa.schema(
     [
@@ -306,7 +307,7 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
 
 def _find_first_twice(start: Longs, count: Ints, places: int) -> int | None:
     """Return the first place that two runs cover, None where they are disjoint."""
-    if len(start) * _DENSE > places:  # runs are short: counting places is quicker than sorting
+    if len(start) * _DENSE > places:  # runs are short
         change = np.bincount(start, minlength=places + 1)
         change -= np.bincount(start + count, minlength=places + 1)
         twice = np.flatnonzero(np.cumsum(change) > 1)
