@@ -62,15 +62,15 @@ class ClassicSession:
         dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr] # noqa: SLF001
         return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
 
-    def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-        """Compute a frame now, and return it with what releases its rows."""
+    def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[bool], object]]:
+        """Compute a frame now, and return it with what releases its rows, and waits if told to."""
         kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
         rows: Any = kept._jdf.queryExecution().analyzed().rdd()  # noqa: SLF001 - no other way
-        return kept, lambda: rows.unpersist(False)  # do not wait
+        return kept, rows.unpersist
 
     def keep_and_measure(
         self, frame: DataFrame, measures: Mapping[str, Column]
-    ) -> tuple[DataFrame, Callable[[], None], dict[str, Any]]:
+    ) -> tuple[DataFrame, Callable[[bool], object], dict[str, Any]]:
         """Do as `keep`, and return aggregates of the rows, by name, which its job computes too."""
         named = [column.alias(name) for name, column in measures.items()]
         watched = frame.observe(_MEASURES, *named)

@@ -76,14 +76,14 @@ class ConnectSession:
         """Return the frame itself: all are in one session."""
         return frame
 
-    def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
+    def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[bool], object]]:
         """Compute a frame now; the server releases its rows when no frame refers to them."""
         level = StorageLevel.MEMORY_AND_DISK_DESER
         return frame.localCheckpoint(eager=True, storageLevel=level), _nothing
 
     def keep_and_measure(
         self, frame: DataFrame, measures: Mapping[str, Column]
-    ) -> tuple[DataFrame, Callable[[], None], dict[str, Any]]:
+    ) -> tuple[DataFrame, Callable[[bool], object], dict[str, Any]]:
         """Do as `keep`, and return aggregates of the rows, by name."""
         kept, release = self.keep(frame)
         row = kept.agg(*[column.alias(name) for name, column in measures.items()]).collect()[0]
@@ -157,5 +157,5 @@ class ConnectSession:
         return Shared(value)
 
 
-def _nothing() -> None:
+def _nothing(_wait: bool, /) -> None:  # noqa: FBT001 - as in the other session
     """Release nothing."""

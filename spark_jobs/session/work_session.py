@@ -45,7 +45,7 @@ class WorkSession:
             for key, value in _CONF.items():
                 self.spark.conf.set(key, value)
         self.set_shuffle_parts(self._kind.parallelism())
-        self._kept: list[Callable[[], None]] = []
+        self._kept: list[Callable[[bool], object]] = []
 
     def set_shuffle_parts(self, tasks: int) -> None:
         """Set the number of partitions of later shuffles."""
@@ -85,17 +85,24 @@ class WorkSession:
         """Return a value for tasks, as an attribute `value`."""
         return self._kind.share(value)
 
-    def release(self) -> None:
-        """Release all kept frames."""
+    def release(self, *, wait: bool = False) -> None:
+        """Release all kept frames.
+
+        Parameters
+        ----------
+        wait
+            Whether to wait until that is done, as after a job: what still runs when the session
+            stops, Spark refuses with stack traces. After a failure, tasks may still read them.
+        """
         while self._kept:
-            self._kept.pop()()
+            self._kept.pop()(wait)
 
 
 def release_with(rows: DataFrame, work_session: WorkSession) -> None:
     """Release kept frames when the caller no longer references the rows."""
-    weakref.finalize(rows, _release, work_session.release)
+    weakref.finalize(rows, _release, work_session)
 
 
-def _release(release: Callable[[], None]) -> None:
+def _release(work_session: WorkSession) -> None:
     with contextlib.suppress(Exception):  # the session may have ended, and its frames with it
-        release()
+        work_session.release(wait=True)

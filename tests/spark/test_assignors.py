@@ -76,6 +76,22 @@ def test_bucket_size_follows_the_session(spark, bucket_rows, least, most):
         work_session.release()
 
 
+def test_kept_rows_are_gone_with_the_last_reference(spark):
+    """A session that stops while they are being taken away prints stack traces."""
+    from spark_jobs.session.work_session import WorkSession, release_with
+
+    work_session = WorkSession(spark)
+    kept = work_session.keep(work_session.spark.range(0, 100, 1, 50))
+    number = kept._jdf.queryExecution().analyzed().rdd().id()
+    blocks = [spark._jvm.org.apache.spark.storage.RDDBlockId(number, part) for part in range(50)]
+    held = spark.sparkContext._jsc.sc().env().blockManager()
+    rows = work_session.give_back(kept)
+    release_with(rows, work_session)
+    assert all(held.getStatus(block).isDefined() for block in blocks)
+    del rows
+    assert not any(held.getStatus(block).isDefined() for block in blocks)
+
+
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 @pytest.mark.parametrize(
     "spec",
