@@ -16,7 +16,7 @@ from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.proposal_submitter import ProposalSubmitter
 from coordinator.status import Status
 from coordinator.storage.lease import Lease
-from coordinator.storage.record_log import Fenced
+from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at
 
 logger = logging.getLogger("muster.coordinator")
@@ -129,6 +129,8 @@ class BackgroundTasks:
                 return
             try:
                 task.run()
+            except (LogError, OSError) as error:
+                logger.error("%s failed, is tried again: %s", task.name, error)  # noqa: TRY400
             except Exception:
                 logger.exception("background task failed; retrying: %s", task.name)
 

@@ -271,6 +271,8 @@ class EventProcessor:
             return
         try:
             self.load()
+        except (LogError, OSError) as error:
+            logger.error("the log cannot be replayed: %s", error)  # noqa: TRY400
         except Exception:
             logger.exception("the log cannot be replayed")
 

@@ -8,6 +8,7 @@ because the claim in the log alone fences (docs/design/log_format.md#fencing).
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 import uuid
@@ -210,6 +211,8 @@ class Lease:
         """
         if not self._disk.has_locks:
             return nullcontext(True)
+        if not self._disk.is_folder(self._store):  # its lock would make the folder anew
+            raise FileNotFoundError(errno.ENOENT, "the store is gone", self._store)
         return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
 
     def _read(self) -> tuple[Holder | None, str | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from coordinator import Coordinator
@@ -105,3 +107,23 @@ def test_a_spoilt_lease_neither_stops_an_open_nor_a_close(tmp_path):
     coordinator.close()
     with pytest.raises(LogError, match="_lease"):
         Coordinator.open(tmp_path, topics={"a": 1})
+
+
+def test_a_store_that_is_moved_away_may_come_back(tmp_path, caplog):
+    """An operator reads one line each time, and finds the place free to move the store back."""
+    store, away = tmp_path / "store", tmp_path / "away"
+    config = Config(kafka=AT_ONCE, lease=LeaseConfig(renew_ms=20))
+    with Coordinator.open(store, config=config, topics={"a": 4}) as coordinator:
+        join(coordinator, "m1")
+        os.rename(store, away)
+        assert code_of(join, coordinator, "m2") in {
+            "COORDINATOR_NOT_AVAILABLE",
+            "COORDINATOR_LOAD_IN_PROGRESS",
+        }
+        wait_for(lambda: "lease failed, is tried again" in caplog.text)
+        wait_for(lambda: "the log cannot be replayed: there is no table" in caplog.text)
+        assert "Traceback" not in caplog.text
+        assert not store.exists()
+        os.rename(away, store)
+        wait_for(lambda: coordinator.status == "active")
+        assert join(coordinator, "m2").member_epoch == 3, "nothing of before was lost"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coordinator.storage.record_log import CommitFailed, CorruptLog, NewerLog, NoLog
+from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.protocol import find_unread
 from coordinator.storage.tables.recovery import (
@@ -62,8 +62,15 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
-        said = explain_unreadable(disk, path, error)
-        raise (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said) from None
+        raise _explain(disk, path, error) from None
+
+
+def _explain(disk: Files, path: str, error: Exception) -> LogError:
+    """Return the error for a table that delta-rs cannot read."""
+    if disk.has_locks and not disk.is_folder(log_folder(path)):
+        return NoLog(f"there is no table of a coordinator in {path}")
+    said = explain_unreadable(disk, path, error)
+    return (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said)
 
 
 def _check_format(table: DeltaTable, path: str) -> DeltaTable:
@@ -198,6 +205,8 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
     ------
     CommitFailed
         The store goes on listing less than it has.
+    NoLog, CorruptLog
+        The table is gone, or cannot be read.
     """
     for pause_s in LIST_PAUSES_S if disk.lists_late else ():
         with suppress(DeltaError):
@@ -206,10 +215,10 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
         disk.pause(pause_s)
     try:
         table.load_as_version(version)
-    except DeltaError:
-        if not disk.lists_late:
-            raise
-        raise CommitFailed(_explain_late(path)) from None
+    except DeltaError as error:
+        if disk.lists_late:
+            raise CommitFailed(_explain_late(path)) from None
+        raise _explain(disk, path, error) from None
 
 
 def _is_newest(disk: Files, path: str, version: int) -> bool:
