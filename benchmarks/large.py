@@ -286,16 +286,18 @@ def run_groups_on_spark(bench: Bench) -> Section:
 
 def _all_groups(many: int) -> Iterator[Figure]:
     members, topics, partitions = tables_of_groups(many)
+    stay = pa.array(np.random.default_rng(1).random(len(members)) >= 0.03)
     for name in ("range", "uniform", "sticky"):
         assignor = get_assignor(name)
         first, samples = _measure_tables(assignor, members, topics)
         yield Figure.of(f"{name}, {many:,} groups, fresh", samples, goal=2_000)
-        stay = pa.array(np.random.default_rng(1).random(len(members)) >= 0.03)
         _, samples = _measure_tables(assignor, members.filter(stay), topics, first.rows)
         yield Figure.of(f"{name}, {many:,} groups, next night", samples, goal=2_000)
     weighted = get_assignor("weighted")
-    _, samples = _measure_tables(weighted, members, topics, None, partitions)
+    first, samples = _measure_tables(weighted, members, topics, None, partitions)
     yield Figure.of(f"weighted, {many:,} groups, fresh", samples, goal=2_000)
+    _, samples = _measure_tables(weighted, members.filter(stay), topics, first.rows, partitions)
+    yield Figure.of(f"weighted, {many:,} groups, next night", samples, goal=2_000)
 
 
 def tables_of_groups(count: int) -> tuple[pa.Table, pa.Table, pa.Table]:

@@ -98,22 +98,19 @@ def _choose_pairs(
     least, wanted, low, high = (of[members] for of in (least, excess, start, end))
     weight = np.append(weight, 0)
     head = np.searchsorted(key, (members << _KEY_BITS) | wanted, side="right")
-    one = two = np.full(len(members), -1)
-    for step in range(1, _PAIRS + 1):
-        heavy = np.maximum(head - step, low)
-        rest = wanted - weight[heavy]
-        other = np.searchsorted(key, (members << _KEY_BITS) | np.maximum(rest, 0))
-        other = np.where(other == heavy, other + 1, other)
-        over = weight[heavy] + weight[np.minimum(other, len(key))] - wanted
-        better = (rest > 0) & (other < high) & (over < least)
-        least = np.where(better, over, least)
-        one, two = np.where(better, heavy, one), np.where(better, other, two)
-    found = one >= 0
+    heavy = np.maximum(head - np.arange(1, _PAIRS + 1)[:, None], low)  # (tries, members)
+    rest = wanted - weight[heavy]
+    other = np.searchsorted(key, (members << _KEY_BITS) | np.maximum(rest, 0))
+    other = np.where(other == heavy, other + 1, other)
+    over = weight[heavy] + weight[np.minimum(other, len(key))] - wanted
+    over = np.where((rest > 0) & (other < high), over, _NEVER)
+    best = np.argmin(over, axis=0), np.arange(len(members))
+    found = over[best] < least
     change = np.zeros(len(key) + 1, dtype=np.int64)
     np.add.at(change, low[found], 1)
     np.add.at(change, high[found], -1)
     chosen &= np.cumsum(change[:-1]) == 0
-    chosen[one[found]] = chosen[two[found]] = True
+    chosen[heavy[best][found]] = chosen[other[best][found]] = True
 
 
 def _cover_rest(
