@@ -13,15 +13,15 @@ from typing import Protocol, runtime_checkable
 
 from assignors import SpecError
 from assignors.quality import find_problems
+from coordinator.compute.group_columns import GroupColumns
 from coordinator.core import target_builder
 from coordinator.core.events import ComputedTarget
 from coordinator.core.plans.approval import is_manual, move_nothing
-from coordinator.core.target_assignment import Targets
 from coordinator.core.target_builder import AssignorInput
 
 GROUPS_KEPT = 4
-"""For how many groups an engine keeps the last target, as columns. A million members take about
-50 MiB."""
+"""For how many groups an engine keeps the columns it started from: about 50 MiB for a million
+members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class LocalEngine:
     Parameters
     ----------
     groups_kept
-        For how many groups the last target is kept as columns, to start the next one from.
+        For how many groups the columns are kept, to start the next computation from.
     """
 
     def __init__(self, groups_kept: int = GROUPS_KEPT) -> None:
         self._groups_kept = groups_kept
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
-        self._before: dict[str, Targets] = {}
-        """The targets that the last computations started from. The next ones are mostly equal."""
+        self._before: dict[str, GroupColumns] = {}
+        """What the last computations started from. The next ones are mostly equal."""
 
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Start a computation."""
@@ -109,14 +109,14 @@ class LocalEngine:
 
     def _compute(self, request: TargetRequest) -> ComputedTarget:
         assert request.input is not None
-        targets = request.input.targets
-        before = self._before.pop(request.group_id, None)
-        if before is not None:
-            targets.ranges_from(before)
-        self._before[request.group_id] = targets
+        columns = GroupColumns.of(
+            request.input, request.assignor, self._before.pop(request.group_id, None)
+        )
+        if columns.mark is not None:
+            self._before[request.group_id] = columns
         if len(self._before) > self._groups_kept:
             del self._before[next(iter(self._before))]
-        return compute_target(request)
+        return compute_target(request, columns)
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted. Its result will be refused."""
@@ -126,8 +126,13 @@ class LocalEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def compute_target(request: TargetRequest) -> ComputedTarget:
+def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> ComputedTarget:
     """Run the assignor in this process, and check its result.
+
+    Parameters
+    ----------
+    columns
+        The request's input, if it was put into columns already.
 
     Raises
     ------
@@ -138,7 +143,8 @@ def compute_target(request: TargetRequest) -> ComputedTarget:
     assignor, settings = request.assignor, request.settings
     if is_manual(settings):
         assignor, settings = move_nothing(assignor, settings)
-    spec = request.input.spec(assignor)
+    columns = columns or GroupColumns.of(request.input, assignor)
+    spec = columns.spec
     ranges = target_builder.run_assignor(spec, assignor, settings)
     wrong = find_problems(spec, ranges)
     if wrong:
@@ -146,7 +152,8 @@ def compute_target(request: TargetRequest) -> ComputedTarget:
             f"assignor {request.assignor} returned an invalid assignment: {wrong[0]}; "
             "correct the assignor or choose another"
         )
-    changes, moved = target_builder.diff_targets(request.group_id, request.input, ranges)
+    owned = None if columns.mark is None else spec
+    changes, moved = target_builder.diff_targets(request.group_id, request.input, ranges, owned)
     return ComputedTarget(
         request.group_id,
         request.computation_id,

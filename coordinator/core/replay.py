@@ -128,14 +128,15 @@ def _apply_member(record: MemberMetadata, state: State) -> None:
         current = CurrentMember(record.group_id, record.member_id)
         listed = _share_names(state, group, record)
         meta = listed.share_with(record)
-        group.members[record.member_id] = Member(meta, listed, current, group.serials)
-        group.metas[record.member_id] = meta
+        member = Member(meta, listed, current, group.serials)
+        group.members[record.member_id] = member
         group.stable_at[current.member_epoch] += 1
     else:
         listed = _share_names(state, group, record)
         _uncount_member(state, group, member)
         member.meta, member.listed = listed.share_with(record), listed
-        group.metas[record.member_id] = member.meta
+    group.metas[record.member_id] = member.meta
+    group.note_change(record.member_id)
     _count_member(group, record)
 
 
@@ -151,14 +152,14 @@ def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
     group.computation = None
     group.bereft = group.bereft and record.assignment_epoch < group.epoch
     if record.targets_version is not None:
-        group.targets, group.installed = Targets(record.whole or NOT_READ), record
+        group.replace_targets(Targets(record.whole or NOT_READ), record)
 
 
 @_apply.register
 def _apply_target_member(record: TargetMember, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None and record.member_id in group.members:
-        group.targets[record.member_id] = record.spans
+        group.set_target(record.member_id, record.spans)
 
 
 @_apply.register
@@ -318,12 +319,13 @@ def _end_member(state: State, record: Tombstone) -> None:
     if member.stable:
         _count_down(group.stable_at, member.epoch)
     del group.members[member.member_id], group.metas[member.member_id]
+    group.note_change(member.member_id)
 
 
 def _end_target(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
-        group.targets.end(record.member_id or "")
+        group.end_target(record.member_id or "")
 
 
 def _end_current(state: State, record: Tombstone) -> None:
@@ -335,7 +337,7 @@ def _end_target_metadata(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         group.assignment_epoch, group.assignment_timestamp = 1, 0
-        group.targets, group.installed = Targets(), None
+        group.replace_targets(Targets(), None)
 
 
 def _end_regex(state: State, record: Tombstone) -> None:

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.partition_spans import TopicKey, kafka_id
+from coordinator.core.partition_spans import Spans, TopicKey, kafka_id
 from coordinator.core.records import (
     ComputationPrepared,
     CurrentMember,
@@ -36,6 +37,8 @@ FREE = 0
 """No member's serial: they count from 1."""
 LEFT_FOR_A_WHILE = -2
 HASH_BITS = 64
+CHANGES_LEAST = 100
+"""Changes of its members that a group keeps however small it is."""
 
 
 class GroupState(StrEnum):
@@ -137,6 +140,17 @@ class Member:
         return self.current.state is MemberState.STABLE
 
 
+class Mark(NamedTuple):
+    """A place in a group's list of changes."""
+
+    changes: list[str]
+    at: int
+
+    def until(self, later: Mark) -> list[str] | None:
+        """Return who changed from here on, maybe repeatedly; None when that was not kept."""
+        return self.changes[self.at : later.at] if self.changes is later.changes else None
+
+
 @dataclass(slots=True)
 class Computation:
     """A computation outside the coordinator, with the input it was promised (K-38…K-50)."""
@@ -147,6 +161,8 @@ class Computation:
     topics: list[Topic]
     """The subscribed topics by name, when it was prepared."""
     regexes: dict[str, tuple[str, ...]]
+    mark: Mark | None = None
+    """Where the group's changes were, when it was prepared."""
 
     @classmethod
     def of(cls, record: ComputationPrepared, group: Group, topics: dict[str, Topic]) -> Computation:
@@ -156,6 +172,7 @@ class Computation:
             dict(group.metas),
             [topics[name] for name in sorted(group.names) if name in topics],
             {regex: found.topics for regex, found in group.regexes.items()},
+            group.mark(),
         )
 
 
@@ -187,6 +204,8 @@ class Group:
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
     metas: dict[str, MemberMetadata] = field(default_factory=dict)
     """The metadata of each member: a computation keeps a copy, which must take no time."""
+    changes: list[str] = field(default_factory=list)
+    """Members whose metadata or target changed, the last ones only: see `Mark`."""
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
     """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
     serials: int = 0
@@ -220,6 +239,30 @@ class Group:
         if self.stable_at[self.assignment_epoch] < len(self.members):
             return GroupState.RECONCILING
         return GroupState.STABLE
+
+    def mark(self) -> Mark:
+        """Return where the changes are now."""
+        return Mark(self.changes, len(self.changes))
+
+    def note_change(self, member_id: str) -> None:
+        """Note that a member came, went, or has another target; begin anew when it is too much."""
+        if len(self.changes) >= len(self.members) // 2 + CHANGES_LEAST:
+            self.changes = []
+        self.changes.append(member_id)
+
+    def set_target(self, member_id: str, spans: Spans) -> None:
+        """Give a member a target."""
+        self.targets[member_id] = spans
+        self.note_change(member_id)
+
+    def end_target(self, member_id: str) -> None:
+        """Let a member have no target."""
+        self.targets.end(member_id)
+        self.note_change(member_id)
+
+    def replace_targets(self, targets: Targets, installed: TargetMetadata | None) -> None:
+        """Replace the targets of all members."""
+        self.targets, self.installed, self.changes = targets, installed, []
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member that has this instance id."""

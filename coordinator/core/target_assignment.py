@@ -7,8 +7,6 @@ beside it are the targets of single members that came after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import compress, repeat
-from operator import is_not
 from typing import NamedTuple
 
 import numpy as np
@@ -193,8 +191,6 @@ NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert 
     pa.nulls(0, pa.string()), np.zeros(1, np.int64), [], *(np.zeros(0, np.int32) for _ in range(3))
 )
 """Stands for a whole target that a record names, until it is read from the table of targets."""
-NOT_THERE = object()
-"""No member's target, nor the None that says that one has none."""
 
 
 class Targets(Mapping[str, Spans]):
@@ -255,22 +251,6 @@ class Targets(Mapping[str, Spans]):
             self._ranges = self._in_columns()
         return self._ranges
 
-    def ranges_from(self, before: Targets) -> None:
-        """Make the columns from those of an earlier copy, if it has them and is not too different.
-
-        Only members whose targets are other objects since are put into columns anew.
-        """
-        own, was, had = self._own, before._own, before._ranges
-        if self._ranges is not None or had is None or self.whole is not before.whole:
-            return
-        # Without a loop of ours: heartbeats wait for the interpreter half as long.
-        then = map(was.get, own, repeat(NOT_THERE))
-        changed = list(compress(own, map(is_not, own.values(), then)))
-        changed += was.keys() - own.keys()
-        if len(changed) <= len(own) // 2:
-            now = {i: spans for i in changed if (spans := self.get(i))}
-            self._ranges = _join_ranges(_to_columns(now), _drop_members(had, changed))
-
     def _in_columns(self) -> Ranges:
         own = _to_columns({member_id: spans for member_id, spans in self._own.items() if spans})
         return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
@@ -299,14 +279,6 @@ def _to_columns(targets: dict[str, Spans]) -> Ranges:
         np.array([span[1] for span in flat], dtype=np.int64),
         np.array([span[2] for span in flat], dtype=np.int64),
     )
-
-
-def _drop_members(ranges: Ranges, members: list[str]) -> Ranges:
-    gone = pc.is_in(ranges.owner, value_set=pa.array(members, pa.string()))
-    stays = pc.invert(gone)
-    rows = stays.to_numpy(zero_copy_only=False)
-    columns = (ranges.topic[rows], ranges.first[rows], ranges.end[rows])
-    return Ranges(ranges.owner.filter(stays), ranges.keys, *columns)
 
 
 def _join_ranges(one: Ranges, other: Ranges) -> Ranges:

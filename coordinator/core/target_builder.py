@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
 from assignors.arrays import Bools, Ints, Longs
 from assignors.partition_ranges import Verdict
+from assignors.prior_ownership import RangeColumns
 from assignors.quality import find_problems
 from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.plans.approval import is_manual, move_nothing
 from coordinator.core.plans.load_columns import knows_loads, list_racks, load_columns
 from coordinator.core.records import LoadsNoted, MemberMetadata, Record, TargetMember, Tombstone
-from coordinator.core.state import Computation, Group, State, Topic
+from coordinator.core.state import Computation, Group, Mark, State, Topic
 from coordinator.core.target_assignment import Ranges, Targets, WholeTarget
 from coordinator.errors import ErrorCode, GroupError
 
@@ -50,6 +51,9 @@ class AssignorInput:
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     loads: LoadsNoted | None = None
     as_of_ms: int | None = None
+    prepared: Mark | None = None
+    restored: Mark | None = None
+    """Where the group's changes were when the input was prepared, and when it was restored."""
 
     def spec(self, assignor: str = "uniform") -> GroupSpec:
         """Return the group that an assignor gets; dead topics and their owners are dropped.
@@ -201,14 +205,20 @@ def assign_in_step(
 
 
 def diff_targets(
-    group_id: str, old: AssignorInput, ranges: PartitionRanges
+    group_id: str, old: AssignorInput, ranges: PartitionRanges, spec: GroupSpec | None = None
 ) -> tuple[list[TargetMember], int]:
     """Return a record for each member whose target is another one (G-153), and the moves in them.
 
     A member that had no target gets a record even when it stays empty.
+
+    Parameters
+    ----------
+    spec
+        The old input's, if what its members own are just their targets; else None.
     """
     bounds = np.searchsorted(ranges.member, np.arange(len(ranges.member_ids) + 1))
-    differs = _find_changed(old, ranges, bounds)
+    had = _list_targets(old, ranges.member_ids) if spec is None else _list_owned(spec)
+    differs = _find_changed(old, had, ranges, bounds)
     rows, theirs = np.flatnonzero(differs), differs[ranges.member]
     ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
     keys = {topic.key.name: topic.key for topic in old.topics}
@@ -222,30 +232,43 @@ def diff_targets(
     records, moved = [], 0
     for member_id, (start, stop) in zip(ids, pairwise([0, *stops]), strict=True):
         record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
-        had = old.targets.get(member_id) or ()
-        moved += count_partitions(subtract_spans((s for s in had if s[0] in alive), record.spans))
+        held = old.targets.get(member_id) or ()
+        moved += count_partitions(subtract_spans((s for s in held if s[0] in alive), record.spans))
         records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
 
 
-def _find_changed(old: AssignorInput, ranges: PartitionRanges, bounds: Longs) -> Bools:
-    """Return which members' ranges are not their old target, comparing whole columns."""
+def _list_targets(old: AssignorInput, member_ids: pa.StringArray) -> RangeColumns:
+    """Return the old targets by member: the place of each among these, topic, first and end."""
     had, number = old.owned()
-    owner = pc.index_in(had.owner, value_set=ranges.member_ids)
+    owner = pc.index_in(had.owner, value_set=member_ids)
     member = owner.fill_null(-1).to_numpy().astype(np.int64)
     order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
-    had_count = np.bincount(member[order], minlength=len(bounds) - 1)
+    return member[order], number[order], had.first[order], had.end[order]
+
+
+def _list_owned(spec: GroupSpec) -> RangeColumns:
+    """Return the same of a group whose members own just their targets."""
+    return spec.member, spec.topic, spec.first, spec.first + spec.count
+
+
+def _find_changed(
+    old: AssignorInput, had: RangeColumns, ranges: PartitionRanges, bounds: Longs
+) -> Bools:
+    """Return which members' ranges are not their old target, comparing whole columns."""
+    member, topic, begin, end = had
+    had_count = np.bincount(member, minlength=len(bounds) - 1)
     has_count = np.diff(bounds)
     differs: Bools = had_count != has_count
     nothing = np.flatnonzero((had_count == 0) & (has_count == 0))
     ids = ranges.member_ids.take(pa.array(nothing)).to_pylist()
     differs[nothing] = [member_id not in old.targets for member_id in ids]
-    was = order[~differs[member[order]]]
+    was = np.flatnonzero(~differs[member])
     now = np.flatnonzero(~differs[ranges.member])
     other = (
-        (number[was] != ranges.topic[now])
-        | (had.first[was] != ranges.first[now])
-        | (had.end[was] != ranges.first[now].astype(np.int64) + ranges.count[now])
+        (topic[was] != ranges.topic[now])
+        | (begin[was] != ranges.first[now])
+        | (end[was] != ranges.first[now].astype(np.int64) + ranges.count[now])
     )
     differs[ranges.member[now[other]]] = True
     return differs
@@ -339,13 +362,28 @@ def restore_input(
     A target is the same since, but for that of a static member, which its successor has now.
     """
     targets = group.targets.copy()
-    for member_id in computation.metas.keys() - group.members.keys():
+    for member_id in _list_changed(group, computation):
+        if member_id in group.members or member_id not in computation.metas:
+            continue
         successor = _find_successor(group, computation, member_id)
         if successor is not None and successor in targets:
             targets[member_id] = targets[successor]
     return AssignorInput(
-        computation.metas, targets, computation.topics, computation.regexes, loads, as_of_ms
+        computation.metas,
+        targets,
+        computation.topics,
+        computation.regexes,
+        loads,
+        as_of_ms,
+        computation.mark,
+        group.mark(),
     )
+
+
+def _list_changed(group: Group, computation: Computation) -> Iterable[str]:
+    """Return those who may have come or gone since a computation was prepared, all who did."""
+    changed = None if computation.mark is None else computation.mark.until(group.mark())
+    return computation.metas.keys() ^ group.members.keys() if changed is None else set(changed)
 
 
 def diff_computed(
@@ -368,8 +406,9 @@ def rebase_targets(
         member_id = _find_successor(group, computation, record.member_id)
         if member_id is not None:
             found[member_id] = TargetMember(group.group_id, member_id, record.spans)
-    for member_id in group.members.keys() - computation.metas.keys():
-        if member_id not in found and member_id not in group.targets:
+    for member_id in _list_changed(group, computation):
+        new = member_id in group.members and member_id not in computation.metas
+        if new and member_id not in found and member_id not in group.targets:
             found[member_id] = TargetMember(group.group_id, member_id)
     return [found[member_id] for member_id in sorted(found)]
 

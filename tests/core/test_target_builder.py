@@ -75,46 +75,6 @@ def test_what_came_after_a_whole_target_wins_over_it():
     assert len(list(before.own())) == 2
 
 
-def in_columns(ranges):
-    """Each member's ranges, in their order."""
-    found = {}
-    columns = (ranges.owner.to_pylist(), ranges.topic, ranges.first, ranges.end)
-    for member, topic, first, end in zip(*columns, strict=True):
-        found.setdefault(member, []).append((ranges.keys[topic], int(first), int(end)))
-    return found
-
-
-SPANS = st.lists(
-    st.tuples(
-        st.sampled_from([A, B, TopicKey("c", "id-c")]), st.integers(0, 9), st.integers(10, 19)
-    ),
-    max_size=3,
-).map(tuple)
-SOME = ((B, 1, 2),)
-CHANGES = st.dictionaries(st.sampled_from(["m1", "m30", "x", "y", "z"]), st.none() | SPANS)
-
-
-@given(st.booleans(), CHANGES, st.lists(CHANGES, min_size=1, max_size=3))
-def test_columns_made_from_earlier_ones_are_the_same(whole, first, later):
-    """Whole target or none; members come, go, and get others, also twice between two looks."""
-    targets = Targets(WholeTarget.of(rows_of(TARGETS)) if whole else None)
-    for member in "abcdefgh":  # who stays as it is
-        targets[member] = ((A, 0, 1),)
-    before = targets
-    for changes in [first, *later, {"m1": None}]:
-        for member, spans in [*changes.items(), ("m2", None), ("m2", SOME)]:
-            if spans is None:
-                targets.end(member)
-            else:
-                targets[member] = spans
-        now = targets.copy()
-        now.ranges_from(before)
-        assert in_columns(now.ranges()) == in_columns(targets.copy().ranges())
-        before = targets.copy()
-        before["m1"] = SOME  # only the copy has it; in the next one the whole speaks for m1 again
-        before.ranges()
-
-
 @pytest.mark.parametrize(
     ("text", "known"),
     [

@@ -1,0 +1,144 @@
+"""Groups made from those of earlier computations: the same as ones that are converted whole."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assignors import get_assignor
+from coordinator.compute import group_columns
+from coordinator.compute.group_columns import GroupColumns
+from coordinator.core.records import (
+    ComputationPrepared,
+    GroupMetadata,
+    MemberMetadata,
+    TargetMember,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.core.replay import replay
+from coordinator.core.state import CHANGES_LEAST, State
+from coordinator.core.target_builder import diff_targets, restore_input
+
+NAMES = [*(f"m{number}" for number in range(10)), "zoë"]
+LISTS = [("a",), ("a", "b"), ("b", "nowhere")]
+MEMBER = st.tuples(st.sampled_from(NAMES), st.sampled_from([*LISTS, None]), st.booleans())
+"""A name; what it subscribes to, or None when it leaves; whether it is static."""
+STEPS = st.lists(
+    st.tuples(st.lists(MEMBER, max_size=3), st.lists(MEMBER, max_size=1), st.integers(0, 9)),
+    min_size=3,
+    max_size=6,
+)
+"""Changes before a computation is prepared, changes before it begins, and new partitions of a."""
+
+
+def new_group(partitions=20):
+    state = State()
+    replay(state, TopicChanged("a", "id-a", partitions))
+    replay(state, TopicChanged("b", "id-b", 5))
+    replay(state, GroupMetadata("g", 2, 0))
+    return state, state.groups["g"]
+
+
+def change(state, member):
+    name, topics, static = member
+    if topics is not None:
+        instance = f"i{name}" if static else None
+        meta = MemberMetadata("g", name, instance_id=instance, subscribed_topic_names=topics)
+        replay(state, meta)
+    else:
+        for kind in (TargetMember.kind, MemberMetadata.kind):
+            replay(state, Tombstone(kind, "g", name))
+
+
+def prepare(state, number=0):
+    replay(state, ComputationPrepared("g", f"c{number}", 2, 0))
+
+
+def columns_of(spec):
+    """Every field in plain values."""
+    plain = {}
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        plain[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
+    released = plain.pop("released")
+    assert len(released.topic) == 0
+    return {n: v.to_pylist() if isinstance(v, pa.Array) else v for n, v in plain.items()}
+
+
+@given(STEPS)
+def test_a_group_made_from_an_earlier_one_is_the_same(steps):
+    """Members come, go, subscribe otherwise, also meanwhile; a topic grows; targets follow."""
+    state, group = new_group()
+    for name in NAMES[:8]:
+        change(state, (name, LISTS[1], False))
+    before, size = None, 20
+    for number, (changes, late, grown) in enumerate(steps):
+        for member in changes:
+            change(state, member)
+        if grown > 8:
+            replay(state, TopicChanged("a", "id-a", size := size + grown))
+        prepare(state, number)
+        for member in late:
+            change(state, member)
+        found = restore_input(group, group.computation)
+        columns = GroupColumns.of(found, "uniform", before)
+        whole = found.spec()
+        if len(whole.released.topic) == 0:
+            assert columns_of(columns.spec) == columns_of(whole)
+        ranges = get_assignor("uniform").assign(whole)
+        changed, _ = said = diff_targets("g", found, ranges)
+        owned = None if columns.mark is None else columns.spec
+        assert diff_targets("g", found, ranges, owned) == said
+        for record in changed:
+            replay(state, record)
+        before = columns
+
+
+def test_only_who_changed_is_converted(monkeypatch):
+    sizes = []
+    splice = group_columns._join
+    monkeypatch.setattr(
+        group_columns,
+        "_join",
+        lambda one, stays, other: sizes.append(other.member_count) or splice(one, stays, other),
+    )
+    state, group = new_group()
+    for name in NAMES[:8]:
+        change(state, (name, LISTS[0], False))
+    prepare(state)
+    first = GroupColumns.of(restore_input(group, group.computation), "uniform")
+    change(state, (NAMES[8], LISTS[1], False))  # b was nobody's: the topics are others
+    prepare(state)
+    second = GroupColumns.of(restore_input(group, group.computation), "uniform", first)
+    assert sizes == []
+    change(state, (NAMES[9], LISTS[1], True))
+    change(state, (NAMES[1], None, False))
+    prepare(state)
+    GroupColumns.of(restore_input(group, group.computation), "uniform", second)
+    assert sizes == [1]
+
+
+def test_a_group_keeps_some_changes_only():
+    state, group = new_group()
+    mark = group.mark()
+    change(state, ("m1", LISTS[0], False))
+    assert mark.until(group.mark()) == ["m1"]
+    for _ in range(CHANGES_LEAST):
+        change(state, ("m1", LISTS[0], False))
+    assert mark.until(group.mark()) is None
+    assert len(group.changes) <= CHANGES_LEAST
+
+
+def test_a_target_that_reaches_beyond_its_topic_is_not_started_from():
+    state, group = new_group(partitions=4)
+    for name in NAMES[:3]:
+        change(state, (name, LISTS[0], False))
+    key = state.topics["a"].key
+    replay(state, TargetMember("g", "m1", ((key, 2, 9),)))
+    prepare(state)
+    assert GroupColumns.of(restore_input(group, group.computation), "uniform").mark is None
