@@ -344,7 +344,7 @@ class GroupSpec:
             topic=resolved.topic,
             first=resolved.first,
             count=resolved.count,
-            member_ranges=np.searchsorted(resolved.member, np.arange(len(member_ids) + 1)),
+            member_ranges=offsets_of(np.bincount(resolved.member, minlength=len(member_ids))),
             line_order=resolved.line_order,
             released=resolved.released,
         )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
-from assignors.arrays import Bools, Ints, Longs
+from assignors.arrays import Bools, Ints, Longs, offsets_of
 from assignors.partition_ranges import Verdict
 from assignors.prior_ownership import RangeColumns
 from assignors.quality import find_problems
@@ -216,7 +216,7 @@ def diff_targets(
     spec
         The old input's, if what its members own are just their targets; else None.
     """
-    bounds = np.searchsorted(ranges.member, np.arange(len(ranges.member_ids) + 1))
+    bounds = offsets_of(np.bincount(ranges.member, minlength=len(ranges.member_ids)))
     had = _list_targets(old, ranges.member_ids) if spec is None else _list_owned(spec)
     differs = _find_changed(old, had, ranges, bounds)
     rows, theirs = np.flatnonzero(differs), differs[ranges.member]
