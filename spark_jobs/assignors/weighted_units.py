@@ -173,22 +173,23 @@ def _read_weights(
     """Return place and weight of every partition, how many were given, and the greatest."""
     every = group.spark.range(0, line.partitions, 1, group.work_session.tasks)
     every = every.withColumnRenamed("id", "place")
-    found, known = None, 0
+    weights = None
     if partitions is not None:
-        found, known = _find_places(group, line, partitions)
-    if found is None or partitions is None or "weight" not in partitions.columns:
+        weights, known, count, greatest = _find_places(group, line, partitions)
+    if weights is None or partitions is None or "weight" not in partitions.columns:
         return every.withColumn("given", F.lit(1.0)), int(group.topics.partitions.sum()), 1.0
-    weights = found.where(F.col("place") < line.partitions).select("place", "given")
-    count, greatest = weights.agg(F.count("given"), F.max("given")).collect()[0]
     if count < line.partitions:
         weights = _fill_medians(group, line, every, weights)
         greatest = weights.agg(F.max("given")).collect()[0][0]
     return weights, known, float(greatest)
 
 
-def _find_places(group: FrameGroup, line: Line, partitions: DataFrame) -> tuple[DataFrame, int]:
-    """Return place and given weight of the rows, and how many have a weight.
+def _find_places(
+    group: FrameGroup, line: Line, partitions: DataFrame
+) -> tuple[DataFrame, int, int, float]:
+    """Return place and given weight of the rows on the line.
 
+    And how many rows have a weight, how many of them are on the line, and the greatest of these.
     What nobody subscribes to has its place behind the line. Refuses what local engines refuse.
     """
     names, sizes = group.topics.names, group.topics.partitions
@@ -205,18 +206,22 @@ def _find_places(group: FrameGroup, line: Line, partitions: DataFrame) -> tuple[
         | (weight.isNotNull() & ~((weight >= 0) & (weight <= NUMBER_MAX)))  # NaN is the greatest
     )  # fmt: skip
     fault = F.coalesce(fault, F.lit(True))
-    bad, known = rows.agg(F.max(fault), F.count(weight)).collect()[0]
+    place = (F.col("start") + F.col("partition")).alias("place")
+    wanted = F.when(place < line.partitions, weight)
+    bad, known, count, greatest = rows.agg(
+        F.max(fault), F.count(weight), F.count(wanted), F.max(wanted)
+    ).collect()[0]  # fmt: skip
     if bad:
         _refuse(group, rows.where(fault).select(*partitions.columns).limit(1))
-    place = (F.col("start") + F.col("partition")).alias("place")
     placed = rows.select(place, weight.alias("given")).groupBy("place")
-    found = group.work_session.keep(
-        placed.agg(F.max("given").alias("given"), F.count(F.lit(1)).alias("rows"))
+    found, measured = group.work_session.keep_and_measure(
+        placed.agg(F.max("given").alias("given"), F.count(F.lit(1)).alias("rows")),
+        twice=F.min(F.when(F.col("rows") > 1, F.col("place"))),
     )
-    twice = found.where("rows > 1").agg(F.min("place")).collect()[0][0]
-    if twice is not None:
-        _refuse(group, rows.where(place == twice).select(*partitions.columns))
-    return found, known
+    if measured["twice"] is not None:
+        _refuse(group, rows.where(place == measured["twice"]).select(*partitions.columns))
+    weights = found.where(F.col("place") < line.partitions).select("place", "given")
+    return weights, known, count, greatest
 
 
 def _refuse(group: FrameGroup, bad: DataFrame) -> None:
