@@ -146,9 +146,11 @@ class Mark(NamedTuple):
     changes: list[str]
     at: int
 
-    def until(self, later: Mark) -> list[str] | None:
+    def until(self, later: Mark | None) -> list[str] | None:
         """Return who changed from here on, maybe repeatedly; None when that was not kept."""
-        return self.changes[self.at : later.at] if self.changes is later.changes else None
+        if later is None or self.changes is not later.changes:
+            return None
+        return self.changes[self.at : later.at]
 
 
 @dataclass(slots=True)
@@ -172,7 +174,7 @@ class Computation:
             dict(group.metas),
             [topics[name] for name in sorted(group.names) if name in topics],
             {regex: found.topics for regex, found in group.regexes.items()},
-            group.mark(),
+            group.list_changes(),
         )
 
 
@@ -204,8 +206,9 @@ class Group:
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
     metas: dict[str, MemberMetadata] = field(default_factory=dict)
     """The metadata of each member: a computation keeps a copy, which must take no time."""
-    changes: list[str] = field(default_factory=list)
-    """Members whose metadata or target changed, the last ones only: see `Mark`."""
+    changes: list[str] | None = None
+    """Members whose metadata or target changed since a computation was prepared; None: too many,
+    or nobody asks."""
     owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
     """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
     serials: int = 0
@@ -240,15 +243,23 @@ class Group:
             return GroupState.RECONCILING
         return GroupState.STABLE
 
-    def mark(self) -> Mark:
-        """Return where the changes are now."""
+    def list_changes(self) -> Mark:
+        """List changes from now on at the latest, and return where they are."""
+        if self.changes is None:
+            self.changes = []
         return Mark(self.changes, len(self.changes))
 
+    def mark(self) -> Mark | None:
+        """Return where the changes are now; None when they are not listed."""
+        return None if self.changes is None else Mark(self.changes, len(self.changes))
+
     def note_change(self, member_id: str) -> None:
-        """Note that a member came, went, or has another target; begin anew when it is too much."""
-        if len(self.changes) >= len(self.members) // 2 + CHANGES_LEAST:
-            self.changes = []
+        """Note that a member came, went, or has another target; stop when it is too much."""
+        if self.changes is None:
+            return
         self.changes.append(member_id)
+        if len(self.changes) > len(self.members) // 2 + CHANGES_LEAST:
+            self.changes = None
 
     def set_target(self, member_id: str, spans: Spans) -> None:
         """Give a member a target."""
@@ -262,7 +273,7 @@ class Group:
 
     def replace_targets(self, targets: Targets, installed: TargetMetadata | None) -> None:
         """Replace the targets of all members."""
-        self.targets, self.installed, self.changes = targets, installed, []
+        self.targets, self.installed, self.changes = targets, installed, None
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member that has this instance id."""

@@ -125,13 +125,18 @@ def test_only_who_changed_is_converted(monkeypatch):
 
 def test_a_group_keeps_some_changes_only():
     state, group = new_group()
-    mark = group.mark()
+    change(state, ("m0", LISTS[0], False))
+    assert group.mark() is None  # no computation asks
+    prepare(state)
+    mark = group.computation.mark
     change(state, ("m1", LISTS[0], False))
     assert mark.until(group.mark()) == ["m1"]
-    for _ in range(CHANGES_LEAST):
+    for _ in range(CHANGES_LEAST + 1):
         change(state, ("m1", LISTS[0], False))
     assert mark.until(group.mark()) is None
-    assert len(group.changes) <= CHANGES_LEAST
+    assert group.changes is None
+    prepare(state)
+    assert mark.until(group.mark()) is None
 
 
 def test_a_target_that_reaches_beyond_its_topic_is_not_started_from():
