@@ -142,7 +142,14 @@ class Lease:
         self.retake()
 
     def renew(self, now_ms: int) -> bool:
-        """Renew the lease; False when another coordinator has it, or the file is gone."""
+        """Renew the lease; False when another coordinator has it, or the file is gone.
+
+        Raises
+        ------
+        OSError
+            The store is gone, or its disk fails.
+        """
+        self._check_store()
         with self._hold_lock():
             if self._tag is not None and not self._disk.has_locks:
                 try:
@@ -170,6 +177,7 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, so that a stand-by claims at once; where that fails it expires."""
         try:
+            self._check_store()
             with self._hold_lock():
                 held, tag = self._read()
                 if held is None or held.token != self._token:
@@ -203,6 +211,11 @@ class Lease:
             self._seen, self._unchanged_ms = held, 0
         return self._unchanged_ms > self._config.ttl_ms
 
+    def _check_store(self) -> None:
+        """Refuse a store that was moved away: the lock would make its folder anew."""
+        if self._disk.has_locks and not self._disk.is_folder(self._store):
+            raise FileNotFoundError(errno.ENOENT, "the store is gone", self._store)
+
     def _hold_lock(self) -> AbstractContextManager[bool]:
         """Between reading and writing: two stand-bys must not both find it free.
 
@@ -211,8 +224,6 @@ class Lease:
         """
         if not self._disk.has_locks:
             return nullcontext(True)
-        if not self._disk.is_folder(self._store):  # its lock would make the folder anew
-            raise FileNotFoundError(errno.ENOENT, "the store is gone", self._store)
         return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
 
     def _read(self) -> tuple[Holder | None, str | None]:

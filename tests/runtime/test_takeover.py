@@ -127,3 +127,11 @@ def test_a_store_that_is_moved_away_may_come_back(tmp_path, caplog):
         os.rename(away, store)
         wait_for(lambda: coordinator.status == "active")
         assert join(coordinator, "m2").member_epoch == 3, "nothing of before was lost"
+
+
+def test_a_store_that_is_moved_away_is_not_made_anew_by_a_close(tmp_path, caplog):
+    store = tmp_path / "store"
+    with Coordinator.open(store, topics={"a": 4}):
+        os.rename(store, tmp_path / "away")
+    assert "the lease is not given back" in caplog.text
+    assert not store.exists()
