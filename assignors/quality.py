@@ -289,7 +289,8 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
             f"{group.topics[int(ranges.topic[row])].as_py()!r}, to which it does not subscribe"
         )
     end = ranges.first.astype(np.int64) + ranges.count
-    if (end > group.partitions[ranges.topic]).any() or (ranges.first < 0).any():
+    outside = (ranges.first < 0) | (ranges.count < 0) | (end > group.partitions[ranges.topic])
+    if outside.any():
         return [*out, "a range lies outside its topic"]
     topic_start = offsets_of(group.partitions)
     start = topic_start[ranges.topic] + ranges.first

@@ -98,6 +98,7 @@ def test_the_tables_add_up(seed, name):
             "'m2' owns partitions of 'b', to which it does not",
         ),
         ([("m1", "a", 0, 7)], "a range lies outside its topic"),
+        ([("m1", "a", 5, -6)], "a range lies outside its topic"),
     ],
 )
 def test_invalid_assignments_are_named(rows, problem):
