@@ -24,6 +24,7 @@ def assign_frames(
     previous: DataFrame | None,
     *,
     bucket_rows: int = BUCKET_ROWS,
+    driver_rows: int | None = None,
     **options: object,
 ) -> FrameAssignment:
     """Assign with DataFrame operations, by the assignor's name and its own options.
@@ -32,9 +33,13 @@ def assign_frames(
     ----------
     bucket_rows
         About how many rows one task sorts at once. The result does not depend on it.
+    driver_rows
+        Up to how many rows a group is assigned on the driver; None for
+        `work_session.DRIVER_ROWS`. The result does not depend on it, either.
     """
     return assign_in_work_session(
         spark,
         lambda work_session: _RUN[assignor](work_session, members, topics, previous, **options),
         bucket_rows,
+        driver_rows,
     )

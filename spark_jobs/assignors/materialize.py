@@ -91,12 +91,13 @@ def assign_in_work_session(
     spark: SparkSession,
     assign: Callable[[WorkSession], FrameAssignment],
     bucket_rows: int = BUCKET_ROWS,
+    driver_rows: int | None = None,
 ) -> FrameAssignment:
     """Assign in a separate session, and return the rows as a frame of the user's session.
 
     Spark keeps the frames that the rows need until the result is no longer referenced.
     """
-    work_session = WorkSession(spark, bucket_rows)
+    work_session = WorkSession(spark, bucket_rows, driver_rows)
     try:
         assigned = assign(work_session)
     except BaseException:

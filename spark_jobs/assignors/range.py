@@ -17,6 +17,7 @@ from spark_jobs.assignors.materialize import (
 )
 from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
+from spark_jobs.assignors.small_group import assign_small_group
 from spark_jobs.session.schemas import look_up, small
 from spark_jobs.session.work_session import WorkSession
 
@@ -57,6 +58,9 @@ def assign_with_totals(
     previous: DataFrame | None = None,
 ) -> FrameAssignment:
     """Assign, and return the rows with their totals."""
+    found = assign_small_group(work_session, "range", members, topics, previous, {})
+    if found is not None:
+        return found
     claims, count = None, 0
     if previous is not None:
         claims, count = check_previous(work_session.adopt(previous))

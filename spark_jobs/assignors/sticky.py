@@ -9,6 +9,7 @@ from assignors.plan import EXACT_EDGES
 from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.balanced import assign_balanced
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.assignors.small_group import assign_small_group
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -59,7 +60,11 @@ def assign_with_totals(
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
     """Assign, and return the rows with their totals and the plan's verdict."""
-    get_assignor("sticky", imbalance=imbalance, max_moves=max_moves)  # refuses bad options
+    options = {"imbalance": imbalance, "max_moves": max_moves, "exact_edges": exact_edges}
+    get_assignor("sticky", **options)  # refuses bad options
+    small = assign_small_group(work_session, "sticky", members, topics, previous, options)
+    if small is not None:
+        return small
     return assign_balanced(
         work_session,
         members,

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.assignors.small_group import assign_small_group
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -52,4 +53,8 @@ def assign_with_totals(
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
     """Assign, and return the rows with their totals and the plan's verdict."""
+    options = {"exact_edges": exact_edges}
+    small = assign_small_group(work_session, "uniform", members, topics, previous, options)
+    if small is not None:
+        return small
     return assign_balanced(work_session, members, topics, previous, exact_edges=exact_edges)

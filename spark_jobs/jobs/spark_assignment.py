@@ -154,7 +154,10 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         previous, _ = check_previous(_read_frame(spark, job.previous), "previous")
         claims, forgotten = _forget_frames(job, previous, topics)
     arguments = job.options.arguments(config)
-    assigned = assign_frames(spark, job.options.assignor, members, topics, claims, **arguments)
+    assigned = assign_frames(
+        spark, job.options.assignor, members, topics, claims,
+        driver_rows=config.engine.driver_rows, **arguments,
+    )  # fmt: skip
     job.safeguards.check_members(assigned.members)
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
     if assigned.members + assigned.rows.count() <= config.report.rows_max:
@@ -273,7 +276,9 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
     spark = spark_session(conf=scratch_warehouse())
     members, topics, owned = (frame_of(spark, table) for table in group.to_arrow())
     arguments = options.arguments(config)
-    assigned = assign_frames(spark, options.assignor, members, topics, owned, **arguments)
+    assigned = assign_frames(
+        spark, options.assignor, members, topics, owned, driver_rows=0, **arguments
+    )
     rows = assigned.rows.toArrow()
     ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
     return replace(ranges, verdict=assigned.verdict)
@@ -308,6 +313,7 @@ def assign_input(
         if assignor in TWINS:
             if assignor != "range":
                 options["exact_edges"] = config.plan.exact_edges
+            options["driver_rows"] = config.engine.driver_rows
             given = (frames["members"], frames["topics"], frames["owned"])
             rows = assign_frames(spark, assignor, *given, **options).rows
         else:

@@ -151,7 +151,10 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     alive = _drop_dead_topics(previous, topics)
     arguments = work.options.arguments(work.config)
     say("assigning", 0)
-    assigned = assign_frames(session, work.options.assignor, members, topics, alive, **arguments)
+    assigned = assign_frames(
+        session, work.options.assignor, members, topics, alive,
+        driver_rows=work.config.engine.driver_rows, **arguments,
+    )  # fmt: skip
     say("sorting", assigned.members)
     rows = assigned.rows.join(F.broadcast(topics.drop("partitions")), "topic")
     rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")

@@ -15,6 +15,8 @@ from spark_jobs.session.object_store import reach_store
 
 BUCKET_ROWS = 250_000
 """The approximate number of rows in a bucket, which one task sorts at once."""
+DRIVER_ROWS = 200_000
+"""Up to so many rows a group is assigned on the driver."""
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans lose the partitioning of kept frames
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # each join says whether it broadcasts
@@ -34,10 +36,18 @@ class WorkSession:
         The session to work in.
     bucket_rows
         The approximate number of rows that one task sorts at once.
+    driver_rows
+        Up to how many rows a group is assigned on the driver; 0 for never.
     """
 
-    def __init__(self, user: SparkSession, bucket_rows: int = BUCKET_ROWS) -> None:
+    def __init__(
+        self,
+        user: SparkSession,
+        bucket_rows: int = BUCKET_ROWS,
+        driver_rows: int | None = None,
+    ) -> None:
         self.bucket_rows = bucket_rows
+        self.driver_rows = DRIVER_ROWS if driver_rows is None else driver_rows
         self._user, self._kind = user, kind_of(user)
         self.spark = self._kind.new_session()
         give_code(user)

@@ -56,15 +56,19 @@ def settled(members):
 
 def assign(spark, _store):
     """Every assignor on Spark, DataFrames and Python alike."""
-    from spark_jobs.assignors import range as range_
-    from spark_jobs.assignors import sticky, uniform, weighted
+    from spark_jobs.assignors import uniform, weighted
+    from spark_jobs.assignors.dispatch import assign_frames
 
     given = tables(crowd(4, members=60, classes=2), seed=4)
     frames = [spark.createDataFrame(table) for table in given]
+
+    def on_executors(assignor, **options):
+        return assign_frames(spark, assignor, *frames, driver_rows=0, **options).rows
+
     return {
-        "range": same(range_.assign(spark, *frames), "range", given),
+        "range": same(on_executors("range"), "range", given),
         "uniform": same(uniform.assign(spark, *frames), "uniform", given),
-        "sticky": same(sticky.assign(spark, *frames, imbalance="10%"), "sticky", given, imbalance="10%"),
+        "sticky": same(on_executors("sticky", imbalance="10%"), "sticky", given, imbalance="10%"),
         "weighted": same(weighted.assign(spark, *frames), "weighted", given),
     }  # fmt: skip
 

@@ -28,7 +28,7 @@ MEMBERS = 200
 HOUR_MS = 3_600_000
 CONFIG = replace(
     QUICK,
-    engine=EngineConfig(engine="spark"),
+    engine=EngineConfig(engine="spark", driver_rows=0),
     kafka=kafka_config(
         {
             "group.consumer.max.session.timeout.ms": HOUR_MS,

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPICS = {"a": 60}
-ON_SPARK = replace(drivers.CONFIG, engine=EngineConfig(engine="spark", max_failures=1_000))
+ON_SPARK = replace(
+    drivers.CONFIG, engine=EngineConfig(engine="spark", driver_rows=0, max_failures=1_000)
+)
 HERE = replace(drivers.CONFIG, engine=EngineConfig(engine="local"))
 FAILED, LOST = "target computation of group", "its members keep what they have"
 IMPATIENT = replace(ON_SPARK, engine=replace(ON_SPARK.engine, timeout_ms=3_000, max_failures=3))

@@ -132,7 +132,7 @@ def test_a_command_that_spark_fails_says_so_in_one_line(capsys):
 
 
 def opened(store, engine):
-    spark = EngineConfig(engine="spark", max_failures=1_000, backoff_ms=10)
+    spark = EngineConfig(engine="spark", driver_rows=0, max_failures=1_000, backoff_ms=10)
     config = Config(kafka=WHILE_JOBS_RUN, engine=spark)
     return Coordinator.open(store, topics={"a": 6}, config=config, engine=engine)
 

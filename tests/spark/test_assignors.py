@@ -35,7 +35,7 @@ def compare(spark, given, assignor, options, parts=None, **how):
     if parts is not None:
         frames = [frame.repartition(parts) for frame in frames]
     with watch(spark) as seen:
-        assigned = assign_frames(spark, assignor, *frames, **how, **options)
+        assigned = assign_frames(spark, assignor, *frames, **{"driver_rows": 0} | how, **options)
     ranges = same_as_numpy(spark, assigned, given, assignor, options)
     assert seen.whole_windows() == []
     assert seen.python() == []
@@ -61,6 +61,28 @@ def test_rows_do_not_depend_on_bucket_size(spark, name):
     )
     assert ranges.verdict.exact == ("exact_edges" not in options)
     assert seen.windows()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_small_groups_are_assigned_on_the_driver(spark, name):
+    spec, assignor, options = WHOLE[name]
+    given = tables(spec, seed=len(name))
+    ranges, seen = compare(spark, given, assignor, options, driver_rows=100_000)
+    assert ranges.partial == ("max_moves" in options)
+    assert seen.windows() == []
+    assert max(seen.collected) == max(map(len, given))
+
+
+@pytest.mark.parametrize("assignor", ["range", "uniform"])
+def test_groups_that_are_not_small_stay_on_executors(spark, assignor):
+    """Range may return a row for each member and topic."""
+    given = tables(CROWD, seed=1)
+    rows = sum(map(len, given))
+    product = len(given[0]) * len(given[1]) if assignor == "range" else 0
+    _, seen = compare(spark, given, assignor, {}, driver_rows=rows + product - 1)
+    assert max(seen.collected) < 20
+    _, seen = compare(spark, given, assignor, {}, driver_rows=rows + product)
+    assert max(seen.collected) == max(map(len, given))
 
 
 @pytest.mark.parametrize(("bucket_rows", "least", "most"), [(1_000, 1, 1), (100, 8, 10)])

@@ -71,13 +71,16 @@ OWNED_REFUSED = {
 
 
 def refused(spark, message, given):
-    from spark_jobs.assignors.range import assign
+    from spark_jobs.assignors.dispatch import assign_frames
 
+    frames = [spark.createDataFrame(table) for table in given]
     with pytest.raises(SpecError) as numpy:
         GroupSpec.from_arrow(*given)
     with pytest.raises(SpecError) as found:
-        assign(spark, *(spark.createDataFrame(table) for table in given))
-    for error in (numpy, found):
+        assign_frames(spark, "range", *frames, driver_rows=0)
+    with pytest.raises(SpecError) as small:
+        assign_frames(spark, "range", *frames)
+    for error in (numpy, found, small):
         assert message in str(error.value)
         assert "\n" not in str(error.value)
 

@@ -28,8 +28,9 @@ from tests.support.table_engine import TableEngine
 pytestmark = pytest.mark.spark
 SPARK = Config(
     kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky")),
-    engine=EngineConfig(engine="spark", backoff_ms=10),
+    engine=EngineConfig(engine="spark", backoff_ms=10, driver_rows=0),
 )
+SMALL = replace(SPARK, engine=replace(SPARK.engine, driver_rows=200_000))
 
 
 def test_digest_equals_sparks(spark):
@@ -69,9 +70,9 @@ def by_topic(spans):
     return found
 
 
-@pytest.fixture
-def engine(spark):
-    engine = Compared(spark, SPARK)
+@pytest.fixture(params=[SPARK, SMALL], ids=["executors", "driver"])
+def engine(spark, request):
+    engine = Compared(spark, request.param)
     yield engine
     engine.close()
 
