@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs, count_by, offsets_of, sum_by
+from assignors.arrays import Ints, Longs, count_by, expand_runs, offsets_of, sum_by
 from assignors.certificate import Certificate, certify, find_broken_rules
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges, cut_at
@@ -309,6 +309,10 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
 def _find_first_twice(start: Longs, count: Ints, places: int) -> int | None:
     """Return the first place that two runs cover, None where they are disjoint."""
     if len(start) * _DENSE > places:  # runs are short
+        each, covered = expand_runs(start, count), np.zeros(places, dtype=np.bool_)
+        covered[each] = True
+        if np.count_nonzero(covered) == len(each):
+            return None
         change = np.bincount(start, minlength=places + 1)
         change -= np.bincount(start + count, minlength=places + 1)
         twice = np.flatnonzero(np.cumsum(change) > 1)
