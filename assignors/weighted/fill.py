@@ -13,7 +13,13 @@ from typing import TypeVar
 import numpy as np
 
 from assignors.arrays import Longs, offsets_of
-from assignors.weighted.levels import BITS, find_water_level, levels_of, room_under
+from assignors.weighted.levels import (
+    BITS,
+    find_water_level,
+    levels_of,
+    room_under,
+    room_up_to,
+)
 
 Number = TypeVar("Number", int, Longs)
 _ALIKE_SHIFT = 4  # weights of a chunk of slots differ by 1/16 at the most
@@ -117,9 +123,12 @@ def _lay_on_line(weight: Longs, load: Longs, capacity: Longs) -> Longs:
 
 
 def find_room_ends(load: Longs, capacity: Longs, amount: int) -> tuple[Longs, int]:
-    """Return where each member's room ends on a line of all, and the last member with room."""
+    """Return where each member's room ends on a line of all, and the last member with room.
+
+    Rooms are rounded up: what a million members lack by a fraction each, the last one would get.
+    """
     level = find_water_level(load, capacity, amount)
-    ends = np.cumsum(np.maximum(room_under(level, capacity) - load, 0))
+    ends = np.cumsum(np.maximum(room_up_to(level, capacity) - load, 0))
     return ends, int(np.searchsorted(ends, ends[-1]))
 
 

@@ -119,7 +119,7 @@ def _lay_on_lines(
     before = rows.before[group, begin]
     level = _find_water_levels(has, capacity, real, rows.before[group, end] - before)
     width = capacity.shape[1]
-    room = np.maximum(_rooms_under(level, capacity) - has, 0)
+    room = np.maximum(_rooms_up_to(level, capacity) - has, 0)
     ends = np.cumsum(np.where(real, room, 0), axis=1)
     last = (ends < ends[:, -1:]).sum(axis=1)
     row = np.repeat(np.arange(len(group)), end - begin)
@@ -157,6 +157,12 @@ def _rooms_under(level: Longs, capacity: Longs) -> Longs:
     """Do `levels.room_under` for each row."""
     most = np.minimum(level[:, None], np.int64(2**62) // capacity)
     return np.asarray((most * capacity) >> BITS)
+
+
+def _rooms_up_to(level: Longs, capacity: Longs) -> Longs:
+    """Do `levels.room_up_to` for each row."""
+    most = np.minimum(level[:, None], np.int64(2**62) // capacity)
+    return np.asarray(-((-most * capacity) >> BITS))
 
 
 def _take_slots(

@@ -24,6 +24,12 @@ def room_under(level: int, capacity: Longs) -> Longs:
     return np.asarray((most * capacity) >> BITS)
 
 
+def room_up_to(level: int, capacity: Longs) -> Longs:
+    """Return the load that each member has at a level, rounded up, (members,)."""
+    most = np.minimum(np.int64(min(level, int(_TOP))), _TOP // capacity)
+    return np.asarray(-((-most * capacity) >> BITS))
+
+
 def levels_of(load: Longs, capacity: Longs) -> Longs:
     """Return the level of each member, rounded up, (members,)."""
     return -((-load << BITS) // capacity)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assignors.arrays import sum_by
 from assignors.weighted.fill import fill_members
-from assignors.weighted.levels import round_to_grid
+from assignors.weighted.levels import BITS, levels_of, round_to_grid
 from assignors.weighted.place import is_few, place_few
 from assignors.weighted.runs import Pool, fill_runs, place_pool
 from assignors.weighted.shed import choose_surplus
@@ -41,6 +41,16 @@ def test_runs_are_what_places_units_one_by_one(seed, units, members, sigma, empt
     runs, after = place_pool(pool, load, capacity, level)
     assert spread(runs).tolist() == wanted.tolist()
     assert after.tolist() == (load + sum_by(wanted, weight, members)).tolist()
+
+
+def test_nobody_gets_what_many_rooms_lack_by_fractions():
+    """A million members once gave the last one a quarter more than its share."""
+    random = np.random.default_rng(1)
+    capacity = random.choice([1, 2, 4], 3_000) << 17
+    weight = -np.sort(-random.integers(1, 9, 300_000))
+    owner = fill_members(weight, np.zeros(len(capacity), dtype=np.int64), capacity)
+    level = levels_of(sum_by(owner, weight, len(capacity)), capacity)
+    assert level.max() * int(capacity.sum()) <= 1.02 * (int(weight.sum()) << BITS)
 
 
 @given(st.lists(st.integers(1, 2**42), min_size=1))
