@@ -27,6 +27,7 @@ from assignors.weighted.levels import SMALL
 from assignors.weighted.problem import IGNORE
 from spark_jobs.assignors.group import FrameGroup, TopicTable, key_of
 from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
+from spark_jobs.assignors.weighted_blocks import Blocks
 from spark_jobs.assignors.weighted_search import Placed, Search
 from spark_jobs.assignors.weighted_units import Line, Units, Weighed, weigh_units
 from spark_jobs.session.schemas import select_assignment, select_owned, small
@@ -179,17 +180,14 @@ class _Large:
             numbers = self._number(group)
             owners = resolved.ranges.join(numbers.hint("shuffle_hash"), "key", "inner")
             contested = self._count_claims(group, line, claims) - resolved.owned
+        if claims is None:
+            filled = self._fill_blocks(group, line, tables.get("partitions"))
+            if filled is not None:
+                return filled
         weighed = weigh_units(group, line, tables.get("partitions"), owners, members.active)
         if self._is_equal(weighed):
             return None
-        bound = find_whole_bound(
-            weighed.total_on_grid, weighed.heaviest_on_grid, members.capacity[members.active]
-        )
-        search = Search(
-            members.capacity, members.active, bound,
-            parse_share(self.assignor.tolerance, "tolerance"),
-            parse_share(self.assignor.improvement, "improvement"),
-        )  # fmt: skip
+        search = self._search(weighed)
         start = Units(session, weighed.rows, line.partitions, fresh=owners is None)
         placed = search.solve(start)
         budget = self.assignor.budget(weighed.unit)
@@ -197,6 +195,33 @@ class _Large:
             placed = search.keep_budget(placed, budget, start)
         ranges = session.keep(placed.units.join_ranges(line))
         summary = self._summarise(placed, weighed, ranges, contested)
+        return self._name(group, line, ranges), summary
+
+    def _search(self, weighed: Weighed) -> Search:
+        members = self.members
+        bound = find_whole_bound(
+            weighed.total_on_grid, weighed.heaviest_on_grid, members.capacity[members.active]
+        )
+        return Search(
+            members.capacity, members.active, bound,
+            parse_share(self.assignor.tolerance, "tolerance"),
+            parse_share(self.assignor.improvement, "improvement"),
+        )  # fmt: skip
+
+    def _fill_blocks(
+        self, group: FrameGroup, line: Line, partitions: DataFrame | None
+    ) -> tuple[DataFrame, pa.Table] | None:
+        """Fill members that have nothing; None where there is more to do."""
+        blocks = Blocks.read(group, line, partitions)
+        if blocks is None or self._is_equal(blocks.weighed):
+            return None
+        search = self._search(blocks.weighed)
+        units = Units(self.work_session, blocks.weighed.rows, line.partitions, fresh=True)
+        runs, placed = search.fill(units, blocks.pool)
+        if placed.level > search.bound.level(search.improvement):
+            return None
+        ranges = blocks.fill(runs)
+        summary = self._summarise(placed, blocks.weighed, ranges, 0)
         return self._name(group, line, ranges), summary
 
     def _is_equal(self, weighed: Weighed) -> bool:

@@ -16,7 +16,7 @@ from assignors.arrays import Bools, Longs
 from assignors.weighted.bounds import LowerBound
 from assignors.weighted.budget import Budget
 from assignors.weighted.levels import levels_of, room_under
-from assignors.weighted.runs import place_pool
+from assignors.weighted.runs import Pool, Runs, place_pool
 from assignors.weighted.solve import LARGE_STEPS, REPAIRS, UNLIMITED, find_light, is_better
 from spark_jobs.assignors.weighted_units import Units
 
@@ -152,12 +152,22 @@ class Search:
         pool = placed.units.count_pool()
         if not pool.units:
             return placed
+        runs, load = self._place_pool(pool, placed.load, level)
+        return replace(placed, units=placed.units.place(pool, runs), load=load)
+
+    def fill(self, units: Units, pool: Pool) -> tuple[Runs, Placed]:
+        """Do the first step of `solve` for members that have nothing; the rows stay as they are."""
+        nothing = np.zeros(len(self.capacity), dtype=np.int64)
+        runs, load = self._place_pool(pool, nothing, self.bound.level(self.tolerance))
+        return runs, Placed(units, load, self.capacity, self.active)
+
+    def _place_pool(self, pool: Pool, load: Longs, level: int) -> tuple[Runs, Longs]:
+        """Choose active members for a pool; return what all have afterwards as well."""
         own = np.flatnonzero(self.active)
-        runs, after = place_pool(pool, placed.load[own], self.capacity[own], level)
-        units = placed.units.place(pool, replace(runs, member=own[runs.member]))
-        load = placed.load.copy()
+        runs, after = place_pool(pool, load[own], self.capacity[own], level)
+        load = load.copy()
         load[own] = after
-        return replace(placed, units=units, load=load)
+        return replace(runs, member=own[runs.member]), load
 
     def _repair(self, placed: Placed, level: int) -> Placed:
         """Do what `solve._repair` does."""

@@ -7,6 +7,7 @@ weight. Tasks run `assignors.weighted.unit_tasks`, so executors need Python with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ from spark_jobs.session.work_session import WorkSession
 
 _UNITS = ", ".join(f"{name} bigint" for name in UNITS)
 _RANGES = "owner bigint, topic bigint, first_partition bigint, partition_count bigint, exact bigint"
-_ROUGH_BITS = 31
+ROUGH_BITS = 31
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +136,7 @@ def weigh_units(
         rows = session.keep(rows.select("place", "given", prev.alias("prev"), owner.alias("owner")))
     shift = 0
     if greatest > 0:
-        rough = _ROUGH_BITS - int(np.frexp(greatest)[1])
+        rough = ROUGH_BITS - int(np.frexp(greatest)[1])
         shift = rough + WEIGHT_BITS - _sum_given(rows, rough).bit_length()
     floor = find_floor(_sum_given(rows, shift), line.partitions)
     made = round_to_grid(rows.withColumn("exact", _quantise(shift)), floor)
@@ -190,7 +191,38 @@ def _find_places(
     """Return place and given weight of the rows on the line.
 
     And how many rows have a weight, how many of them are on the line, and the greatest of these.
-    What nobody subscribes to has its place behind the line. Refuses what local engines refuse.
+    """
+    rows, judged = judge_weights(group, line, partitions)
+    found, measured = group.work_session.keep_and_measure(
+        rows.groupBy("place").agg(F.max("given").alias("given"), F.count(F.lit(1)).alias("rows")),
+        twice=F.min(F.when(F.col("rows") > 1, F.col("place"))),
+    )
+    if measured["twice"] is not None:
+        twice = rows.where(F.col("place") == measured["twice"])
+        _refuse(group, twice.select(*partitions.columns))
+    weights = found.where(F.col("place") < line.partitions).select("place", "given")
+    return weights, judged["known"], judged["on_line"], judged["greatest"]
+
+
+def judge_weights(
+    group: FrameGroup, line: Line, partitions: DataFrame
+) -> tuple[DataFrame, dict[str, Any]]:
+    """Look at the rows of a table of partitions.
+
+    What nobody subscribes to has its place behind the line.
+
+    Returns
+    -------
+    rows
+        The table with place, and given (weight).
+    found
+        rows; how many have a weight (known), how many of these are on the line (on_line), and the
+        greatest weight there.
+
+    Raises
+    ------
+    SpecError
+        A row is not of the group, or has no good number.
     """
     names, sizes = group.topics.names, group.topics.partitions
     idle = np.setdiff1d(np.arange(len(names)), line.topic)
@@ -206,22 +238,16 @@ def _find_places(
         | (weight.isNotNull() & ~((weight >= 0) & (weight <= NUMBER_MAX)))  # NaN is the greatest
     )  # fmt: skip
     fault = F.coalesce(fault, F.lit(True))
-    place = (F.col("start") + F.col("partition")).alias("place")
+    place = F.col("start") + F.col("partition")
     wanted = F.when(place < line.partitions, weight)
-    bad, known, count, greatest = rows.agg(
-        F.max(fault), F.count(weight), F.count(wanted), F.max(wanted)
+    found = rows.agg(
+        F.max(fault).alias("bad"), F.count(F.lit(1)).alias("rows"),
+        F.count(weight).alias("known"), F.count(wanted).alias("on_line"),
+        F.max(wanted).alias("greatest"),
     ).collect()[0]  # fmt: skip
-    if bad:
+    if found["bad"]:
         _refuse(group, rows.where(fault).select(*partitions.columns).limit(1))
-    placed = rows.select(place, weight.alias("given")).groupBy("place")
-    found, measured = group.work_session.keep_and_measure(
-        placed.agg(F.max("given").alias("given"), F.count(F.lit(1)).alias("rows")),
-        twice=F.min(F.when(F.col("rows") > 1, F.col("place"))),
-    )
-    if measured["twice"] is not None:
-        _refuse(group, rows.where(place == measured["twice"]).select(*partitions.columns))
-    weights = found.where(F.col("place") < line.partitions).select("place", "given")
-    return weights, known, count, greatest
+    return rows.withColumns({"place": place, "given": weight}), found.asDict()
 
 
 def _refuse(group: FrameGroup, bad: DataFrame) -> None:

@@ -48,6 +48,11 @@ def weights_of(seed, sigma, drift=0.0, missing=0):
     return table.slice(missing - missing // 2)
 
 
+def even(weight):
+    """Return rows of all partitions with one weight."""
+    return weights_of(1, 1).set_column(2, "weight", pa.array([weight] * 2000))
+
+
 def on_spark(spark, tables, bucket_rows=1000, as_of_ms=None, **options):
     from spark_jobs.assignors.weighted import assign_group
 
@@ -58,7 +63,7 @@ def on_spark(spark, tables, bucket_rows=1000, as_of_ms=None, **options):
     )  # fmt: skip
 
 
-def compare(spark, tables, large=True, most=None, **options):
+def compare(spark, tables, large=True, most=None, bucket_rows=1000, **options):
     """Assign on both engines; return the local rows.
 
     `most`: rows of a frame that may come to the driver.
@@ -72,7 +77,7 @@ def compare(spark, tables, large=True, most=None, **options):
     )
     local = assign_groups(groups, get_assignor("weighted", **options))
     with watch(spark) as seen:
-        found = on_spark(spark, tables, **options)
+        found = on_spark(spark, tables, bucket_rows, **options)
     assert most is None or max(seen.collected) <= most
     rows = local.rows.drop_columns(["group_id"]).sort_by(ORDER)
     assert found.rows.toArrow().sort_by(ORDER).to_pylist() == rows.to_pylist()
@@ -187,3 +192,36 @@ def test_bad_weights_are_refused_as_by_the_local_engine(spark, columns, said):
     with pytest.raises(SpecError) as here:
         GroupSpec.from_arrow(tables["members"], TOPICS, partitions=tables["partitions"])
     assert str(there.value) == str(here.value)
+
+
+BLOCKS = {
+    "weights of all kinds": (members_of(24, (3.0, 1.0)), weights_of(3, 1)),
+    "alike, in long ranges": (members_of(3, (3.0, 1.0)), even(5.0)),
+    "all on one": (members_of(2, (3.0, 1.0), draining=1), even(0.5)),
+    "nothing weighs": (members_of(7, (2.0, 1.0)), even(0.0)),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_new_group_is_filled_by_blocks(spark, name, monkeypatch):
+    """Ranges go on from block to block: blocks begin within topics, and where the second does."""
+    monkeypatch.setattr("spark_jobs.assignors.weighted_large.weigh_units", pytest.fail)
+    members, weights = BLOCKS[name]
+    tables = {"topics": TOPICS, "members": members, "partitions": weights}
+    rows = compare(spark, tables, bucket_rows=65)  # 260 partitions a block
+    assert len(rows) > 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("a", 5, 1.0), "partition 5 of topic 'a' is there twice"),
+        (("b", 700, 1.0), "partition 700"),
+        (("none", 0, 1.0), "none"),
+    ],
+)
+def test_rows_that_are_not_of_a_new_group_are_refused(spark, more, said):
+    last = pa.table([[value] for value in more], names=weights_of(1, 1).column_names)
+    twice = pa.concat_tables([weights_of(1, 1).slice(1), last])
+    with pytest.raises(SpecError, match=said):
+        on_spark(spark, {"topics": TOPICS, "members": members_of(5), "partitions": twice})
