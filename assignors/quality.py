@@ -309,9 +309,10 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
 def _find_first_twice(start: Longs, count: Ints, places: int) -> int | None:
     """Return the first place that two runs cover, None where they are disjoint."""
     if len(start) * _DENSE > places:  # runs are short
-        each, covered = expand_runs(start, count), np.zeros(places, dtype=np.bool_)
-        covered[each] = True
-        if np.count_nonzero(covered) == len(each):
+        covered, longer = np.zeros(places, dtype=np.bool_), count > 1
+        covered[start] = True
+        covered[expand_runs(start[longer] + 1, count[longer] - 1)] = True
+        if np.count_nonzero(covered) == int(count.sum(dtype=np.int64)):
             return None
         change = np.bincount(start, minlength=places + 1)
         change -= np.bincount(start + count, minlength=places + 1)

@@ -327,8 +327,13 @@ class _Topics:
 
 def _find(keys: Longs, wanted: Longs) -> Longs:
     """Return the place of each wanted key among ascending keys, −1 for none."""
-    at = np.searchsorted(keys, wanted)
-    return np.where(np.append(keys, -2)[at] == wanted, at, -1)
+    other = np.ones(len(wanted), dtype=np.bool_)
+    np.not_equal(wanted[1:], wanted[:-1], out=other[1:])
+    head = np.flatnonzero(other)  # a topic's partitions are mostly next to each other
+    asked = wanted[head]
+    at = np.searchsorted(keys, asked)
+    found = np.where(np.append(keys, -2)[at] == asked, at, -1)
+    return np.repeat(found, np.diff(head, append=len(wanted)))
 
 
 def _order_members(group: Longs, rank: Longs, instances: pa.StringArray) -> Longs:

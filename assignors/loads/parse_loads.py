@@ -147,8 +147,12 @@ def _get_numbers(
     number = pt.is_floating(column.type) or pt.is_integer(column.type)
     if not (number or pt.is_decimal(column.type) or pt.is_null(column.type)):
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected a number")
-    given = np.asarray(pc.is_valid(column))
     values = column.cast(pa.float64(), safe=False).to_numpy()
+    if not column.null_count and len(values):  # NaN is neither above nor below
+        low, high = values.min(), values.max()
+        if low >= least and high <= NUMBER_MAX:
+            return np.asarray(values)
+    given = np.asarray(pc.is_valid(column))
     values = np.where(given, values, np.nan)
     bad = np.flatnonzero(given & ~((values >= least) & (values <= NUMBER_MAX)))
     if len(bad):
@@ -224,7 +228,7 @@ def _find_places(
             f"it has {int(counts[topic[row]])}: correct the partition or the count"
         )
     place = offsets_of(counts)[topic] + number
-    if (np.diff(place) > 0).all():  # as most tables are
+    if (place[1:] > place[:-1]).all():  # as most tables are
         return place
     order = np.argsort(place, kind="stable")
     again = np.flatnonzero(np.diff(place[order]) == 0)
