@@ -108,6 +108,14 @@ def lasting(spark, store):
         return {"owned": sum(len(owned["a"]) for owned in members.owned.values())}
 
 
+def hold_cores(spark, _store):
+    """Keep executors, and give them nothing to do, until the test outside says so."""
+    spark.range(2).collect()
+    say("holds")
+    sys.stdin.readline()
+    return {}
+
+
 def watch_cancel(spark, store):
     """A computation that is cancelled ends its jobs, and its engine is at work again."""
     kind = kind_of(spark)
