@@ -21,6 +21,7 @@ ACTIVE, DRAINING, STANDBY = "active", "draining", "standby"
 STATES = (ACTIVE, DRAINING, STANDBY)
 """What members may be; only active ones are given partitions."""
 
+_ROUGH_BITS = 31
 WEIGHT_BITS = 41
 """The weights of a group add up to less than 2⁴²: a load times a capacity fits int64."""
 CAPACITY_BITS = 20
@@ -136,12 +137,24 @@ def quantise_weights(weight: Floats, *, like: float | None = None) -> tuple[Long
     if like is not None:
         return np.rint(np.minimum(weight / like, 2.0**WEIGHT_BITS)).astype(np.int64), like
     greatest = float(weight.max(initial=0.0))
-    if greatest == 0:
-        return np.zeros(len(weight), dtype=np.int64), 1.0
-    exponent = int(np.frexp(greatest)[1])
-    rough = np.rint(np.ldexp(weight, 31 - exponent)).astype(np.int64)
-    shift = 31 - exponent + WEIGHT_BITS - int(rough.sum()).bit_length()
-    return np.rint(np.ldexp(weight, shift)).astype(np.int64), float(np.ldexp(1.0, -shift))
+    rough = find_rough_shift(greatest)
+    shift = find_shift(rough, int(scale_weights(weight, rough).sum()))
+    return scale_weights(weight, shift), float(np.ldexp(1.0, -shift))
+
+
+def scale_weights(weight: Floats, shift: int) -> Longs:
+    """Return weights in a unit of 2^-shift, rounded."""
+    return np.asarray(np.rint(np.ldexp(weight, shift)).astype(np.int64))
+
+
+def find_rough_shift(greatest: float) -> int:
+    """Return the shift with which weights are added up to find that of `find_shift`."""
+    return _ROUGH_BITS - int(np.frexp(greatest)[1]) if greatest > 0 else 0
+
+
+def find_shift(rough: int, total: int) -> int:
+    """Return the shift with which weights add up to about 2⁴¹, from their sum with another."""
+    return rough + WEIGHT_BITS - total.bit_length() if total else 0
 
 
 def quantise_capacities(

@@ -13,7 +13,7 @@ import numpy as np
 
 from assignors.arrays import Bools, Longs, expand_runs
 from assignors.weighted.fill import LIGHT, find_lightest
-from assignors.weighted.levels import BITS, levels_of
+from assignors.weighted.levels import BITS, levels_of, room_under, room_up_to
 
 _ROW = np.int64(2**44)
 """Sums of a row are less; so all rows are on one line, and are searched at once."""
@@ -119,7 +119,7 @@ def _lay_on_lines(
     before = rows.before[group, begin]
     level = _find_water_levels(has, capacity, real, rows.before[group, end] - before)
     width = capacity.shape[1]
-    room = np.maximum(_rooms_up_to(level, capacity) - has, 0)
+    room = np.maximum(room_up_to(level[:, None], capacity) - has, 0)
     ends = np.cumsum(np.where(real, room, 0), axis=1)
     last = (ends < ends[:, -1:]).sum(axis=1)
     row = np.repeat(np.arange(len(group)), end - begin)
@@ -151,18 +151,6 @@ def _find_water_levels(load: Longs, capacity: Longs, real: Bools, amount: Longs)
     after[:, :-1] = level[:, 1:]
     at = np.argmax(filled <= after, axis=1)
     return np.asarray(filled[np.arange(len(at)), at])
-
-
-def _rooms_under(level: Longs, capacity: Longs) -> Longs:
-    """Do `levels.room_under` for each row."""
-    most = np.minimum(level[:, None], np.int64(2**62) // capacity)
-    return np.asarray((most * capacity) >> BITS)
-
-
-def _rooms_up_to(level: Longs, capacity: Longs) -> Longs:
-    """Do `levels.room_up_to` for each row."""
-    most = np.minimum(level[:, None], np.int64(2**62) // capacity)
-    return np.asarray(-((-most * capacity) >> BITS))
 
 
 def _take_slots(
@@ -214,7 +202,7 @@ def _choose_slots(rows: _Rows, group: Longs, begin: Longs, end: Longs, has: Long
     size = rows.weight[group, begin][:, None]
 
     def slots_under(level: Longs, of: Longs) -> Longs:
-        room = _rooms_under(level[of], capacity[of]) - has[of]
+        room = room_under(level[of, None], capacity[of]) - has[of]
         return np.asarray(np.where(real[of], np.maximum(room, 0), 0) // size[of])
 
     low = np.where(real, levels_of(has, capacity), _NEVER).min(axis=1)

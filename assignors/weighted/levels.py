@@ -18,16 +18,26 @@ GRID_BITS = 11
 """Significant bits of weights on the grid."""
 
 
-def room_under(level: int, capacity: Longs) -> Longs:
-    """Return the load that each member may have at a level, (members,)."""
-    most = np.minimum(np.int64(min(level, int(_TOP))), _TOP // capacity)
-    return np.asarray((most * capacity) >> BITS)
+def room_under(level: int | Longs, capacity: Longs) -> Longs:
+    """Return the load that each member may have at a level, (members,) or (groups, members).
+
+    Parameters
+    ----------
+    level
+        Of all members; or int64 (groups, 1).
+    """
+    return np.asarray(_scale_up(level, capacity) >> BITS)
 
 
-def room_up_to(level: int, capacity: Longs) -> Longs:
-    """Return the load that each member has at a level, rounded up, (members,)."""
-    most = np.minimum(np.int64(min(level, int(_TOP))), _TOP // capacity)
-    return np.asarray(-((-most * capacity) >> BITS))
+def room_up_to(level: int | Longs, capacity: Longs) -> Longs:
+    """Return the load that each member has at a level, rounded up; else as `room_under`."""
+    return np.asarray(-(-_scale_up(level, capacity) >> BITS))
+
+
+def _scale_up(level: int | Longs, capacity: Longs) -> Longs:
+    """Return levels times capacities, cut to what an int64 holds."""
+    level = min(level, int(_TOP)) if isinstance(level, int) else level
+    return np.asarray(np.minimum(level, _TOP // capacity) * capacity)
 
 
 def levels_of(load: Longs, capacity: Longs) -> Longs:
