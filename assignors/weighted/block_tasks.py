@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs
-from assignors.loads.load_spec import Floats
+from assignors.loads.load_spec import Floats, scale_weights
 from assignors.weighted.levels import round_to_grid
-from assignors.weighted.unit_tasks import Shared
+from assignors.weighted.unit_tasks import RANGES, Shared, make_batch
 
 Batches = Iterable[pa.RecordBatch]
 PACKED = {"block": pa.int64(), "given": pa.binary(), "rough": pa.int64(), "whole": pa.bool_()}
@@ -26,13 +26,12 @@ WEIGHED = {
     "block": pa.int64(), "weight": pa.binary(), "count": pa.binary(),
     "least": pa.int64(), "most": pa.int64(), "sum": pa.int64(),
 }  # fmt: skip
+SUMMED = {"sum": pa.int64()}
 ENDS = ("first_owner", "first_count", "first_exact", "last_owner")
 FILLED = {
     "block": pa.int64(), "owner": pa.binary(), "at": pa.binary(), "exact": pa.binary(),
     "runs": pa.int64(), **dict.fromkeys(ENDS, pa.int64()),
 }  # fmt: skip
-RANGES = ("owner", "topic", "first_partition", "partition_count", "exact")
-"""int64 each: of the member, of the line's topic; and the weight as given, in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ class Scale:
 
     def weigh(self, given: Floats) -> Longs:
         """Return weights as integers."""
-        halves = self.shift // 2, self.shift - self.shift // 2  # at once it might overflow
-        return np.rint(np.ldexp(np.ldexp(given, halves[0]), halves[1])).astype(np.int64)
+        return scale_weights(given, self.shift)
 
     def plan(self, exact: Longs) -> Longs:
         """Return what integers count for in the plan."""
@@ -102,9 +100,9 @@ class SumBlocks:
     scale: Scale
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the sum of each block, as `sum`."""
+        """Yield `SUMMED`: the sum of each block."""
         for _, given in _unpack(batches):
-            yield _row({"sum": pa.int64()}, int(self.scale.weigh(given).sum()))
+            yield _row(SUMMED, int(self.scale.weigh(given).sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +241,7 @@ class ListRanges:
         topic = np.searchsorted(self.start, low + at, side="right") - 1
         rows = slice(int(self.seams.begun[block]), None)
         columns = owner, topic, low + at - self.start[topic], count, exact
-        arrays = [pa.array(column[rows], pa.int64()) for column in columns]
-        return pa.record_batch(arrays, names=list(RANGES))
+        return make_batch(RANGES, [column[rows] for column in columns])
 
 
 def find_ranks(weights: list[Longs], counts: list[Longs]) -> tuple[Longs, Longs, Longs]:

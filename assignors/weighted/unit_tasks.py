@@ -7,7 +7,7 @@ what `solve.py` does, so the result is the same. Rows of units have the columns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from assignors.weighted.shed import choose_surplus
 UNITS = ("place", "exact", "weight", "prev", "owner")
 """int64 each: place on the line of the group's topics, weight as given, weight on the grid, index
 of the member that had it and of the one that has it, or -1."""
+RANGES = ("owner", "topic", "first_partition", "partition_count", "exact")
+"""int64 each: index of the member, of the line's topic; and the weight as given, in all."""
 
 
 class Shared(Protocol):
@@ -66,7 +68,7 @@ class ShedUnits:
         taken = choose_surplus(unit, whose, weight, weight, load, room)
         owner = owner.copy()
         owner[misfit] = owner[taken] = -1
-        yield _units(place, exact, weight, prev, owner)
+        yield make_batch(UNITS, (place, exact, weight, prev, owner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class PlaceUnits:
         bucket = _column(rows, "bucket")[order]
         rank = before[bucket] + rank_in_runs(bucket)
         owner = member[np.searchsorted(end, rank, side="right")]
-        yield _units(*(_column(rows, name)[order] for name in UNITS[:-1]), owner)
+        yield make_batch(UNITS, [*(_column(rows, name)[order] for name in UNITS[:-1]), owner])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class RankMoves:
         order = np.lexsort((place, -weight, prev))
         columns = [column[order] for column in columns]
         height = find_heights(columns[3], columns[2], load, capacity)
-        batch = _units(*columns)
+        batch = make_batch(UNITS, columns)
         yield batch.append_column("height", pa.array(height, pa.int64()))
 
 
@@ -135,7 +137,7 @@ class JoinRanges:
     start: Longs
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield owner, topic (index), first_partition, partition_count, and `exact` in all."""
+        """Yield `RANGES`."""
         rows = _read_all(batches)
         if rows is None:
             return
@@ -148,10 +150,8 @@ class JoinRanges:
         at = np.flatnonzero(head)
         count = np.diff(at, append=len(place))
         first = place[at] - self.start[topic[at]]
-        columns = {"owner": owner[at], "topic": topic[at]}
-        columns |= {"first_partition": first, "partition_count": count}
-        columns["exact"] = np.add.reduceat(exact, at)
-        yield pa.record_batch({name: pa.array(it, pa.int64()) for name, it in columns.items()})
+        columns = owner[at], topic[at], first, count, np.add.reduceat(exact, at)
+        yield make_batch(RANGES, columns)
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> Any:  # noqa: ANN401 - of its type
@@ -163,6 +163,7 @@ def _read_all(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
     return pa.Table.from_batches(kept).combine_chunks() if kept else None
 
 
-def _units(*columns: Longs) -> pa.RecordBatch:
+def make_batch(names: Sequence[str], columns: Sequence[Longs]) -> pa.RecordBatch:
+    """Return columns of int64 as a batch."""
     arrays = [pa.array(column, pa.int64()) for column in columns]
-    return pa.record_batch(arrays, names=list(UNITS))
+    return pa.record_batch(arrays, names=list(names))

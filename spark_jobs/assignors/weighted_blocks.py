@@ -6,17 +6,25 @@ blocks; from then on a row is a block, so that Spark moves arrays and not a hund
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors.arrays import Longs
-from assignors.loads.load_spec import WEIGHT_BITS
+from assignors.loads.load_spec import find_rough_shift, find_shift
 from assignors.weighted.block_tasks import (
     ENDS,
+    FILLED,
+    PACKED,
+    SUMMED,
+    WEIGHED,
+    Batches,
     FillBlocks,
     ListRanges,
     PackBlocks,
@@ -28,21 +36,21 @@ from assignors.weighted.block_tasks import (
 )
 from assignors.weighted.problem import find_floor
 from assignors.weighted.runs import Pool, Runs
+from assignors.weighted.unit_tasks import RANGES
 from spark_jobs.assignors.group import FrameGroup
-from spark_jobs.assignors.weighted_units import ROUGH_BITS, Line, Weighed, judge_weights
+from spark_jobs.assignors.weighted_units import Line, Weighed, judge_weights
 from spark_jobs.session.work_session import WorkSession
 
 BLOCKS_MAX = 256
 """The driver counts the weights of each block."""
 _BUCKETS = 4
 """A block has so many times the rows of a bucket: eight bytes each, and no text."""
-_PACKED = "block bigint, given binary, rough bigint, whole boolean"
-_WEIGHED = "block bigint, weight binary, count binary, least bigint, most bigint, sum bigint"
-_FILLED = (
-    "block bigint, owner binary, at binary, exact binary, runs bigint, first_owner bigint, "
-    "first_count bigint, first_exact bigint, last_owner bigint"
-)
-_RANGES = "owner bigint, topic bigint, first_partition bigint, partition_count bigint, exact bigint"
+
+
+class _Task(Protocol):
+    """One of `block_tasks`."""
+
+    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,21 +91,20 @@ class Blocks:
             return None
         session, places = group.work_session, line.partitions
         width = max(_BUCKETS * session.bucket_rows, -(-places // BLOCKS_MAX))
-        greatest = float(found["greatest"])
-        rough = ROUGH_BITS - int(np.frexp(greatest)[1]) if greatest > 0 else 0
+        rough = find_rough_shift(float(found["greatest"]))
         dealt = rows.select("place", "given").repartition(
             -(-places // width), F.expr(f"place div {width}")
         )
         packed, sums = session.keep_and_measure(
-            _run(dealt, PackBlocks(width, places, Scale(rough)), _PACKED),
+            _run(dealt, PackBlocks(width, places, Scale(rough)), PACKED),
             rough=F.sum("rough"), whole=F.min("whole"),
         )  # fmt: skip
         if not sums["whole"]:
             return None  # a partition is there twice: who reads rows says which
-        shift = rough + WEIGHT_BITS - int(sums["rough"]).bit_length() if greatest > 0 else 0
-        total = _run(packed, SumBlocks(Scale(shift)), "sum bigint").agg(F.sum("sum"))
+        shift = find_shift(rough, int(sums["rough"]))
+        total = _run(packed, SumBlocks(Scale(shift)), SUMMED).agg(F.sum("sum"))
         scale = Scale(shift, find_floor(int(total.collect()[0][0]), places))
-        counted = _run(packed, WeighBlocks(scale), _WEIGHED).toArrow().sort_by("block")
+        counted = _run(packed, WeighBlocks(scale), WEIGHED).toArrow().sort_by("block")
         weights, counts = (
             [np.frombuffer(it.as_buffer(), np.int64) for it in counted[name]]
             for name in ("weight", "count")
@@ -114,12 +121,12 @@ class Blocks:
         """Return ranges: owner, topic (of the line), first_partition, partition_count, exact."""
         shared = self.session.share((self.pool.weight, self.before, runs.member, runs.end))
         task = FillBlocks(self.scale, self.width, self.line.start, shared)
-        filled = self.session.keep(_run(self.weighed.rows, task, _FILLED))
+        filled = self.session.keep(_run(self.weighed.rows, task, FILLED))
         ends = filled.select("block", "runs", *ENDS).toArrow().sort_by("block")
         seams = Seams.of(ends, self.width, self.line.start)
         listed = ListRanges(self.width, self.line.partitions, self.line.start, seams)
-        return _run(filled, listed, _RANGES)
+        return _run(filled, listed, dict.fromkeys(RANGES, pa.int64()))
 
 
-def _run(rows: DataFrame, task: Any, columns: str) -> DataFrame:  # noqa: ANN401 - of block_tasks
-    return rows.mapInArrow(task.run, columns)
+def _run(rows: DataFrame, task: _Task, columns: Mapping[str, pa.DataType]) -> DataFrame:
+    return rows.mapInArrow(task.run, from_arrow_schema(pa.schema(columns)))

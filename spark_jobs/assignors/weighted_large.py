@@ -175,15 +175,15 @@ class _Large:
             return None
         session.set_shuffle_parts(max(-(-line.partitions // session.bucket_rows), session.tasks))
         owners, contested = None, 0
-        if claims is not None:
-            resolved = resolve_claims(group, claims)
-            numbers = self._number(group)
-            owners = resolved.ranges.join(numbers.hint("shuffle_hash"), "key", "inner")
-            contested = self._count_claims(group, line, claims) - resolved.owned
         if claims is None:
             filled = self._fill_blocks(group, line, tables.get("partitions"))
             if filled is not None:
                 return filled
+        else:
+            resolved = resolve_claims(group, claims)
+            numbers = self._number(group)
+            owners = resolved.ranges.join(numbers.hint("shuffle_hash"), "key", "inner")
+            contested = self._count_claims(group, line, claims) - resolved.owned
         weighed = weigh_units(group, line, tables.get("partitions"), owners, members.active)
         if self._is_equal(weighed):
             return None

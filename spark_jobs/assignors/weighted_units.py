@@ -15,13 +15,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assignors.arrays import Bools, Longs, offsets_of, sum_by
-from assignors.loads.load_spec import WEIGHT_BITS
+from assignors.loads.load_spec import find_rough_shift, find_shift
 from assignors.loads.parse_loads import NUMBER_MAX, parse_load_tables
 from assignors.weighted.budget import Budget
 from assignors.weighted.levels import GRID_BITS
 from assignors.weighted.problem import find_floor
 from assignors.weighted.runs import Pool, Runs
 from assignors.weighted.unit_tasks import (
+    RANGES,
     UNITS,
     JoinRanges,
     PlaceUnits,
@@ -33,9 +34,7 @@ from spark_jobs.assignors.ordered_ops import add_running_sum
 from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
 
-_UNITS = ", ".join(f"{name} bigint" for name in UNITS)
-_RANGES = "owner bigint, topic bigint, first_partition bigint, partition_count bigint, exact bigint"
-ROUGH_BITS = 31
+_UNITS, _RANGES = (", ".join(f"{name} bigint" for name in names) for names in (UNITS, RANGES))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,10 +133,8 @@ def weigh_units(
         prev = F.coalesce("owner", nobody)
         owner = F.when(F.col("idle"), nobody).otherwise(prev)
         rows = session.keep(rows.select("place", "given", prev.alias("prev"), owner.alias("owner")))
-    shift = 0
-    if greatest > 0:
-        rough = ROUGH_BITS - int(np.frexp(greatest)[1])
-        shift = rough + WEIGHT_BITS - _sum_given(rows, rough).bit_length()
+    rough = find_rough_shift(greatest)
+    shift = find_shift(rough, _sum_given(rows, rough))
     floor = find_floor(_sum_given(rows, shift), line.partitions)
     made = round_to_grid(rows.withColumn("exact", _quantise(shift)), floor)
     if owners is not None:  # a search reads them again and again
@@ -154,7 +151,7 @@ def _sum_given(rows: DataFrame, shift: int) -> int:
 
 
 def _quantise(shift: int) -> Column:
-    """Return weights as integers in a unit of 2^-shift, as `load_spec.quantise_weights` does."""
+    """Return weights as integers in a unit of 2^-shift, as `load_spec.scale_weights` does."""
     halves = float(np.ldexp(1.0, shift // 2)), float(np.ldexp(1.0, shift - shift // 2))
     scaled = F.col("given") * F.lit(halves[0]) * F.lit(halves[1])  # at once it might overflow
     return F.rint(scaled).cast("bigint")

@@ -220,7 +220,7 @@ def test_a_new_group_is_filled_by_blocks(spark, name, monkeypatch):
         (("none", 0, 1.0), "none"),
     ],
 )
-def test_rows_that_are_not_of_a_new_group_are_refused(spark, more, said):
+def test_weights_that_a_new_group_has_twice_or_not_at_all_are_refused(spark, more, said):
     last = pa.table([[value] for value in more], names=weights_of(1, 1).column_names)
     twice = pa.concat_tables([weights_of(1, 1).slice(1), last])
     with pytest.raises(SpecError, match=said):
