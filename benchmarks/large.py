@@ -222,13 +222,16 @@ def _racked(partitions: int, members: int) -> Iterator[Figure]:
     yield Figure.of(f"{label}, gap", [100 * proof.gap], unit="%")
 
 
-def _changes(count: int, members: int, sigma: float, tolerance: str = "1%") -> Iterator[Figure]:
+def _changes(
+    count: int, members: int, sigma: float, tolerance: str | None = None
+) -> Iterator[Figure]:
     draw = np.random.default_rng(int(sigma))
-    assignor = get_assignor("weighted", tolerance=tolerance)
+    assignor = get_assignor("weighted", **({"tolerance": tolerance} if tolerance else {}))
     weight = draw.lognormal(0, sigma, count)
     table = members_of(members, draw)
     label = f"{count:,} x {members:,}, sigma {sigma}"
-    if tolerance != "1%":
+    bound, moved_goal = (0.5, None) if tolerance else (3, 1.1)
+    if tolerance:
         label += f", tolerance {tolerance}"
     first = group_of(table, weight, None)
     ranges, samples = assign_ms(assignor, first)
@@ -242,12 +245,10 @@ def _changes(count: int, members: int, sigma: float, tolerance: str = "1%") -> I
         after, samples = assign_ms(assignor, group)
         proof = quality.report(group, after).certificate
         yield Figure.of(f"{label}, {name}", samples, goal=250)
-        bound = 3 if tolerance == "1%" else 0.5
         yield Figure.of(f"{label}, {name}, gap", [100 * proof.gap], unit="%", goal=bound)
         if proof.moved_weight_bound:
             moved = proof.moved_weight / proof.moved_weight_bound
-            goal = 1.1 if tolerance == "1%" else None
-            yield Figure.of(f"{label}, {name}, moved", [moved], unit="x", goal=goal)
+            yield Figure.of(f"{label}, {name}, moved", [moved], unit="x", goal=moved_goal)
 
 
 def _gap(group: GroupSpec, ranges: PartitionRanges) -> float:

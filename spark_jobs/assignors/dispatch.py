@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
-from spark_jobs.session.work_session import BUCKET_ROWS
+from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS
 
 _RUN = {
     "range": range_.assign_with_totals,
@@ -24,7 +24,7 @@ def assign_frames(
     previous: DataFrame | None,
     *,
     bucket_rows: int = BUCKET_ROWS,
-    driver_rows: int | None = None,
+    driver_rows: int = DRIVER_ROWS,
     **options: object,
 ) -> FrameAssignment:
     """Assign with DataFrame operations, by the assignor's name and its own options.
@@ -34,8 +34,8 @@ def assign_frames(
     bucket_rows
         About how many rows one task sorts at once. The result does not depend on it.
     driver_rows
-        Up to how many rows a group is assigned on the driver; None for
-        `work_session.DRIVER_ROWS`. The result does not depend on it, either.
+        Up to how many rows a group is assigned on the driver. The result does not depend on it,
+        either.
     """
     return assign_in_work_session(
         spark,

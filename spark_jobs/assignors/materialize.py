@@ -27,7 +27,7 @@ from spark_jobs.assignors.ownership import CellView, FrameOwnership, count_by_lo
 from spark_jobs.assignors.prior_ownership import merge_touching
 from spark_jobs.assignors.relinquish import relinquish
 from spark_jobs.session.schemas import look_up, select_assignment, small
-from spark_jobs.session.work_session import BUCKET_ROWS, WorkSession, release_with
+from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS, WorkSession, release_with
 
 GAINED = ("key", "topic_index", "first", "count")
 """Columns of the ranges that members gain, or keep after a change."""
@@ -91,7 +91,7 @@ def assign_in_work_session(
     spark: SparkSession,
     assign: Callable[[WorkSession], FrameAssignment],
     bucket_rows: int = BUCKET_ROWS,
-    driver_rows: int | None = None,
+    driver_rows: int = DRIVER_ROWS,
 ) -> FrameAssignment:
     """Assign in a separate session, and return the rows as a frame of the user's session.
 

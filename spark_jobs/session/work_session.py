@@ -9,13 +9,14 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from coordinator.config import EngineConfig
 from spark_jobs.session.cluster import failures_told, give_code
 from spark_jobs.session.kinds import kind_of
 from spark_jobs.session.object_store import reach_store
 
 BUCKET_ROWS = 250_000
 """The approximate number of rows in a bucket, which one task sorts at once."""
-DRIVER_ROWS = 200_000
+DRIVER_ROWS = EngineConfig().driver_rows
 """Up to so many rows a group is assigned on the driver."""
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans lose the partitioning of kept frames
@@ -44,10 +45,10 @@ class WorkSession:
         self,
         user: SparkSession,
         bucket_rows: int = BUCKET_ROWS,
-        driver_rows: int | None = None,
+        driver_rows: int = DRIVER_ROWS,
     ) -> None:
         self.bucket_rows = bucket_rows
-        self.driver_rows = DRIVER_ROWS if driver_rows is None else driver_rows
+        self.driver_rows = driver_rows
         self._user, self._kind = user, kind_of(user)
         self.spark = self._kind.new_session()
         give_code(user)

@@ -30,7 +30,7 @@ SPARK = Config(
     kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky")),
     engine=EngineConfig(engine="spark", backoff_ms=10, driver_rows=0),
 )
-SMALL = replace(SPARK, engine=replace(SPARK.engine, driver_rows=200_000))
+SMALL = replace(SPARK, engine=replace(SPARK.engine, driver_rows=EngineConfig().driver_rows))
 
 
 def test_digest_equals_sparks(spark):
