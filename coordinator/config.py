@@ -81,7 +81,7 @@ class LogConfig:
     fsync: bool = True
     linger_ms: int = -1
     batch_records_max: int = 50_000
-    reopen_commits: int = 50
+    reopen_commits: int = 100
     pack_commits: int = 200
     snapshot_rows: int = 100_000
     files_kept_ms: int = 3_600_000

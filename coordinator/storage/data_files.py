@@ -25,14 +25,15 @@ from coordinator.clock import wall_ms
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.store_files import source_of
+from coordinator.storage.tables.store_files import is_remote, source_of
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
 
 
 FEW = 100
-"""Rows of which Python finds the least and greatest value sooner than Arrow is called."""
+"""Rows of which Python finds the least and greatest value sooner than Arrow is called, and one
+thread reads all columns sooner than several."""
 TEXT_MAX = 256
 """Statistics have no longer texts: each commit has them, and each reader loads them all."""
 
@@ -161,14 +162,17 @@ def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     try:
         source = source_of(path)
         with pq.ParquetFile(source) as plain:
-            names = plain.schema_arrow.names
+            names, footer = plain.schema_arrow.names, plain.metadata
         # Parquet has checksums of its pages only: under another name a column would be missed.
         if unknown := set(names) - set(SCHEMA.names):
             raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
         coded = [AS_TEXT_ONCE] if AS_TEXT_ONCE in names else None
-        with pq.ParquetFile(source, read_dictionary=coded, page_checksum_verification=True) as file:
+        with pq.ParquetFile(
+            source, metadata=footer, read_dictionary=coded, page_checksum_verification=True,
+            pre_buffer=is_remote(path),
+        ) as file:  # fmt: skip
             for group in range(file.num_row_groups):
-                piece = file.read_row_group(group)
+                piece = file.read_row_group(group, use_threads=part.rows > FEW)
                 rows += len(piece)
                 yield piece
     except (OSError, pa.ArrowException) as error:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import LogConfig
@@ -71,7 +72,7 @@ class Maintenance:
         return 0 < commits <= self._table.version - version
 
     def run(self, epoch: int, *, pack: bool = False) -> None:
-        """Checkpoint, reopen, remove old commits, and compact if due or asked for.
+        """Checkpoint, remove old commits, and compact if due or asked for.
 
         Raises
         ------
@@ -83,15 +84,20 @@ class Maintenance:
         self._checkpointed = self._table.version
         self._packed = self._table.version if pack else self._packed
         try:
-            self._checkpoint()
-            self._table.reopen()
+            table = self._checkpoint()
+            small = select_small_files(list_parts(table)) if pack else []
+            self._table.replace_handle(table)
             self._clean_commits()
-            self.sweep(self._pack(epoch) if pack else [])
+            self.sweep(self._pack(small, epoch))
         except (DeltaError, OSError) as error:
             reason = explain_unreadable(self._disk, self._table.path, error)
             raise LogError(f"maintenance of {self._table.path} failed: {reason}") from None
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> DeltaTable:
+        """Write a checkpoint of the version that we know, and return the table at it.
+
+        It has our last packing: a list that lacks it would have rows packed twice.
+        """
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
         # its commit file, would keep everybody from writing.
         table = open_delta(self._table.path, self._table.version)
@@ -103,6 +109,7 @@ class Maintenance:
             self._disk.sync(os.path.join(folder, name))
         self._disk.sync(folder)
         self._checkpoints.append((time.monotonic(), table.version()))
+        return table
 
     def _clean_commits(self) -> None:
         """Remove commits and checkpoints that an older checkpoint of ours holds."""
@@ -123,11 +130,9 @@ class Maintenance:
                 gone.append(os.path.join(folder, name))
         self._disk.remove_all(gone)
 
-    def _pack(self, epoch: int) -> list[str]:
-        """Write the newest small files anew as one, commit it in their place, and return them."""
+    def _pack(self, small: list[Part], epoch: int) -> list[str]:
+        """Write small files anew as one, commit it in their place, and return their paths."""
         table, sync = self._table, self._config.fsync
-        # At a version that has our last packing: a list that lacks it would have rows packed twice.
-        small = select_small_files(list_parts(open_delta(table.path, table.version)))
         if not small:
             return []
         pieces = list(read_parts(table.path, small, small[0].first - 1))

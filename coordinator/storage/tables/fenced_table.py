@@ -196,9 +196,8 @@ class FencedTable:
             else:
                 self._seen = now
 
-    def reopen(self) -> None:
-        """Take a fresh handle: one from before many commits has to read them all."""
-        fresh = self._open_table(self._disk, self.path)
+    def replace_handle(self, fresh: DeltaTable) -> None:
+        """Read by a fresh handle from now on: one from before many commits has to read them all."""
         with self.lock:
             known = -1 if self._handle is None else self._handle.version()
             if not self.unsure and known <= fresh.version() <= self.version:
