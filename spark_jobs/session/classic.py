@@ -17,6 +17,7 @@ POOL = "muster"
 _OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 _POOL = "spark.scheduler.pool"
 _MEASURES = "measures"
+_LEVEL = StorageLevel.MEMORY_AND_DISK_DESER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,10 +64,26 @@ class ClassicSession:
         return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
 
     def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[bool], object]]:
-        """Compute a frame now, and return it with what releases its rows, and waits if told to."""
-        kept = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
-        rows: Any = kept._jdf.queryExecution().analyzed().rdd()  # noqa: SLF001 - no other way
-        return kept, rows.unpersist
+        """Compute a frame now, and return it with what releases its rows, and waits if told to.
+
+        A local checkpoint of columnar batches, as Spark's cache builds them.
+        `DataFrame.localCheckpoint` keeps each row as an object, which fills a driver's heap.
+        """
+        spark, execution = self.spark, frame._jdf.queryExecution()  # noqa: SLF001 - see above
+        level = spark.sparkContext._getJavaStorageLevel(_LEVEL)  # noqa: SLF001
+        sql: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr] # noqa: SLF001
+        nameless = spark._jvm.scala.Option.empty()  # type: ignore[union-attr] # noqa: SLF001
+        relation = _companion(sql.execution.columnar, "InMemoryRelation")
+        cached = relation.apply(level, execution, nameless)
+        batches = cached.cacheBuilder().cachedColumnBuffers()
+        batches.localCheckpoint()
+        of = sql.classic.Dataset.ofRows
+        scan = of(spark._jsparkSession, cached)  # noqa: SLF001
+        scan.count()  # an execution of SQL: its tasks have the session's settings
+        rows = _companion(sql.execution, "LogicalRDD").fromDataset(
+            scan.queryExecution().toRdd(), scan, False
+        )
+        return DataFrame(of(spark._jsparkSession, rows), spark), batches.unpersist  # noqa: SLF001
 
     def keep_and_measure(
         self, frame: DataFrame, measures: Mapping[str, Column]
@@ -146,3 +163,8 @@ class ClassicSession:
     def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
         """Return a value for tasks, as an attribute `value`: each executor fetches it once."""
         return self.spark.sparkContext.broadcast(value)
+
+
+def _companion(package: Any, name: str) -> Any:  # noqa: ANN401 - of the JVM
+    """Return the companion object of a Scala class."""
+    return getattr(getattr(package, name + "$"), "MODULE$")

@@ -21,6 +21,7 @@ DRIVER_ROWS = EngineConfig().driver_rows
 _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans lose the partitioning of kept frames
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # each join says whether it broadcasts
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # kept frames are read at once
 }
 
 

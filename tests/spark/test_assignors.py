@@ -102,9 +102,12 @@ def test_kept_rows_are_gone_with_the_last_reference(spark):
     """A session that stops while they are being taken away prints stack traces."""
     from spark_jobs.session.work_session import WorkSession, release_with
 
-    work_session = WorkSession(spark)
+    def persisted() -> set[int]:
+        return set(spark.sparkContext._jsc.getPersistentRDDs())
+
+    work_session, before = WorkSession(spark), persisted()
     kept = work_session.keep(work_session.spark.range(0, 100, 1, 50))
-    number = kept._jdf.queryExecution().analyzed().rdd().id()
+    [number] = persisted() - before
     blocks = [spark._jvm.org.apache.spark.storage.RDDBlockId(number, part) for part in range(50)]
     held = spark.sparkContext._jsc.sc().env().blockManager()
     rows = work_session.give_back(kept)
