@@ -165,7 +165,15 @@ class Member:
     def look(self) -> None:
         """Beat once, and join again if others have joined since the sync."""
         self.beat()
-        self.heard = self._synced
+        self.heard, self.synced = self._looked, False
+
+    def _looked(self, frame: bytes) -> None:
+        error = Fields(frame).number("h")
+        if error in AGAIN:
+            self.join()
+            return
+        assert not error, f"a heartbeat is answered {error}"
+        self.synced = True
 
     def commit(self, offset: int) -> None:
         """Commit an offset of the partition that everybody is assigned."""
