@@ -39,8 +39,9 @@ writes rows sorted by member within each file. *Sort and write* sorts the previo
 topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM,
 which does not depend on other load of the machine.
 
-In a profile at 1,000,000 rows, tasks took 10 of 23 s of CPU, in about 50 stages; the last one,
-which writes, took 2.9 s. Spark spent the rest on planning, and on generating and compiling code.
+In a profile at 1,000,000 rows, 48 stages took 13 s. Planning them, and generating code, took 3.4 s
+between them. Four of them took 5.7 s: those that join all members with claims, with what they own,
+and with names.
 A group of few rows is spared that: the driver assigns it. The first row is such a group.
 """
 
