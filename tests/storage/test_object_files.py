@@ -212,3 +212,17 @@ def test_an_answer_that_ends_in_its_middle_is_asked_for_again(s3):
     assert files.read(f"{root}/a/b") == b"12345"
     s3.fault("cut", method="GET", times=1)
     assert files.names(f"{root}/a") == ["b"]
+
+
+def test_a_refusal_that_ends_in_its_middle_is_asked_for_again(s3):
+    root = s3.new_store()
+    files = files_at(root)
+    files.create(f"{root}/a", b"1")
+    s3.fault("cut", method="PUT", times=2)
+    with pytest.raises(FileExistsError):
+        files.create(f"{root}/a", b"2")
+    s3.fault("cut", method="PUT", times=1)
+    files.check_conditions(root)
+    s3.fault("cut", method="POST", times=2)
+    files.remove_all([f"{root}/a", f"{root}/b"])
+    assert not files.names(root)

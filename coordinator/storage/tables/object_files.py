@@ -49,7 +49,7 @@ REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
 NO_BUCKET = "NoSuchBucket"
 _NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
-"""What the error says of an answer that ended in its middle, and when it is read again."""
+"""What the error says of an answer that ended in its middle, and when it is asked again."""
 T = TypeVar("T")
 _TRUE = ("1", "true", "yes", "on")
 
@@ -106,7 +106,7 @@ class ObjectFiles:
     def is_folder(self, path: str) -> bool:
         """Whether any object is below a path."""
         above = f"{self._key(path)}/"
-        return _read_again(
+        return _try_again(
             path, lambda: any(map(len, obstore.list(self._store, above, chunk_size=1)))
         )
 
@@ -118,13 +118,13 @@ class ObjectFiles:
     def names(self, folder: str) -> list[str]:
         """List the objects in a folder, without those in its folders."""
         above = f"{self._key(folder)}/"
-        found = _read_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
+        found = _try_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
         return sorted(str(one["path"]).rpartition("/")[2] for one in found["objects"])
 
     def names_below(self, folder: str) -> list[str]:
         """List the objects in a folder and in its folders, by their paths from there, sorted."""
         above = f"{self._key(folder)}/"
-        found = _read_again(
+        found = _try_again(
             folder,
             lambda: [str(one["path"]) for some in obstore.list(self._store, above) for one in some],
         )
@@ -141,7 +141,7 @@ class ObjectFiles:
             found = obstore.get(self._store, self._key(path))
             return bytes(found.bytes()), found.meta
 
-        content, said = _read_again(path, read)
+        content, said = _try_again(path, read)
         return content, _tag_of(said, path)
 
     def source(self, path: str) -> Source:
@@ -200,21 +200,21 @@ class ObjectFiles:
 
     def move(self, path: str, to: str) -> None:
         """Copy an object, then remove it."""
-        with _explaining(path):
-            obstore.copy(self._store, self._key(path), self._key(to))
+        _try_again(path, lambda: obstore.copy(self._store, self._key(path), self._key(to)))
         self.remove(path)
 
     def remove(self, path: str) -> None:
         """Remove an object; one that is gone is no error."""
-        with suppress(FileNotFoundError), _explaining(path):
-            obstore.delete(self._store, self._key(path))
+        with suppress(FileNotFoundError):
+            _try_again(path, lambda: obstore.delete(self._store, self._key(path)))
 
     def remove_all(self, paths: Iterable[str]) -> None:
         """Remove objects, in as few requests as the store has them."""
         found = list(paths)
         if found:
-            with suppress(FileNotFoundError), _explaining(found[0]):
-                obstore.delete(self._store, [self._key(path) for path in found])
+            keys = [self._key(path) for path in found]
+            with suppress(FileNotFoundError):
+                _try_again(found[0], lambda: obstore.delete(self._store, keys))
 
     def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002
         """Refuse: nobody holds an object."""
@@ -253,12 +253,14 @@ class ObjectFiles:
             )
 
     def _put(self, path: str, content: bytes, mode: Any) -> Any:  # noqa: ANN401 - obstore's
+        def put() -> Any:  # noqa: ANN401 - obstore's
+            # In one request: parts of an upload know no condition.
+            return obstore.put(
+                self._store, self._key(path), content, mode=mode, use_multipart=False
+            )
+
         try:
-            with _explaining(path):
-                # In one request: parts of an upload know no condition.
-                return obstore.put(
-                    self._store, self._key(path), content, mode=mode, use_multipart=False
-                )
+            return _try_again(path, put)
         except FileNotFoundError:
             if not isinstance(mode, str):  # the object that has the tag
                 raise
@@ -285,18 +287,21 @@ def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionari
     return str(said["e_tag"])
 
 
-def _read_again(path: str, read: Callable[[], T]) -> T:
-    """Read, and again where an answer ended in its middle: obstore tries only requests again."""
+def _try_again(path: str, ask: Callable[[], T]) -> T:
+    """Ask, and again where an answer ended in its middle: obstore tries only requests again.
+
+    A put that was done finds its own object then, as one whose answer was lost.
+    """
     for pause_s in CUT_PAUSES_S:
         try:
             with _explaining(path):
-                return read()
+                return ask()
         except OSError as error:
             if CUT not in str(error):
                 raise
         time.sleep(pause_s)
     with _explaining(path):
-        return read()
+        return ask()
 
 
 @contextmanager
