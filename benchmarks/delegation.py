@@ -77,7 +77,7 @@ def _figures(shape: Shape, store: Path, *, full: bool) -> Iterator[Figure]:
         raise RuntimeError(f"the driver for {_name(shape)} died; its last words are above")
     name = _name(shape)
     large = full and shape.members == FULL[0].members
-    goals = {"churn": 45_000.0 if shape.classes == 1 else 90_000.0, "joins": 30_000.0}
+    goals = {"churn": 15_000.0 if shape.classes == 1 else 90_000.0, "joins": 30_000.0}
     goals |= {"joins_local": 1_000.0, "beats_p99": 25.0}
     labels = {
         "churn": "one in a hundred leaves and joins, until installed and served",
