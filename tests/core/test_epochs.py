@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from assignors import SpecError
 from coordinator.core import target_builder
-from coordinator.core.events import ConfigureGroup
+from coordinator.core.events import ConfigureGroup, TimerFired
 from coordinator.core.records import CurrentMember, TargetMember, TargetMetadata
+from coordinator.core.replay import replay
 from coordinator.core.state import GroupState
-from tests.support.coordinator_core import STABLE, Code, kinds, lists
+from coordinator.core.state_machine import step
+from tests.support.coordinator_core import SESSION, STABLE, Code, kinds, lists
 
 # The target, when it is due ----------------------------------------------------------------------
 
@@ -124,3 +128,40 @@ def test_a_new_group_begins_at_epoch_1_and_its_first_member_gets_2(group):
     assert group.join("m1", "a").member_epoch == 2
     assert group.group.epoch == group.group.assignment_epoch == 2
     assert group.member("m1").current.state is STABLE
+
+
+# What an event of one member costs ----------------------------------------------------------------
+
+
+class NeverWalked(dict):
+    """Members that may be looked up and changed, but never all looked at."""
+
+    def _walk(self, *_):
+        pytest.fail("an event of one member looked at all members of its group")
+
+    __iter__ = keys = values = items = _walk
+
+
+EVENTS_OF_ONE = {
+    "joins": lambda group: group.joining("m4", "a"),
+    "joins with another list": lambda group: group.joining("m4", "a", "b"),
+    "replaces a static member": lambda group: group.joining("m4", "a", instance_id="i"),
+    "beats": lambda group: group.heartbeat("m1", owned={}),
+    "leaves": lambda group: group.heartbeat("m1", -1),
+    "leaves for a while": lambda group: group.heartbeat("m3", -2, instance_id="i"),
+    "does not beat any more": lambda _: TimerFired(SESSION, "g", "m1", 0),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS_OF_ONE.values(), ids=EVENTS_OF_ONE)
+def test_an_event_of_one_member_costs_the_same_in_a_group_of_a_million(slow_group, event):
+    group = slow_group
+    for member in ("m1", "m2"):
+        group.join(member, "a")
+    group.join("m3", "a", instance_id="i")
+    group.beat("m3", -2, instance_id="i")
+    state = copy.deepcopy(group.state)
+    looked_up = state.groups["g"]
+    looked_up.members, looked_up.metas = map(NeverWalked, (looked_up.members, looked_up.metas))
+    for record in step(state, group.config, event(group), group.now).records:
+        replay(state, record)

@@ -50,13 +50,12 @@ def remove_or_downgrade(
     response: object,
 ) -> Result:
     """Remove members; if only classic members are left, the group becomes a classic group."""
-    left = [member for member in group.members.values() if member.member_id not in member_ids]
-    allowed = (
-        left and all(member.is_classic for member in left) and may_downgrade(config, len(left))
-    )
-    if not allowed:
+    gone = set(member_ids)
+    left = len(group.members) - len(gone)
+    classic = group.classic_members - sum(group.members[one].is_classic for one in gone)
+    if left == 0 or classic < left or not may_downgrade(config, left):
         return remove_members(state, group, member_ids, reason, response)
-    metas = [member.meta for member in left]
+    metas = [meta for member_id, meta in group.metas.items() if member_id not in gone]
     update = convert_to_classic(state, config, group, metas, group.epoch, now_ms)
     prepare_rebalance(update, reason, member_ids[0] if len(member_ids) == 1 else None)
     return update.result(response)
