@@ -58,7 +58,7 @@ def parse_tables(
         "topics": names,
         "partitions": partitions,
     }
-    return columns | _parse_optional_owned(owned, ids, names)
+    return columns | parse_claims(owned, ids, names)
 
 
 def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: str) -> None:
@@ -99,9 +99,23 @@ def parse_topic_counts(topics: pa.Table | pa.RecordBatch) -> Longs:
     return counts
 
 
-def _parse_optional_owned(
+def parse_claims(
     owned: pa.Table | pa.RecordBatch | None, ids: pa.StringArray, topics: pa.StringArray
 ) -> dict[str, Any]:
+    """Read what was owned, as columns of `GroupSpec.from_columns`.
+
+    Parameters
+    ----------
+    owned
+        As in `GroupSpec.from_arrow`.
+    ids, topics
+        The members, and all topics by name.
+
+    Raises
+    ------
+    SpecError
+        As `parse_owned_table`; a member owns partitions of an unknown topic.
+    """
     if owned is None:
         none = np.zeros(0, dtype=np.int64)
         return {

@@ -50,7 +50,7 @@ class EngineConfig:
     engine: Literal["auto", "local", "spark"] = "auto"
     local_mib_max: int = 8_192
     step_rows_max: int = 20_000
-    driver_rows: int = 200_000
+    driver_rows: int = 2_500_000
     timeout_ms: int = 600_000
     backoff_ms: int = 500
     max_failures: int = 3

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, solve_sticky_plan
-from spark_jobs.assignors.group import FrameGroup
+from spark_jobs.assignors.group import FrameGroup, LabelledMembers, adopt_members
 from spark_jobs.assignors.materialize import FrameAssignment, materialize
 from spark_jobs.assignors.ownership import FrameOwnership
 from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
@@ -18,7 +18,7 @@ from spark_jobs.session.work_session import WorkSession
 
 def assign_balanced(
     work_session: WorkSession,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None,
     *,
@@ -31,7 +31,7 @@ def assign_balanced(
         previous = frame_of(work_session.spark, ARROW_SCHEMA.empty_table())
     claims, rows = check_previous(work_session.adopt(previous))
     group = FrameGroup.of(
-        work_session, work_session.adopt(members), work_session.adopt(topics), rows
+        work_session, adopt_members(work_session, members), work_session.adopt(topics), rows
     )
     owned = FrameOwnership(group, resolve_claims(group, claims))
     plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_jobs.assignors.range as range_
 from spark_jobs.assignors import sticky, uniform
+from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
 from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS
 
@@ -19,7 +20,7 @@ _RUN = {
 def assign_frames(
     spark: SparkSession,
     assignor: str,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None,
     *,

@@ -7,10 +7,11 @@ before anything is computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -77,6 +78,67 @@ class Classes:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledMembers:
+    """Members with the number of their subscription: lists of topics are few, but long.
+
+    Attributes
+    ----------
+    rows
+        A frame of member_id, instance_id (nullable) and class, the subscription's number.
+    lists
+        The subscriptions, each sorted, no two alike; not all need have a member.
+    sizes
+        How many members have each, if that is known.
+    """
+
+    rows: DataFrame
+    lists: list[list[str]]
+    sizes: list[int] | None = None
+
+    @classmethod
+    def of(cls, members: DataFrame | LabelledMembers, topics: TopicTable) -> LabelledMembers:
+        """Label a frame of members; those that are labelled stay as they are.
+
+        Raises
+        ------
+        SpecError
+            A member without an id or a subscription, a subscription to an unknown topic.
+        """
+        if isinstance(members, LabelledMembers):
+            return members
+        frame = select_members(members)
+        lists, sizes = _collect_lists(frame, topics)
+        return cls(_label(frame, lists), lists, sizes)
+
+    def classes(self, topics: TopicTable) -> tuple[Longs, Longs]:
+        """Return the lists as offsets and indexes of topics."""
+        lengths = np.array([len(names) for names in self.lists], dtype=np.int64)
+        flat = pa.array([name for names in self.lists for name in names], pa.string())
+        at = pc.index_in(flat, value_set=topics.names)
+        return offsets_of(lengths), np.asarray(at, dtype=np.int64)
+
+    def count(self, topics: TopicTable) -> Classes:
+        """Return the lists with the number of members that have each."""
+        sizes = self.sizes
+        if sizes is None:
+            found = self.rows.groupBy("class").count().collect()
+            count = {row["class"]: row["count"] for row in found}
+            sizes = [count.get(at, 0) for at in range(len(self.lists))]
+        classes = Classes(np.array(sizes, dtype=np.int64), *self.classes(topics))
+        _refuse_too_large(topics, classes)
+        return classes
+
+
+def adopt_members(
+    work_session: WorkSession, members: DataFrame | LabelledMembers
+) -> DataFrame | LabelledMembers:
+    """Move the user's members to a session."""
+    if isinstance(members, LabelledMembers):
+        return replace(members, rows=work_session.adopt(members.rows))
+    return work_session.adopt(members)
+
+
+@dataclass(frozen=True, slots=True)
 class FrameGroup:
     """A group whose members and ranges are distributed.
 
@@ -106,7 +168,11 @@ class FrameGroup:
 
     @classmethod
     def of(
-        cls, work_session: WorkSession, members: DataFrame, topics: DataFrame, rows: int
+        cls,
+        work_session: WorkSession,
+        members: DataFrame | LabelledMembers,
+        topics: DataFrame,
+        rows: int,
     ) -> FrameGroup:
         """Read members and topics.
 
@@ -121,14 +187,13 @@ class FrameGroup:
             As for `GroupSpec.from_arrow`.
         """
         known = TopicTable.of(topics)
-        named = _normalize_members(select_members(members))
-        classes = _collect_classes(named, known)
+        labelled = LabelledMembers.of(members, known)
+        classes = labelled.count(known)
         count = int(classes.size.sum())
         work_session.set_shuffle_parts(
             max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks)
         )
-        labelled = _label_members(work_session.spark, named, classes, known)
-        kept, seed = _add_keys(work_session, labelled)
+        kept, seed = _add_keys(work_session, _normalize_members(labelled.rows))
         if len(classes.size) > 1:
             kept, classes = _renumber_classes(work_session.spark, kept, classes)
         return cls(work_session, known, classes, classes.problem(known), kept, seed)
@@ -149,7 +214,7 @@ def _normalize_members(members: DataFrame) -> DataFrame:
         "member_id",
         F.col("instance_id").isNull().alias("dynamic"),
         F.coalesce("instance_id", F.lit("")).alias("instance"),
-        "subscribed",
+        "class",
     )
 
 
@@ -158,8 +223,8 @@ def _to_set(name: str) -> Column:
     return F.sort_array(F.array_distinct(name))
 
 
-def _collect_classes(members: DataFrame, topics: TopicTable) -> Classes:
-    """Collect the distinct subscriptions, in any order: one row per class."""
+def _collect_lists(members: DataFrame, topics: TopicTable) -> tuple[list[list[str]], list[int]]:
+    """Collect the distinct subscriptions, in any order, and how many members have each."""
     nameless = F.sum(F.col("member_id").isNull().cast("int"))
     alike = members.groupBy("subscribed").agg(  # first unsorted, so that few lists are sorted
         F.count(F.lit(1)).alias("size"), nameless.alias("nameless")
@@ -167,25 +232,22 @@ def _collect_classes(members: DataFrame, topics: TopicTable) -> Classes:
     rows = alike.groupBy(_to_set("subscribed").alias("subscribed")).agg(
         F.sum("size").alias("size"), F.sum("nameless").alias("nameless")
     )
-    place = {name: at for at, name in enumerate(topics.names.to_pylist())}
+    known = set(topics.names.to_pylist())
     found = rows.collect()
     for row in found:
         if row["nameless"]:
             raise SpecError("members: column 'member_id' has a null: give every row a value")
         if row["subscribed"] is None:
             raise SpecError("members: column 'subscribed' has a null: give [] for no subscription")
-        _refuse_unknown(members, row["subscribed"], place)
-    lists = [[place[name] for name in row["subscribed"]] for row in found]
-    classes = Classes.of([row["size"] for row in found], lists)
-    _refuse_too_large(topics, classes)
-    return classes
+        _refuse_unknown(members, row["subscribed"], known)
+    return [row["subscribed"] for row in found], [row["size"] for row in found]
 
 
-def _refuse_unknown(members: DataFrame, names: list[str | None], place: dict[str, int]) -> None:
+def _refuse_unknown(members: DataFrame, names: list[str | None], known: set[str]) -> None:
     for name in names:
         if name is None:
             raise SpecError("members: column 'subscribed' lists a null topic: give topic names")
-        if name not in place:
+        if name not in known:
             who = members.where(F.array_contains("subscribed", name)).agg(F.min("member_id"))
             raise SpecError(
                 f"member {who.collect()[0][0]!r} subscribes to topic {name!r}, which is not in "
@@ -203,22 +265,17 @@ def _refuse_too_large(topics: TopicTable, classes: Classes) -> None:
         )
 
 
-def _label_members(
-    spark: SparkSession, members: DataFrame, classes: Classes, topics: TopicTable
-) -> DataFrame:
-    """Replace the subscription by its class."""
-    if len(classes.size) <= 1:
+def _label(members: DataFrame, lists: list[list[str]]) -> DataFrame:
+    """Replace the subscription by its number."""
+    if len(lists) <= 1:
         return members.withColumn("class", F.lit(0)).drop("subscribed")
-    lists = [
-        topics.names.take(pa.array(classes.topics[start:end])).to_pylist()
-        for start, end in zip(classes.offsets[:-1], classes.offsets[1:], strict=True)
-    ]
     labels = {
         "subscribed": pa.array(lists, pa.list_(pa.string())),
         "class": np.arange(len(lists), dtype=np.int32),
     }
     sets = members.withColumn("subscribed", _to_set("subscribed"))
-    return sets.join(small(spark, labels), "subscribed", "inner").drop("subscribed")
+    numbers = small(members.sparkSession, labels)
+    return sets.join(numbers, "subscribed", "inner").drop("subscribed")
 
 
 def _add_keys(work_session: WorkSession, members: DataFrame) -> tuple[DataFrame, int]:

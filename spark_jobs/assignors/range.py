@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
-from spark_jobs.assignors.group import ORDER, FrameGroup
+from spark_jobs.assignors.group import ORDER, FrameGroup, LabelledMembers, adopt_members
 from spark_jobs.assignors.materialize import (
     FrameAssignment,
     add_names,
@@ -53,7 +53,7 @@ def assign(
 
 def assign_with_totals(
     work_session: WorkSession,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None = None,
 ) -> FrameAssignment:
@@ -65,7 +65,7 @@ def assign_with_totals(
     if previous is not None:
         claims, count = check_previous(work_session.adopt(previous))
     group = FrameGroup.of(
-        work_session, work_session.adopt(members), work_session.adopt(topics), count
+        work_session, adopt_members(work_session, members), work_session.adopt(topics), count
     )
     resolved = resolve_claims(group, claims) if claims is not None else None
     rows = work_session.keep(_cut_topics(group))

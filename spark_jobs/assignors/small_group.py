@@ -1,7 +1,7 @@
-"""A group of few rows: assigned on the driver by `assignors`, the code that DataFrames repeat.
+"""A group that the driver holds: assigned there by `assignors`, the code that DataFrames repeat.
 
-A job of DataFrames has some fifty stages, which Spark plans and compiles for seconds, however few
-the rows are. Reading few rows takes two.
+A job of DataFrames has some fifty stages, which Spark plans and compiles for seconds, and which
+move rows between tasks again and again. Reading the rows takes three.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assignors import GroupSpec, get_assignor
+from assignors.parse_tables import get_strings, parse_claims
 from assignors.quality import count_moved
 from assignors.water_level import Histogram
+from spark_jobs.assignors.group import LabelledMembers, TopicTable, adopt_members
 from spark_jobs.assignors.materialize import FrameAssignment
 from spark_jobs.session.schemas import frame_of, select_members, select_owned, select_topics
 from spark_jobs.session.work_session import WorkSession
@@ -25,7 +28,7 @@ from spark_jobs.session.work_session import WorkSession
 def assign_small_group(
     work_session: WorkSession,
     assignor: str,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None,
     options: Mapping[str, Any],
@@ -47,23 +50,47 @@ def assign_small_group(
     SpecError
         Bad input, as on executors.
     """
-    frames = {"members": select_members(members), "topics": select_topics(topics)}
-    if previous is not None:
-        frames["owned"] = select_owned(previous)
-    frames = {name: work_session.adopt(frame) for name, frame in frames.items()}
-    if not work_session.driver_rows or _count(assignor, frames) > work_session.driver_rows:
+    if not work_session.driver_rows:
         return None
-    given = {name: frame.toArrow() for name, frame in frames.items()}
-    group = GroupSpec.from_arrow(given["members"], given["topics"], given.get("owned"))
+    members = adopt_members(work_session, members)
+    frames = {"topics": work_session.adopt(select_topics(topics))}
+    if previous is not None:
+        frames["owned"] = work_session.adopt(select_owned(previous))
+    rows = members.rows if isinstance(members, LabelledMembers) else select_members(members)
+    if _count(assignor, frames | {"members": rows}) > work_session.driver_rows:
+        return None
+    group = _read_group(members, **frames)
     ranges = get_assignor(assignor, **options).assign(group)
     return FrameAssignment(
-        frame_of(work_session.spark, ranges.to_arrow()),
+        frame_of(work_session.spark, ranges.to_arrow()).coalesce(work_session.tasks),
         ranges.verdict,
         Histogram.of(
             len(group.class_offsets) - 1, group.member_class.astype(np.int64), ranges.loads()
         ),
         int(count_moved(group, ranges).sum()),
         group.orphan_count(),
+    )
+
+
+def _read_group(
+    members: DataFrame | LabelledMembers, topics: DataFrame, owned: DataFrame | None = None
+) -> GroupSpec:
+    """Read a group without the topics of each member, which are the most of it."""
+    known = TopicTable.of(topics)
+    labelled = LabelledMembers.of(members, known)
+    table = labelled.rows.toArrow()
+    ids = get_strings(table, "members", "member_id")
+    offsets, listed = labelled.classes(known)
+    return GroupSpec.from_columns(
+        member_id=ids,
+        instance_id=get_strings(table, "members", "instance_id", optional=True),
+        rack=pa.nulls(len(ids), pa.string()),
+        subscription=table["class"].to_numpy().astype(np.int64),
+        list_offsets=offsets,
+        list_topics=listed,
+        topics=known.names,
+        partitions=known.partitions,
+        **parse_claims(owned.toArrow() if owned is not None else None, ids, known.names),
     )
 
 

@@ -8,6 +8,7 @@ from assignors import get_assignor
 from assignors.plan import EXACT_EDGES
 from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.balanced import assign_balanced
+from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
 from spark_jobs.assignors.small_group import assign_small_group
 from spark_jobs.session.work_session import WorkSession
@@ -51,7 +52,7 @@ def assign(
 
 def assign_with_totals(
     work_session: WorkSession,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None = None,
     *,

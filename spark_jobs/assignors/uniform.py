@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
+from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
 from spark_jobs.assignors.small_group import assign_small_group
 from spark_jobs.session.work_session import WorkSession
@@ -46,7 +47,7 @@ def assign(
 
 def assign_with_totals(
     work_session: WorkSession,
-    members: DataFrame,
+    members: DataFrame | LabelledMembers,
     topics: DataFrame,
     previous: DataFrame | None = None,
     *,

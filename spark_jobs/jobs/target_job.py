@@ -11,7 +11,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ from coordinator.storage.target_table import (
 )
 from spark_jobs.assignors import TWINS
 from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.session.cluster import check_seen
 from spark_jobs.session.object_store import spark_path, write_plain
 from spark_jobs.session.schemas import frame_of, small
@@ -148,7 +149,8 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
         ),
     )
     members, previous = _read_members(session, log, snapshot), _read_previous(session, log, work)
-    alive = _drop_dead_topics(previous, topics)
+    alive = work_session.keep(_drop_dead_topics(previous, topics))
+    members = replace(members, rows=work_session.keep(members.rows))
     arguments = work.options.arguments(work.config)
     say("assigning", 0)
     assigned = assign_frames(
@@ -206,22 +208,24 @@ def _read_files(spark: SparkSession, files: list[str], schema: str) -> DataFrame
     return spark.read.schema(schema).parquet(*paths)
 
 
-def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> DataFrame:
-    """Return member_id, instance_id and subscribed of each member, from its last row."""
+def _read_members(spark: SparkSession, log: DataFrame, snapshot: GroupSnapshot) -> LabelledMembers:
+    """Return each member from its last row, with its subscription to topics that exist."""
     rows = log.where(F.col("kind") == MemberMetadata.kind)
     label = F.xxhash64(NAMES, REGEX).alias("label")
     last = _take_last(rows, "tombstone", "instance_id", label).where("not row.tombstone")
     names = {topic.key.name for topic in snapshot.topics}
-    lists = [[name for name in found if name in names] for found in snapshot.lists.values()]
-    subscriptions = small(
+    lists = [tuple(sorted(names.intersection(found))) for found in snapshot.lists.values()]
+    distinct = {found: at for at, found in enumerate(dict.fromkeys(lists))}
+    numbers = small(
         spark,
         {
             "label": pa.array(snapshot.lists.keys(), pa.int64()),
-            "subscribed": pa.array(lists, pa.list_(pa.string())),
+            "class": pa.array([distinct[found] for found in lists], pa.int32()),
         },
     )
-    found = last.select("member_id", "row.instance_id", "row.label")
-    return found.join(subscriptions, "label").drop("label")
+    found = last.select("member_id", "row.instance_id", "row.label").join(numbers, "label")
+    rows = found.select("member_id", "instance_id", "class")
+    return LabelledMembers(rows, [list(names) for names in distinct])
 
 
 def _read_previous(spark: SparkSession, log: DataFrame, work: TargetWork) -> DataFrame:

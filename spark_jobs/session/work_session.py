@@ -22,6 +22,7 @@ _CONF = {
     "spark.sql.adaptive.enabled": "false",  # adaptive plans lose the partitioning of kept frames
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # each join says whether it broadcasts
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # kept frames are read at once
+    "spark.sql.execution.arrow.localRelationThreshold": "4m",  # larger tables are sent as columns
 }
 
 
