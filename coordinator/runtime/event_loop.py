@@ -34,7 +34,7 @@ from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
 from coordinator.status import Status, refusal
 
-TICK_S = 0.05
+TICK_MS = 50
 RETRY_S = 1.0
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
@@ -170,11 +170,11 @@ class EventLoop:
             self._ended = True
 
     def _wait(self) -> bool:
-        """Wait for something to do; False when it is time to stop."""
+        """Wait for something to do, or until a timer is due; False when it is time to stop."""
         began = time.monotonic()
         with self._wake:
             if not self._waiting and self._open and not self.processor.parked.has_answered:
-                self._wake.wait(TICK_S)
+                self._wake.wait(self.processor.wait_ms(TICK_MS) / 1000)
             going = self._open
         self._idle_s += time.monotonic() - began
         linger = self.processor.config.log.linger_ms

@@ -168,6 +168,10 @@ class EventProcessor:
             for one, answer in zip(due, answers, strict=True)
         ]
 
+    def wait_ms(self, most_ms: int) -> int:
+        """Return how long no timer is due, at most so long."""
+        return self.timers.wait_ms(most_ms) if self.status is Status.ACTIVE else most_ms
+
     def take_tasks(self) -> list[Task]:
         """Return the tasks that wait, each once."""
         waiting, self._tasks = list(dict.fromkeys(self._tasks)), []

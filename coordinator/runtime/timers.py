@@ -120,6 +120,10 @@ class Deadlines(Generic[K]):
         self._next = int(self._at.min())
         return None if self._next == NEVER else self._next
 
+    def wait_ms(self, now_ms: int, most_ms: int) -> int:
+        """Return how long no deadline passes, at most so long, without looking at all of them."""
+        return min(max(self._next - now_ms, 0), most_ms)
+
     def all(self) -> list[Due[K]]:
         """Return what runs, in the order of the deadlines."""
         rows = [
@@ -252,6 +256,10 @@ class GroupTimers:
     def next_at(self) -> int | None:
         """Return the next deadline."""
         return self._deadlines.next_at()
+
+    def wait_ms(self, most_ms: int) -> int:
+        """Return how long no deadline passes from now on, at most so long."""
+        return self._deadlines.wait_ms(self._steady(), most_ms)
 
     def all(self) -> list[Due[TimerKey]]:
         """Return what runs, in the order of the deadlines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from coordinator.config import Config
 from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, SetTimer, TimerFired
 from coordinator.core.records import GroupMetadata, Tombstone
+from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers
 from coordinator.status import Status
 from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
@@ -156,6 +158,29 @@ def test_timers_rest_once_another_coordinator_has_the_store():
     assert old.tick() == []
 
 
+class Sleeper(threading.Condition):
+    """What the loop sleeps on: notes for how long, and returns at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.slept = []
+
+    def wait(self, timeout=None):
+        self.slept.append(timeout)
+
+
+def test_the_loop_sleeps_no_longer_than_until_a_timer_is_due():
+    shell = Shell(a=1)
+    loop = EventLoop(shell.processor)
+    loop._wake = sleeper = Sleeper()
+    for after_ms in (30_000, 7, 0):
+        shell.processor.timers.apply([SetTimer(SESSION, "g", "m1", after_ms)])
+        loop._wait()
+    shell.processor.status = Status.FENCED  # its timers rest
+    loop._wait()
+    assert sleeper.slept == [0.05, 0.007, 0, 0.05]
+
+
 # The array ---------------------------------------------------------------------------------------
 
 operations = st.lists(
@@ -188,7 +213,11 @@ def test_deadlines_equal_a_sorted_list(done):
             for _, fired in due:
                 del twin[fired]
         assert len(deadlines) == len(twin)
-        assert deadlines.next_at() == min((when for when, _ in twin.values()), default=None)
+        earliest = min((when for when, _ in twin.values()), default=None)
+        until = 1_000 if earliest is None else earliest
+        assert deadlines.wait_ms(0, 1_000) <= until
+        assert deadlines.next_at() == earliest
+        assert deadlines.wait_ms(20, 1_000) == max(until - 20, 0) if twin else 1_000
     assert [one.key for one in deadlines.all()] == sorted(twin, key=twin.get)
 
 
