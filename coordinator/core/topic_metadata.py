@@ -8,7 +8,7 @@ from __future__ import annotations
 from coordinator.core.events import RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
-from coordinator.core.state import HASH_BITS, State
+from coordinator.core.state import HASH_BITS, Group, State
 
 
 def update_topics(state: State, event: TopicsReported) -> Result:
@@ -58,6 +58,7 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
         records.append(RegexResolved(group.group_id, regex, new, event.version, event.started_ms))
         before = old.topics if old else ()
         if before == new:
+            changed = changed or (old is None and _holds_unsubscribed(group, regex))
             continue
         changed = True
         for name, more in [(n, 1) for n in new] + [(n, -1) for n in before]:
@@ -70,3 +71,17 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
         reason = "topics matched" if changed else "topics changed"
         records.append(GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, reason))
     return Result(records)
+
+
+def _holds_unsubscribed(group: Group, regex: str) -> bool:
+    """Whether the target gives a member of a regex that matches nothing what another one matched.
+
+    Kafka 4.4.0 does not look: it leaves such partitions without a member until something else moves
+    the group epoch.
+    """
+    return any(
+        not group.subscribes(member.meta, key.name)
+        for member_id, member in group.members.items()
+        if member.meta.subscribed_topic_regex == regex
+        for key, _, _ in group.targets.get(member_id, ())
+    )

@@ -129,6 +129,33 @@ def test_a_pattern_without_members_ends(group, how):
     assert group.group.topics_hash == 0
 
 
+@pytest.mark.behaviour("G-82", "G-34")
+def test_what_a_pattern_gave_goes_to_others_when_the_next_one_matches_nothing(group):
+    join(group, "m1", "b.*")
+    group.resolve()
+    group.join("m2", "b")
+    group.settle()
+    group.beat("m2", -1)
+    group.settle()
+    assert group.told["m1"] == {"b": [0, 1]}
+    group.join("m2", "b")  # b stays subscribed: the hash of the topics does not tell
+    group.advance(REGEX_REFRESH_MIN_MS + 1)
+    changed = group.beat_result("m1", subscribed_topic_regex="nothing")
+    assert reasons(changed) == []
+    (resolved,) = group.resolve()
+    assert reasons(resolved) == ["topics matched"]
+    group.settle()
+    assert (group.told["m1"], group.told["m2"]) == ({}, {"b": [0, 1]})
+
+
+@pytest.mark.behaviour("G-82", "G-35")
+def test_a_first_pattern_that_matches_nothing_moves_no_epoch(group):
+    group.join("m1", "b")
+    join(group, "m2", "nothing")
+    (resolved,) = group.resolve()
+    assert reasons(resolved) == []
+
+
 @pytest.mark.behaviour("G-85")
 def test_results_for_a_pattern_dropped_meanwhile_are_ignored(group):
     join(group, "m1", "b.*")
