@@ -39,10 +39,10 @@ writes rows sorted by member within each file. *Sort and write* sorts the previo
 topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the whole JVM,
 which does not depend on other load of the machine.
 
-In a profile at 1,000,000 rows, 48 stages took 13 s. Planning them, and generating code, took 3.4 s
-between them. Four of them took 5.7 s: those that join all members with claims, with what they own,
-and with names.
-A group of few rows is spared that: the driver assigns it. The first row is such a group.
+The driver assigns groups of up to `engine.driver_rows` rows: those of the first two lines. With
+that setting at 0, executors take 6.5 s for 1,000,000 rows, 6.9 times the sort, in 48 stages: four
+that join all members with claims, with what they own, and with names take half of the time,
+planning and generating code a quarter.
 """
 
 
