@@ -262,14 +262,10 @@ class Node:
         self.world.schedule.at(self._tick_at, self._round, self.life)
 
     def _retry(self, life: int) -> None:
-        if life != self.life or self.processor is None or self.paused:
+        if life != self.life or self.processor is None or self.paused or self.busy:
             return
-        try:
+        with self._at_work():
             self.processor.reload()
-        except Crash as crash:
-            self.die(str(crash))
-            return
-        self._done()
 
     def jump(self, ms: int) -> None:
         """Let the wall clock jump: nothing that the coordinator does may change by it."""
