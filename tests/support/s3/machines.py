@@ -10,6 +10,12 @@ import sys
 from tests.conftest import ROOT
 
 _numbers = itertools.count()
+INSIDE = """
+mount --bind "$2" /mnt && mount -t tmpfs none /tmp || exit
+case "$2" in /tmp/*) mkdir -p "$2" && mount --bind /mnt "$2" || exit;; esac
+hostname "$1" && cd /tmp && shift 2 && exec "$@"
+"""
+"""Hides what is in /tmp, but for a clone of the project there."""
 
 
 def can_separate():
@@ -48,9 +54,9 @@ class Machine:
 
     def run(self, code, *words, **env):
         """Start a program of Python there; its process is the machine's."""
-        inside = f'mount -t tmpfs none /tmp && hostname {self.name} && cd /tmp && exec "$@"'
         command = ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts"]
-        command += ["sh", "-c", inside, "sh", sys.executable, "-c", code, *words]
+        command += ["sh", "-c", INSIDE, "sh", self.name, str(ROOT)]
+        command += [sys.executable, "-c", code, *words]
         bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.Popen(
             command, env=bare | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
