@@ -48,6 +48,8 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
         return Result()
     records: list[Record] = []
     changed = False
+    idle: set[str] = set()
+    """New ones that match nothing."""
     total = group.topics_hash
     names = dict(group.names)
     for regex, topics in sorted(event.topics.items()):
@@ -58,7 +60,8 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
         records.append(RegexResolved(group.group_id, regex, new, event.version, event.started_ms))
         before = old.topics if old else ()
         if before == new:
-            changed = changed or (old is None and _holds_unsubscribed(group, regex))
+            if old is None:
+                idle.add(regex)
             continue
         changed = True
         for name, more in [(n, 1) for n in new] + [(n, -1) for n in before]:
@@ -67,14 +70,17 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
             if name in state.topics:
                 total += state.topics[name].hash * ((had + more > 0) - (had > 0))
     metadata_hash = total % (1 << HASH_BITS)
+    changed = changed or (bool(idle) and _holds_unsubscribed(group, idle))
     if changed or metadata_hash != group.metadata_hash:
         reason = "topics matched" if changed else "topics changed"
         records.append(GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, reason))
     return Result(records)
 
 
-def _holds_unsubscribed(group: Group, regex: str) -> bool:
+def _holds_unsubscribed(group: Group, idle: set[str]) -> bool:
     """Whether the target gives a member of a regex that matches nothing what another one matched.
+
+    One pass over the members, however many such regexes there are.
 
     Kafka 4.4.0 does not look: it leaves such partitions without a member until something else moves
     the group epoch.
@@ -82,6 +88,6 @@ def _holds_unsubscribed(group: Group, regex: str) -> bool:
     return any(
         not group.subscribes(member.meta, key.name)
         for member_id, member in group.members.items()
-        if member.meta.subscribed_topic_regex == regex
+        if member.meta.subscribed_topic_regex in idle
         for key, _, _ in group.targets.get(member_id, ())
     )
