@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coordinator.config import LogConfig
+from coordinator.storage import delta_log
 from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
@@ -183,6 +184,28 @@ def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, asked):
     successor.append(life(20), 20)
     assert [r for r in replayed(successor) if r == life(99)[0]] == []
     assert len(replayed(successor)) == 20 * 11
+
+
+def test_a_claim_that_slept_while_what_it_saw_was_cleaned_up_sees_it_anew(tmp_path, monkeypatch):
+    """Its row has the position after the newest row, not after the one that it saw at first."""
+    old = claimed(tmp_path, config=LogConfig(reopen_commits=5, commits_kept_ms=0))
+
+    def sleep(*given, **settings):
+        monkeypatch.undo()
+        part = write_part(*given, **settings)
+        for epoch in range(1, 20):
+            old.append(life(epoch), epoch)
+            if old.is_maintenance_due():
+                old.maintain()
+        return part
+
+    monkeypatch.setattr(delta_log, "write_part", sleep)
+    new = DeltaLog(tmp_path)
+    assert new.claim("new", "", 20) == 2
+    assert new.position == old.position + 1
+    assert replayed(new) == [record for epoch in range(1, 20) for record in life(epoch)]
+    positions = [batch.position for batch in read_log(tmp_path)]
+    assert positions == sorted(set(positions))
 
 
 # Disks --------------------------------------------------------------------------------------------

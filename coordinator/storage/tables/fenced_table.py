@@ -230,15 +230,18 @@ class FencedTable:
 
     def _land(self, actions: Sequence[TableAction], epoch: int) -> int:
         """Get the actions into the next version, whatever is said of it, and return it."""
+        known = self.version
         try:
             # Where commits stay a while, seeing it afterwards is enough.
-            if self.unsure or not (self._disk.trust_s or self._is_kept(self.version)):
+            if self.unsure or not (self._disk.trust_s or self._is_kept(known)):
                 self.refresh()
         except OSError as error:
             raise CommitFailed(f"nothing was written to {self.path}: {error}") from None
         self.refuse_fenced(epoch)
+        if self.version != known:  # the actions were made for what came after that one
+            raise self._conflict(known + 1)
         self._refuse_unwritten()
-        version, commit_id = self.version + 1, uuid.uuid4().hex
+        version, commit_id = known + 1, uuid.uuid4().hex
         self.unsure = True
         try:
             self._write_commit(self._disk, self.path, version, actions, epoch, commit_id)
@@ -303,7 +306,10 @@ class FencedTable:
         self._disk.remove(commit_file(self.path, version))
         self.refresh()
         self.refuse_fenced(epoch)
-        raise VersionConflict(f"another writer committed version {version} of {self.path}")
+        raise self._conflict(version)
+
+    def _conflict(self, version: int) -> VersionConflict:
+        return VersionConflict(f"another writer committed version {version} of {self.path}")
 
     def add_columns(self, schema: pa.Schema, epoch: int) -> None:
         """Have the table name every column of a schema; a table that does is left as it is.
@@ -364,7 +370,7 @@ class FencedTable:
             self._withdraw(version, epoch)
         self.refuse_fenced(epoch)
         if self.version >= version:
-            raise VersionConflict(f"another writer committed version {version} of {self.path}")
+            raise self._conflict(version)
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
 
     def _persist(self, version: int) -> None:
