@@ -269,7 +269,7 @@ class DeltaLog:
             sync=self.config.fsync,
             part_rows=part_rows,
         )
-        self._care_of_snapshots.sweep(replaced)
+        self._care_of_snapshots.sweep(replaced, self.epoch)
 
     def _open_snapshots(self) -> FencedTable:
         with self._snapshots.lock:

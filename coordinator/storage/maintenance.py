@@ -55,8 +55,12 @@ class Maintenance:
         self._packed = 0
         self._checkpoints: deque[tuple[float, int]] = deque()
         """Our checkpoints that are younger than `log.commits_kept_ms`, and the last older one."""
-        self._replaced: deque[tuple[float, list[str]]] | None = None
+        self._replaced: deque[tuple[float, list[str]]] = deque()
         """Data files that no version names any more, and since when."""
+        self._unnamed: list[str] | None = None
+        """Those that none named when we looked first, until we look again."""
+        self._looked = -1
+        """The version that we saw then."""
 
     def due(self) -> bool:
         """Whether there are enough new commits to do something."""
@@ -88,7 +92,7 @@ class Maintenance:
             small = select_small_files(list_parts(table)) if pack else []
             self._table.replace_handle(table)
             self._clean_commits()
-            self.sweep(self._pack(small, epoch))
+            self.sweep(self._pack(small, epoch), epoch)
         except (DeltaError, OSError) as error:
             reason = explain_unreadable(self._disk, self._table.path, error)
             raise LogError(f"maintenance of {self._table.path} failed: {reason}") from None
@@ -141,27 +145,44 @@ class Maintenance:
         table.commit([added, *map(make_remove_action, small)], epoch)
         return [part.path for part in small]
 
-    def sweep(self, replaced_now: list[str]) -> None:
-        """Remove data files that were replaced long ago; these were just now."""
-        replaced = self._replaced_before()
-        replaced.append((time.monotonic(), replaced_now))
-        old = time.monotonic() - self._config.files_kept_ms / 1000
-        while replaced and replaced[0][0] <= old:
-            names = replaced.popleft()[1]
-            self._disk.remove_all(os.path.join(self._table.path, name) for name in names)
+    def sweep(self, replaced_now: list[str], epoch: int) -> None:
+        """Remove data files that were replaced long ago, these were just now, or never named.
 
-    def _replaced_before(self) -> deque[tuple[float, list[str]]]:
-        """Return what was replaced; at first, all files that no version names are so from now on.
-
-        Under the lock: between writing a data file and committing it, it looks like one of those.
+        Raises
+        ------
+        Fenced
+            Another coordinator may be about to name them.
         """
-        if self._replaced is None:
-            with self._table.lock:
+        names = [*replaced_now, *self._find_abandoned(epoch)]
+        self._replaced.append((time.monotonic(), names))
+        old = time.monotonic() - self._config.files_kept_ms / 1000
+        while self._replaced and self._replaced[0][0] <= old:
+            gone = self._replaced.popleft()[1]
+            self._disk.remove_all(os.path.join(self._table.path, name) for name in gone)
+
+    def _find_abandoned(self, epoch: int) -> list[str]:
+        """Return what writers left that were killed before they committed it; once.
+
+        A file that no version names may be of a claim that is under way. It is of the version after
+        those that its writer saw, or of none: so it is looked for again once there is one after
+        those that we saw. Our own are not under way while the lock is held.
+        """
+        with self._table.lock:
+            if self._unnamed is None:
                 there = self._disk.names(self._table.path)
-                named = {part.path for part in list_parts(self._table.refresh())}
-            left = [name for name in there if name.endswith(".parquet") and name not in named]
-            self._replaced = deque([(time.monotonic(), left)])
-        return self._replaced
+                self._unnamed = self._without_named(there)
+                self._looked = self._table.version
+            if not self._unnamed or self._table.version <= self._looked:
+                return []
+            abandoned = self._without_named(self._unnamed)
+            self._table.refuse_fenced(epoch)
+            self._unnamed = []
+            return abandoned
+
+    def _without_named(self, names: list[str]) -> list[str]:
+        """Return the data files among names that the newest version does not name."""
+        named = {part.path for part in list_parts(self._table.refresh())}
+        return [name for name in names if name.endswith(".parquet") and name not in named]
 
 
 def select_small_files(parts: Sequence[Part]) -> list[Part]:

@@ -8,6 +8,7 @@ import statistics
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -20,6 +21,7 @@ from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
 from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from tests.support.lives import FOO, life
 
@@ -103,6 +105,28 @@ def test_replaced_files_and_leftovers_go_in_the_end(tmp_path):
     log.maintain()
     assert files(tmp_path) == {part.path for part in list_parts(open_log_table(tmp_path))}
     assert len(rows(tmp_path)) == 11 * 11
+
+
+@pytest.mark.parametrize("zombie", [False, True])
+def test_a_file_that_another_coordinator_is_about_to_commit_stays(tmp_path, zombie):
+    """A claim of another one is under way, or it has claimed and we do not know it yet."""
+    old = claimed(tmp_path, reopen_commits=1, files_kept_ms=0)
+    old.append(life(1), 2)
+
+    def meanwhile(*commit):
+        for _ in range(3):
+            with suppress(Fenced):
+                old.maintain()
+        write_commit(*commit)
+
+    new = DeltaLog(tmp_path, write_commit=write_commit if zombie else meanwhile)
+    new.claim("new", "", 3)
+    new._table._write_commit = meanwhile
+    new.append(life(2), 4)
+    for _ in range(3):
+        with suppress(Fenced):
+            old.maintain()
+    assert [r for _, _, r in rows(tmp_path)] == life(1) + life(2)
 
 
 def test_the_folder_of_commits_stays_short(tmp_path):
