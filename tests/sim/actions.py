@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from .crowd import Crowd
 from .external import Computer
 from .surroundings import Surroundings
-from .troubles import Troubles
 
 if TYPE_CHECKING:
     from .world import World
@@ -27,7 +26,7 @@ class Actions:
         self._world = world
         self._chance = world.chance
         self._around = Surroundings(world)
-        self._troubles = Troubles(world)
+        self._troubles = world.troubles
         self._count = 0
         self._gap_ms = self._chance.pick((300, 1_000, 3_000), "gap")
         self._kinds = [

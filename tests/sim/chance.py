@@ -29,6 +29,7 @@ FAULTS = {
     "crash after a commit": 0.05,
     "take-over within a commit": 0.05,
     "commit within a claim": 0.3,
+    "maintenance within a commit": 0.1,
     "look fails": 0.1,
     "replay fails": 0.2,
     # The disk below a log in a folder, each call.

@@ -1,7 +1,8 @@
 """The log that a simulated coordinator writes, and how it fails.
 
 A commit fails before it landed, fails though it landed, or its process ends on either side of it;
-another coordinator may claim the log between the moment it landed and its acknowledgement.
+another coordinator may claim the log between the moment it landed and its acknowledgement, and
+may do its maintenance before it lands.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class LogFaults:
             self._count += 1
             if node.starting and self._happens("commit within a claim"):
                 self._within(lambda: node.world.writes(besides=node))
+            if self._happens("maintenance within a commit"):
+                self._within(lambda: node.world.maintain(besides=node))
         else:
             self.take_over()
             self._power()

@@ -74,7 +74,10 @@ class Troubles:
 
     def keeps_house(self, *key: object) -> None:
         """Let a coordinator checkpoint, clean up and pack, as the background thread does."""
-        node = self._node(*key)
+        self.maintains(self._node(*key))
+
+    def maintains(self, node: Node) -> None:
+        """Let this coordinator do it."""
         if (
             node.processor is None
             or node.paused

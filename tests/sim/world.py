@@ -23,6 +23,7 @@ from .ending import Ending
 from .network import Network, Request
 from .node import Node
 from .story import Story
+from .troubles import Troubles
 
 
 class Store(Protocol):
@@ -81,6 +82,7 @@ class World:
         self.checker = Checker(self)
         count = chance.pick((1, 2, 2, 3), "coordinators")
         self.nodes = [Node(self, f"c{number + 1}") for number in range(count)]
+        self.troubles = Troubles(self)
         self.actions = Actions(self)
 
     def run(self) -> None:
@@ -145,6 +147,12 @@ class World:
         if leader is not None and leader is not besides and not leader.busy:
             interval = {"consumer.heartbeat.interval.ms": self.chance.pick(("300", "2000"), "beat")}
             leader.decide(ConfigureGroup(self.groups[0], interval), besides.name, besides.life)
+
+    def maintain(self, besides: Node) -> None:
+        """Let all others do their maintenance, also one that does not know yet that it is fenced."""
+        for node in self.nodes:
+            if node is not besides:
+                self.troubles.maintains(node)
 
     def power_fails(self) -> None:
         """End all coordinators at once, wherever they are; the disk loses what was not synced."""

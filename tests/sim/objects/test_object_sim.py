@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.storage.data_files import list_parts
+from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.tables import fenced_table
 from coordinator.storage.tables.fenced_table import FencedTable
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5)
-FOUND_BY = (34, 47)
+FOUND_BY = (34, 47, 36)
+
+
+def abandoned_at_once(self, _epoch):
+    """Take every data file that no version names for one that none will."""
+    named = {part.path for part in list_parts(self._table.refresh())}
+    there = self._disk.names(self._table.path)
+    return [name for name in there if name.endswith(".parquet") and name not in named]
+
+
 PLANTED = {
     "a late put is not waited for": (FencedTable, "_seal", lambda _self: None),
     "a list that lacks commits is believed": (
         fenced_table, "open_surely", lambda disk, path, _known, opened: opened(disk, path)
     ),
     "a coordinator that lost the log still writes": (FencedTable, "refuse_fenced", lambda *_: None),
+    "a data file that is to be committed is removed": (
+        Maintenance, "_find_abandoned", abandoned_at_once
+    ),
 }  # fmt: skip
 """Where, what is replaced, and by what."""
 
