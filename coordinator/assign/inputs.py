@@ -127,7 +127,7 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName | Ru
     """
     if option == "--constraints" and text.endswith(RULES) and not is_url(text):
         return RulesFile.of(text, option)
-    if engine == "spark" and is_url(text) and not text.startswith("file:"):
+    if engine == "spark" and is_url(text) and not text.lower().startswith("file:"):
         url, version = split_version(text)
         check_url(url, option)
         return SparkName(option, url, version)

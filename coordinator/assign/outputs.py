@@ -76,8 +76,8 @@ def find_output(output: str) -> str:
     """
     if not is_url(output):
         return output
-    if output.startswith("file:"):
-        return path_of(output)
+    if output.lower().startswith("file:"):
+        return path_of(output, "--output")
     check_url(output, "--output")
     try:
         root = root_of(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -172,6 +173,9 @@ def test_errors_are_one_line_without_what_is_secret(s3):
         ("abfss://c@account.dfs.core.windows.net/x", "abfss://c@account.dfs.core.windows.net/x"),
         ("file:///a/b%20c", "/a/b c"),
         (Path("file:///a/b"), "/a/b"),
+        (Path("memory:/x"), "memory://x"),
+        ("./dbfs:/x", os.path.abspath("dbfs:/x")),
+        ("file://localhost/a", "/a"),
         ("/a/../b", "/b"),
         ("/a//b://c", "/a/b:/c"),
     ],
@@ -185,8 +189,14 @@ def test_a_store_has_one_root_however_it_is_named(name, root):
     ("name", "said"),
     [
         ("ftp://host/x", "is at no s3://, gs://, az://, abfss://, file:// or memory://"),
+        ("dbfs:/x", "is at no s3://"),
+        (Path("hdfs://host/x"), "the store hdfs:/host/x is at no s3://"),
+        ("file://host/x", "the store 'file://host/x' is no plain file:///FOLDER: it has a host"),
+        ("file:///x#1", "write %3F for ? and %23 for #"),
         ("s3://", "names no bucket: give s3://BUCKET/FOLDER"),
+        ("s3:///b/x", "names no bucket: give s3://BUCKET/FOLDER"),
         ("s3://me:SECRET@b/x", "the store s3://b/x is no plain"),
+        (Path("s3://me:SECRET@b/x"), "the store s3:/b/x is no plain"),
         ("s3://b/x?sig=SECRET", "the store s3://b/x is no plain"),
         ("az://c/x#SECRET", "has a password, a query"),
         ("s3://b/../x", "a step (. or ..)"),

@@ -118,9 +118,23 @@ def is_url(name: str) -> bool:
     return _SCHEME.match(name) is not None
 
 
-def path_of(url: str) -> str:
-    """Return the path of a file: URL; any other name as it is."""
-    return unquote(urlsplit(url).path) if url.startswith("file:") else url
+def path_of(url: str, what: str = "the URL") -> str:
+    """Return the path of a file: URL; any other name as it is.
+
+    Raises
+    ------
+    SpecError
+        It is a file: URL with more than a path.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return url
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise SpecError(
+            f"{what} {url!r} is no plain file:///FOLDER: it has a host, a query or a fragment; "
+            "write %3F for ? and %23 for #"
+        )
+    return unquote(parts.path)
 
 
 def split_version(name: str) -> tuple[str, int | None]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
+from assignors.errors import SpecError
 from coordinator.config import ConfigError
 from coordinator.error_text import one_line
 from coordinator.storage.tables.files import Files, Source
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.storage.tables.object_store import short_reason
+from coordinator.storage.tables.object_store import path_of, short_reason
 
 MEMORY = "memory"
 SCHEMES = {
@@ -25,6 +25,7 @@ SCHEMES = {
 """Schemes of stores, and what each is called here."""
 KNOWN = "s3://, gs://, az://, abfss://, file:// or memory://"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""As `pathlib` writes it: with one slash."""
 _LOCAL = Filesystem()
 
 
@@ -45,14 +46,17 @@ def root_of(store: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(store)
     found = _URL.match(text)
-    if found is None or (found[1].lower() not in SCHEMES and "://" not in text):
+    if found is None:
         return os.path.abspath(text)
     scheme = SCHEMES.get(found[1].lower())
     if scheme is None:
-        raise ConfigError(f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder")
+        raise ConfigError(
+            f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder, which ./ "
+            "before its name makes of this one"
+        )
     if scheme == "file":
-        return os.path.abspath(unquote(urlsplit(text).path))
-    place, _, inside = text[found.end() :].strip("/").partition("/")
+        return _root_of_file(text)
+    place, _, inside = text[found.end() :].removeprefix("/").rstrip("/").partition("/")
     if not place:
         raise ConfigError(f"the store {text} names no bucket: give {scheme}://BUCKET/FOLDER")
     if not inside.isprintable():
@@ -66,11 +70,19 @@ def root_of(store: str | os.PathLike[str]) -> str:
     return f"{scheme}://{place}/{inside}".rstrip("/")
 
 
+def _root_of_file(url: str) -> str:
+    try:
+        return os.path.abspath(path_of(url, "the store"))
+    except SpecError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _hide_secret(url: str) -> str:
     """Return a URL without what may be a secret."""
-    scheme, _, rest = url.partition("://")
-    place, slash, inside = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{re.split('[?#]', inside)[0]}"
+    found = re.match(r"[^/]*/{1,2}", url)
+    assert found is not None, "a URL has a slash"
+    place, slash, inside = url[found.end() :].partition("/")
+    return f"{found[0]}{place.rpartition('@')[2]}{slash}{re.split('[?#]', inside)[0]}"
 
 
 def files_at(path: str) -> Files:

@@ -101,8 +101,8 @@ class TableRef:
     def _of_url(cls, name: str, what: str) -> TableRef:
         url, version = split_version(name)
         check_url(url, what)
-        if url.startswith("file:"):
-            path = path_of(url)
+        if url.lower().startswith("file:"):
+            path = path_of(url, what)
             return cls.of(path if version is None else f"{path}@{version}", what)
         check_table(url, version, what)
         return cls(url, version, delta=True)
