@@ -51,8 +51,8 @@ def root_of(store: str | os.PathLike[str]) -> str:
     scheme = SCHEMES.get(found[1].lower())
     if scheme is None:
         raise ConfigError(
-            f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder, which ./ "
-            "before its name makes of this one"
+            f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder; one of that "
+            "name is given with ./ before it"
         )
     if scheme == "file":
         return _root_of_file(text)
