@@ -155,7 +155,7 @@ def _drop_targets(
                 retention_hours=max(hours, JOB_HOURS) if remote else hours,
                 dry_run=False,
                 enforce_retention_duration=False,
-                full=remote,
+                full=True,
             )
         except DeltaError as error:
             raise LogError(f"{path} was not compacted: {one_line(error)}") from None

@@ -1,8 +1,8 @@
-"""The table of targets, `<store>/targets`; Spark writes it, this module reads it.
+"""The table of targets, `<store>/targets`: Spark writes its data files, this module commits them.
 
 A row is a range of one member in one target: that of (group, assignment epoch, run). Rows are only
-ever added, each target by one commit; the record that installs one names the run, a version that
-has it, and its digest. No JVM is needed to read a target.
+ever added, each target by one commit, which has its digest; the record that installs one names the
+run, a version that has it, and the digest. No JVM is needed to read a target.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.shared_table import append_files, find_data_files
 from coordinator.storage.tables.store_files import (
@@ -48,6 +49,8 @@ COLUMNS = {
 }
 """The columns of the table, with their types in SQL; it is partitioned by the first two."""
 PARTITION = ["group_id", "assignment_epoch"]
+DIGEST = "muster.digest"
+"""In the first line of a target's commit."""
 RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
 
 
@@ -109,16 +112,26 @@ def has_targets(store: str | os.PathLike[str]) -> bool:
 
 
 def commit_target(
-    store: str, folder: str, group_id: str, assignment_epoch: int, run_id: str, rows: int
+    store: str,
+    folder: str,
+    group_id: str,
+    assignment_epoch: int,
+    run_id: str,
+    rows: int,
+    digest: int,
+    *,
+    sync: bool,
 ) -> int:
-    """Commit the files that a job wrote below a folder of the table, where that has no locks.
+    """Commit the files that a job wrote below a folder of the table.
 
     Parameters
     ----------
     folder
         Its path in the table's folder; another job writes to another one.
-    rows
-        How many it has written.
+    rows, digest
+        How many it has written, and their digest (target_digest.py).
+    sync
+        Whether files and commit are to survive a power cut, on a disk.
 
     Returns
     -------
@@ -132,13 +145,29 @@ def commit_target(
     BusyError, CommitFailed, SpecError
         As `append_files`.
     """
-    path = targets_path(store)
+    path, disk = targets_path(store), filesystem_of(store)
     partition = dict(zip(PARTITION, (group_id, str(assignment_epoch)), strict=True))
     added = find_data_files(path, folder, partition)
     found = sum(json.loads(action.stats)["numRecords"] for action in added if action.stats)
     if found != rows:
         raise LostTarget(f"the job of run {run_id} wrote {rows} rows to {path}, {found} are there")
-    return append_files(path, added, run_id)
+    if not is_remote(store):
+        _keep(disk, path, folder, sync=sync)
+    return append_files(path, added, run_id, disk, {DIGEST: str(digest)}, sync=sync)
+
+
+def _keep(disk: Files, path: str, folder: str, *, sync: bool) -> None:
+    """Give a run's files on a disk the store's modes, and see that they stay."""
+    at = os.path.join(path, folder)
+    for name in disk.names_below(at):
+        if name.startswith("."):  # Hadoop's checksums; Parquet has its own
+            disk.remove(os.path.join(at, name))
+        elif sync:
+            disk.sync(os.path.join(at, name))
+    disk.permit_all(at)
+    if sync:
+        disk.sync(at)
+        disk.sync(path)
 
 
 def load_target(store: str | os.PathLike[str], stored: StoredTarget) -> WholeTarget:

@@ -1,22 +1,21 @@
 """Compute a target on Spark: read a group from the store, and write to the table `targets`.
 
 Spark reads members and the last target from the log's files, at a pinned position; only topics,
-distinct subscriptions and epochs are on the driver. One commit with the run's id has all rows of
-the target, so a repeated run writes nothing.
+distinct subscriptions and epochs are on the driver. It writes plain Parquet files. One commit of
+ours, with the run's id, names all of them, so a repeated run adds nothing.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,8 +31,6 @@ from coordinator.error_text import one_line
 from coordinator.history.group_snapshot import NAMES, REGEX, GroupSnapshot
 from coordinator.storage.log_scan import BEFORE_THE_LOG
 from coordinator.storage.record_log import LostTarget
-from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.recovery import LAST_CHECKPOINT, log_folder
 from coordinator.storage.tables.store_files import files_at, is_remote
 from coordinator.storage.target_digest import join_halves
 from coordinator.storage.target_table import (
@@ -53,8 +50,6 @@ from spark_jobs.session.object_store import spark_path, write_plain
 from spark_jobs.session.schemas import frame_of, small
 from spark_jobs.session.work_session import WorkSession
 
-RUN_VERSION = 1
-"""Each run is a Delta application, and its only commit is transaction 1."""
 RANGES = "array<struct<topic:string,topic_id:string,first_partition:int,partition_count:int>>"
 LOG_COLUMNS = (
     "position long, kind string, tombstone boolean, group_id string, member_id string, "
@@ -163,7 +158,7 @@ def _compute_and_write(work_session: WorkSession, work: TargetWork, say: Say) ->
     rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
     count, digest = count_and_digest(rows)
     say("writing", count)
-    version = _put(work, rows, count) if is_remote(work.store) else _write(work, rows)
+    version = _write(work, rows, count, digest)
     stored = StoredTarget(
         snapshot.group_id,
         snapshot.group_epoch,
@@ -301,51 +296,22 @@ def count_and_digest(rows: DataFrame) -> tuple[int, int]:
     return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
-def _put(work: TargetWork, rows: DataFrame, count: int) -> int:
-    """Write the rows to an object store, then commit the files; returns a version that has them.
+def _write(work: TargetWork, rows: DataFrame, count: int, digest: int) -> int:
+    """Write the rows, commit their files by one put, and return a version that has them.
 
-    Spark's own writer of Delta is not safe there with several drivers.
+    Spark's own writer of Delta is not safe on an object store with several drivers, and runs a
+    second job.
     """
-    snapshot, folder = work.snapshot, f"run-{uuid.uuid4().hex}"
-    make_targets(work.store, work.config.log.retention_days)
-    named = rows.select(
-        F.lit(work.run_id).alias("run_id"),
-        *[name for name in COLUMNS if name in rows.columns and name not in PARTITION],
-    )
-    write_plain(named, f"{targets_path(work.store)}/{folder}")
-    return commit_target(
-        work.store, folder, snapshot.group_id, snapshot.group_epoch, work.run_id, count
-    )
-
-
-def _write(work: TargetWork, rows: DataFrame) -> int:
-    """Commit the rows, and return the table's version that has them."""
-    path, snapshot = targets_path(work.store), work.snapshot
-    with lock_targets(work.store, work.config.engine.timeout_ms / 1000):
-        make_targets(work.store, work.config.log.retention_days)
-        before = DeltaTable(path).version()
+    snapshot, config, folder = work.snapshot, work.config, f"run-{uuid.uuid4().hex}"
+    patience_s = config.engine.timeout_ms / 1000
+    with nullcontext() if is_remote(work.store) else lock_targets(work.store, patience_s):
+        make_targets(work.store, config.log.retention_days)
         named = rows.select(
-            F.lit(snapshot.group_id).alias("group_id"),
-            F.lit(snapshot.group_epoch).cast("int").alias("assignment_epoch"),
             F.lit(work.run_id).alias("run_id"),
-            *[name for name in COLUMNS if name in rows.columns],
+            *[name for name in COLUMNS if name in rows.columns and name not in PARTITION],
         )
-        writer = named.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", work.run_id).option("txnVersion", RUN_VERSION)
-        writer.save(spark_path(path))
-        version = int(DeltaTable(path).version())
-        _permit(work, before, version)
-    return version
-
-
-def _permit(work: TargetWork, before: int, version: int) -> None:
-    """Apply the store's file modes to Spark's files, which follow Hadoop's settings."""
-    path, snapshot, disk = targets_path(work.store), work.snapshot, filesystem_of(work.store)
-    files = list_files(path, snapshot.group_id, snapshot.group_epoch, version)
-    for folder in sorted({os.path.dirname(file) for file in files}):
-        disk.permit(os.path.dirname(folder))
-        disk.permit_all(folder)
-    new = (LAST_CHECKPOINT, *(f"{n:020}" for n in range(before + 1, version + 1)))
-    for name in disk.names(log_folder(path)):
-        if any(text in name for text in new):
-            disk.permit(os.path.join(log_folder(path), name))
+        write_plain(named, f"{targets_path(work.store)}/{folder}")
+        return commit_target(
+            work.store, folder, snapshot.group_id, snapshot.group_epoch, work.run_id, count,
+            digest, sync=config.log.fsync,
+        )  # fmt: skip

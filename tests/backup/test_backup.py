@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
 from coordinator import Coordinator
@@ -30,6 +31,7 @@ from coordinator.storage.record_log import CommitFailed, Fenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
 from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.target_digest import digest_rows
+from coordinator.storage.target_table import PARTITION, targets_path
 from coordinator.verify import verify
 from tests.conftest import kill_when
 from tests.faults.crowd import Crowd
@@ -164,8 +166,19 @@ def test_backup_copies_the_targets_that_records_name(tmp_path, engine):
     assert verify(tmp_path / "new").targets > whole
 
 
-def test_backup_copies_targets_of_groups_with_odd_names(tmp_path):
-    """Their names are folders, coded twice: by the table for the file system, and in its commits."""
+def write_by_folders(store, group_id, rows):
+    """Commit a target in a folder of its group's name, as Spark's writer did in older versions."""
+    names = {"group_id": pa.array([group_id]), "assignment_epoch": pa.array([1], pa.int32())}
+    for name, column in (names | {"run_id": pa.array(["run"])}).items():
+        rows = rows.append_column(name, column)
+    path = targets_path(store)
+    write_deltalake(path, rows, mode="append", partition_by=PARTITION)
+    return DeltaTable(path).version()
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_backup_copies_targets_of_groups_with_odd_names(tmp_path, folders):
+    """As folders they are coded twice: by the table for the file system, and in its commits."""
     log = claimed(tmp_path / "store")
     names = ["plain", "a b", "a/b", "../../x", "ü%20=:?*<>|", "%2F", "{x}#\\\\", ".", "tab\there"]
     names += ["line\u2028end", "next\x85line", "file\x1cseparator"]  # no ends of lines in JSON
@@ -173,9 +186,14 @@ def test_backup_copies_targets_of_groups_with_odd_names(tmp_path):
     columns |= {n: pa.array([3], pa.int32()) for n in ("first_partition", "partition_count")}
     rows = pa.table(columns)
     for name in names:
-        version = write_rows(tmp_path / "store", name, 1, "run", rows)
+        run_id = "run" if folders else f"run {name}"
+        version = (
+            write_by_folders(tmp_path / "store", name, rows)
+            if folders
+            else write_rows(tmp_path / "store", name, 1, run_id, rows)
+        )
         target = TargetMetadata(
-            name, 1, 0, "uniform", computation_id="run", targets_version=version,
+            name, 1, 0, "uniform", computation_id=run_id, targets_version=version,
             digest=digest_rows(rows), members=1, ranges=1,
         )  # fmt: skip
         log.append([GroupMetadata(name, 1, 1), MemberMetadata(name, "m"), target], 5)

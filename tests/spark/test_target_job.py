@@ -18,7 +18,7 @@ from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
-from coordinator.storage.target_table import targets_path
+from coordinator.storage.target_table import DIGEST, targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
@@ -115,7 +115,16 @@ def test_group_lifecycle_on_spark(tmp_path, engine):
         assert ours == numpys
     last = records(store, TargetMetadata)[-1]
     assert last.members == 4
-    assert (store / "targets" / "group_id=g").is_dir()
+    table = DeltaTable(store / "targets")
+    digests = {commit.get(DIGEST) for commit in table.history() if commit["operation"] == "WRITE"}
+    assert {
+        str(record.stored.digest) for record in records(store, TargetMetadata) if record.stored
+    } <= digests
+    there = {
+        path.relative_to(store / "targets").as_posix()
+        for path in (store / "targets").glob("run-*/*")
+    }
+    assert there == {path.partition("/targets/")[2] for path in table.file_uris()}
     assert wrong(store, 0o700) == {}
 
 

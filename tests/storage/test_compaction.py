@@ -101,6 +101,20 @@ def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived
     assert last in compaction.find_runs_needed(str(tmp_path), 2**60)
 
 
+def test_what_a_killed_job_left_goes(tmp_path, lived):
+    before = runs(tmp_path)
+    left = [
+        tmp_path / "targets" / "run-killed" / name
+        for name in ("part-0.parquet", ".part-0.parquet.crc", "_temporary/0/part-1.parquet")
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    assert compaction.compact(tmp_path, CONFIG, now()).files_vacuumed == len(left)
+    assert not any(path.exists() for path in left)
+    assert runs(tmp_path) == before
+
+
 def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):
     with opened(tmp_path, engine) as coordinator:
         lived.coordinator = coordinator

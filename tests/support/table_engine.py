@@ -12,46 +12,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
 
 from coordinator.compute.proposal import Proposal, read_stored_target
 from coordinator.core import target_builder
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.tables.store_files import files_at, is_remote
+from coordinator.storage.tables.store_files import files_at
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import commit_target, make_targets, targets_path
 
 
-def write_rows(store, group_id, epoch, run_id, rows):
-    """Commit the rows of one target, and return the table's version."""
-    if is_remote(str(store)):
-        return put_rows(store, group_id, epoch, run_id, rows)
-    table = rows.append_column("group_id", pa.array([group_id] * len(rows), pa.string()))
-    table = table.append_column("assignment_epoch", pa.array([epoch] * len(rows), pa.int32()))
-    table = table.append_column("run_id", pa.array([run_id] * len(rows), pa.string()))
-    write_deltalake(
-        targets_path(store),
-        table,
-        mode="append",
-        partition_by=["group_id", "assignment_epoch"],
-        commit_properties=CommitProperties(app_transactions=[Transaction(run_id, 1)]),
-    )
-    from deltalake import DeltaTable
-
-    return DeltaTable(targets_path(store)).version()
-
-
-def put_rows(store, group_id, epoch, run_id, rows, parts=2):
-    """Do the same as a job on an object store: write files, then commit them."""
+def write_rows(store, group_id, epoch, run_id, rows, parts=1):
+    """Write the rows of one target as files, commit them, and return the table's version."""
+    store = str(store)
     make_targets(store, 7)
     table = rows.append_column("run_id", pa.array([run_id] * len(rows), pa.string()))
     folder = f"run-{uuid.uuid4().hex}"
+    files_at(store).make_folder(f"{targets_path(store)}/{folder}")
     for part in range(parts):
         first, end = (len(table) * at // parts for at in (part, part + 1))
         path = f"{targets_path(store)}/{folder}/part-{part}.parquet"
         files_at(store).write_rows(path, table.slice(first, end - first))
-    return commit_target(store, folder, group_id, epoch, run_id, len(rows))
+    return commit_target(
+        store, folder, group_id, epoch, run_id, len(rows), digest_rows(rows), sync=True
+    )
 
 
 def rows_of(ranges, topics):

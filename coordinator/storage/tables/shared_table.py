@@ -1,4 +1,4 @@
-"""A Delta table in an object store that several processes write, without locks.
+"""A Delta table that several processes write, without locks.
 
 A commit is one put of the log's next entry, which fails when somebody else was faster. Data files
 are seen by nobody before it, and by everybody after it. It carries the run's id as its Delta
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,10 +27,15 @@ from assignors import SpecError
 from coordinator.clock import wall_ms
 from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.tables.commit_reader import LoggedAction, read_commit
-from coordinator.storage.tables.commit_writer import describe_actions, describe_commit, put_entry
+from coordinator.storage.tables.commit_writer import (
+    NO_MORE,
+    describe_actions,
+    describe_commit,
+    put_entry,
+)
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.protocol import READER_VERSION, WRITER_VERSION, find_unwritten
-from coordinator.storage.tables.recovery import commit_file
+from coordinator.storage.tables.recovery import LAST_CHECKPOINT, commit_file, log_folder
 from coordinator.storage.tables.store_files import explain, files_at, open_delta
 from coordinator.storage.tables.table_io import RUN_VERSION, BusyError
 
@@ -87,10 +93,27 @@ def find_data_files(
     return found
 
 
-def append_files(path: str, added: Sequence[AddAction], run_id: str) -> int:
+def append_files(
+    path: str,
+    added: Sequence[AddAction],
+    run_id: str,
+    disk: Files | None = None,
+    told: Mapping[str, Any] = NO_MORE,
+    *,
+    sync: bool = False,
+) -> int:
     """Add the data files of a run to a table that is there; return a version that has its rows.
 
     If the run is in the table already, these files are removed instead.
+
+    Parameters
+    ----------
+    disk
+        What writes there, if not `files_at`.
+    told
+        What else the first line of the entry says.
+    sync
+        Whether the entry is to survive a power cut, on a disk.
 
     Raises
     ------
@@ -101,7 +124,7 @@ def append_files(path: str, added: Sequence[AddAction], run_id: str) -> int:
     CommitFailed
         It is not known whether the entry landed: a repeated run sees it.
     """
-    disk = files_at(path)
+    disk = disk or files_at(path)
     table = open_delta(path)
     newest = int(table.version())
     _refuse_unknown(path, table)
@@ -111,7 +134,8 @@ def append_files(path: str, added: Sequence[AddAction], run_id: str) -> int:
     lines = [*describe_actions(added), _transaction(run_id)]
     for version in range(newest + 1, newest + 1 + APPEND_TRIES):
         try:
-            _put(disk, path, version, [describe_commit(len(lines), _parameters("Append")), *lines])
+            first = describe_commit(len(lines), _parameters("Append") | dict(told))
+            _put(disk, path, version, [first, *lines], sync=sync)
         except FileExistsError:
             if _is_of(there := list(read_commit(commit_file(path, version), newest=False)), run_id):
                 remove_files(path, added)
@@ -119,7 +143,7 @@ def append_files(path: str, added: Sequence[AddAction], run_id: str) -> int:
             if any("protocol" in action for action in there):
                 _refuse_unknown(path, open_delta(path, version))
             continue
-        _checkpoint(path, version)
+        _checkpoint(disk, path, version)
         return version
     raise BusyError(f"{path} was written by others {APPEND_TRIES} times in a row: try again")
 
@@ -162,7 +186,7 @@ def replace_files(
             f"{path} was written by another run since this one began: nothing was replaced; "
             "try again"
         ) from None
-    _checkpoint(path, seen + 1)
+    _checkpoint(disk, path, seen + 1)
     return seen + 1
 
 
@@ -238,9 +262,14 @@ def _list_files(table: DeltaTable) -> list[tuple[str, int]]:
     return list(zip(found["path"].to_pylist(), found["size_bytes"].to_pylist(), strict=True))
 
 
-def _put(disk: Files, path: str, version: int, lines: Sequence[LoggedAction]) -> None:
+def _put(
+    disk: Files, path: str, version: int, lines: Sequence[LoggedAction], *, sync: bool = False
+) -> None:
     try:
         put_entry(disk, path, version, lines)
+        if sync and disk.needs_sync:
+            disk.sync(commit_file(path, version))
+            disk.sync(log_folder(path))
     except FileExistsError:
         raise
     except OSError as error:
@@ -262,12 +291,14 @@ def _refuse_unknown(path: str, table: DeltaTable) -> None:
         )
 
 
-def _checkpoint(path: str, version: int) -> None:
+def _checkpoint(disk: Files, path: str, version: int) -> None:
     """Write a checkpoint now and then; the commit counts without it."""
     if version % CHECKPOINT_EVERY:
         return
     try:
         open_delta(path, version).create_checkpoint()
+        for name in (LAST_CHECKPOINT, f"{version:020}.checkpoint.parquet"):
+            disk.permit(os.path.join(log_folder(path), name))  # delta-rs writes as the umask says
     except (DeltaError, OSError) as error:
         why = explain(path, error)
         logger.warning("%s has no checkpoint at version %d: %s", path, version, why)

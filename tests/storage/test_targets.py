@@ -1,7 +1,8 @@
-"""Targets in an object store: committed by one put, once a run, and dropped when not needed."""
+"""Targets, mostly in an object store: committed by one put, once a run, dropped when not needed."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -16,10 +17,12 @@ from coordinator.history import frame
 from coordinator.storage import compaction
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.record_log import CommitFailed, LostTarget
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at, open_delta
-from coordinator.storage.target_table import commit_target, targets_path
+from coordinator.storage.target_table import commit_target, make_targets, targets_path
 from tests.support.members import AT_ONCE, Members
-from tests.support.table_engine import put_rows
+from tests.support.table_engine import write_rows
 
 CONFIG = Config(
     kafka=AT_ONCE,
@@ -43,6 +46,12 @@ def store(s3):
     return s3.new_store()
 
 
+@pytest.fixture(params=["disk", "s3"])
+def place(request, tmp_path):
+    """A store on a disk, or in an object store."""
+    return str(tmp_path) if request.param == "disk" else request.getfixturevalue("s3").new_store()
+
+
 def opened(store, engine):
     return Coordinator.open(store, topics={"a": 6}, config=CONFIG, engine=engine)
 
@@ -57,81 +66,98 @@ def installed(store):
     return [r.computation_id for r in found if r.computation_id]
 
 
-def test_targets_are_installed_read_by_a_successor_and_dropped(store, engine):
-    with opened(store, engine) as coordinator:
+def test_targets_are_installed_read_by_a_successor_and_dropped(place, engine):
+    with opened(place, engine) as coordinator:
         members = Members(coordinator)
         for name in ("m1", "m2", "m3"):
             members.join(name)
             members.settle()
-    *superseded, last = installed(store)
+    *superseded, last = installed(place)
     assert superseded
-    assert set(runs(store)) == {*superseded, last}
-    put_rows(store, "g", 99, "orphan", ROWS)
-    assert frame(store, "targets", group_id="g").num_rows == len(runs(store))
-    done = compaction.compact(store, CONFIG, time.time_ns() // 1_000_000 + 10)
+    assert set(runs(place)) == {*superseded, last}
+    write_rows(place, "g", 99, "orphan", ROWS)
+    assert frame(place, "targets", group_id="g").num_rows == len(runs(place))
+    done = compaction.compact(place, CONFIG, time.time_ns() // 1_000_000 + 10)
     assert (done.by, done.runs_dropped, done.runs_kept) == ("us", len(superseded) + 1, 1)
-    assert set(runs(store)) == {last}
+    assert set(runs(place)) == {last}
     owned = dict(members.owned)
-    with opened(store, engine) as coordinator:
+    with opened(place, engine) as coordinator:
         members.coordinator = coordinator
         members.settle()
         assert members.owned == owned
     assert not engine.jobs[3:]  # the successor has read the target, and asked for no other
 
 
-def test_a_run_is_in_the_table_once_whoever_repeats_it(store):
-    first = put_rows(store, "g", 1, "run", ROWS)
-    assert put_rows(store, "g", 1, "run", ROWS) == first
+def test_a_run_is_in_the_table_once_whoever_repeats_it(place):
+    first = write_rows(place, "g", 1, "run", ROWS)
+    assert write_rows(place, "g", 1, "run", ROWS) == first
     ready, got = threading.Barrier(4), []
 
     def race(number):
         ready.wait()
-        got.append(put_rows(store, "g", 2, f"raced-{number % 2}", ROWS))
+        got.append(write_rows(place, "g", 2, f"raced-{number % 2}", ROWS, parts=2))
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert runs(store) == sorted(["run", "raced-0", "raced-1"] * 2)
-    named = {uri.rpartition("/targets/")[2] for uri in open_delta(targets_path(store)).file_uris()}
-    there = files_at(store).names_below(targets_path(store))
+    assert runs(place) == sorted(["run", "raced-0", "raced-1"] * 2)
+    named = {uri.rpartition("/targets/")[2] for uri in open_delta(targets_path(place)).file_uris()}
+    there = files_at(place).names_below(targets_path(place))
     assert {name for name in there if name.startswith("run-")} == named
 
 
-def test_a_job_that_wrote_half_is_not_committed(store):
-    put_rows(store, "g", 1, "whole", ROWS)
-    files_at(store).write_rows(
-        f"{targets_path(store)}/half/part-0.parquet",
+def test_a_job_that_wrote_half_is_not_committed(place):
+    write_rows(place, "g", 1, "whole", ROWS)
+    files_at(place).make_folder(f"{targets_path(place)}/half")
+    files_at(place).write_rows(
+        f"{targets_path(place)}/half/part-0.parquet",
         ROWS.slice(0, 1).append_column("run_id", pa.array(["half"])),
     )
     with pytest.raises(LostTarget, match=r"run half wrote 2 rows to .*, 1 are there"):
-        commit_target(store, "half", "g", 2, "half", 2)
-    assert set(runs(store)) == {"whole"}
+        commit_target(place, "half", "g", 2, "half", 2, 0, sync=True)
+    assert set(runs(place)) == {"whole"}
+
+
+def test_a_target_on_a_disk_is_synced_before_it_counts(tmp_path, monkeypatch):
+    make_targets(str(tmp_path), 7)
+    done = []
+    sync, link = Filesystem.sync, os.link
+    monkeypatch.setattr(
+        Filesystem, "sync", lambda disk, path: (done.append(path), sync(disk, path))
+    )
+    monkeypatch.setattr(os, "link", lambda one, other: (done.append("put"), link(one, other)))
+    version = write_rows(tmp_path, "g", 1, "run", ROWS, parts=2)
+    targets = targets_path(tmp_path)
+    files = sorted(path.removeprefix("file://") for path in open_delta(targets).file_uris())
+    folders = [os.path.dirname(files[0]), targets]
+    entry = commit_file(targets, version)
+    assert done == [*files, *folders, "put", entry, os.path.dirname(entry)]
 
 
 @pytest.mark.parametrize("kind", ["lost", "503"])
 def test_a_lost_answer_is_no_second_target(store, s3, kind):
-    put_rows(store, "g", 1, "one", ROWS)
+    write_rows(store, "g", 1, "one", ROWS)
     s3.fault(kind, ENTRY, "PUT")
-    version = put_rows(store, "g", 2, "two", ROWS)
+    version = write_rows(store, "g", 2, "two", ROWS)
     assert open_delta(targets_path(store)).version() == version
     assert runs(store) == ["one", "one", "two", "two"]
 
 
 def test_a_target_that_was_never_acknowledged_is_written_by_the_next_run(store, s3):
-    put_rows(store, "g", 1, "one", ROWS)
+    write_rows(store, "g", 1, "one", ROWS)
     s3.fault("never", ENTRY, "PUT", times=99)
     with pytest.raises(CommitFailed, match="the same run id"):
-        put_rows(store, "g", 2, "two", ROWS)
+        write_rows(store, "g", 2, "two", ROWS)
     s3.heal()
     assert runs(store) == ["one", "one"]
-    put_rows(store, "g", 2, "two", ROWS)
+    write_rows(store, "g", 2, "two", ROWS)
     assert runs(store) == ["one", "one", "two", "two"]
 
 
 def test_files_that_a_job_may_still_commit_are_not_vacuumed(store):
-    put_rows(store, "g", 1, "one", ROWS)
+    write_rows(store, "g", 1, "one", ROWS)
     left = f"{targets_path(store)}/run-left/part-0.parquet"
     files_at(store).write_rows(left, ROWS)
     with Coordinator.open(store, topics={"a": 6}):
