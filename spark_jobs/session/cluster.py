@@ -181,11 +181,14 @@ def failures_told() -> Iterator[None]:
         said = _explain_python(str(error))
         if said is None:
             raise
-        raise ConfigError(f"{said} (only 'weighted' and tables of many groups need it)") from None
+        raise ConfigError(f"{said}; only 'weighted' and tables of many groups need it") from None
 
 
 def _explain_python(text: str) -> str | None:
-    told = "name it by PYSPARK_PYTHON or spark.pyspark.python"
+    told = (
+        "name it by PYSPARK_PYTHON or spark.pyspark.python (for Spark Connect by PYSPARK_PYTHON, "
+        "where its server is started)"
+    )
     if found := _NO_PYTHON.search(text):
         return f"executors have no Python at {found[1]}: install one there, and {told}"
     if found := _OTHER_PYTHON.search(text):

@@ -49,7 +49,6 @@ class Server:
             "spark.connect.grpc.binding.port": self.port,
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.pyspark.python": self.python,
         }
         home = spark_jars().parent
         command = [home / "bin" / "spark-submit", "--master", "local[2]", "--properties-file"]
@@ -57,10 +56,11 @@ class Server:
         command += ["org.apache.spark.sql.connect.service.SparkConnectServer"]
         command += [f"--conf={name}={value}" for name, value in confs.items()]
         env = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
+        env |= {"PYSPARK_PYTHON": self.python, "SPARK_SUBMIT_OPTS": QUICK}
         with open(self.folder / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 [*map(str, command), "spark-internal"], cwd=self.folder, stdout=log, stderr=log,
-                env=env | {"SPARK_SUBMIT_OPTS": QUICK}, start_new_session=True,
+                env=env, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + 200
         while time.monotonic() < until:
