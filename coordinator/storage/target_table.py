@@ -25,7 +25,7 @@ from coordinator.error_text import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.recovery import commit_file
+from coordinator.storage.tables.recovery import commit_file, log_folder
 from coordinator.storage.tables.shared_table import append_files, find_data_files
 from coordinator.storage.tables.store_files import (
     files_at,
@@ -76,8 +76,8 @@ def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[N
         yield
 
 
-def make_targets(store: str, retention_days: int) -> None:
-    """Make the table if it is missing, with the log's retention."""
+def make_targets(store: str, retention_days: int, *, sync: bool) -> None:
+    """Make the table if it is missing, with the log's retention; if asked, it is synced."""
     path, disk = targets_path(store), filesystem_of(store)
     if has_targets(store):
         return
@@ -100,6 +100,9 @@ def make_targets(store: str, retention_days: int) -> None:
         if not has_targets(store):  # else another job made it
             raise
     disk.permit_all(path)
+    if sync and disk.needs_sync:
+        for made in (commit_file(path, 0), log_folder(path), path, os.path.dirname(path)):
+            disk.sync(made)
 
 
 def has_targets(store: str | os.PathLike[str]) -> bool:

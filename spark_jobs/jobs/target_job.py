@@ -305,7 +305,7 @@ def _write(work: TargetWork, rows: DataFrame, count: int, digest: int) -> int:
     snapshot, config, folder = work.snapshot, work.config, f"run-{uuid.uuid4().hex}"
     patience_s = config.engine.timeout_ms / 1000
     with nullcontext() if is_remote(work.store) else lock_targets(work.store, patience_s):
-        make_targets(work.store, config.log.retention_days)
+        make_targets(work.store, config.log.retention_days, sync=config.log.fsync)
         named = rows.select(
             F.lit(work.run_id).alias("run_id"),
             *[name for name in COLUMNS if name in rows.columns and name not in PARTITION],

@@ -121,7 +121,7 @@ def test_a_job_that_wrote_half_is_not_committed(place):
 
 
 def test_a_target_on_a_disk_is_synced_before_it_counts(tmp_path, monkeypatch):
-    make_targets(str(tmp_path), 7)
+    make_targets(str(tmp_path), 7, sync=True)
     done = []
     sync, link = Filesystem.sync, os.link
     monkeypatch.setattr(

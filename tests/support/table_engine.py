@@ -25,7 +25,7 @@ from coordinator.storage.target_table import commit_target, make_targets, target
 def write_rows(store, group_id, epoch, run_id, rows, parts=1):
     """Write the rows of one target as files, commit them, and return the table's version."""
     store = str(store)
-    make_targets(store, 7)
+    make_targets(store, 7, sync=True)
     table = rows.append_column("run_id", pa.array([run_id] * len(rows), pa.string()))
     folder = f"run-{uuid.uuid4().hex}"
     files_at(store).make_folder(f"{targets_path(store)}/{folder}")

@@ -143,7 +143,7 @@ def append_files(
             if any("protocol" in action for action in there):
                 _refuse_unknown(path, open_delta(path, version))
             continue
-        _checkpoint(disk, path, version)
+        _checkpoint(disk, path, version, sync=sync)
         return version
     raise BusyError(f"{path} was written by others {APPEND_TRIES} times in a row: try again")
 
@@ -291,14 +291,17 @@ def _refuse_unknown(path: str, table: DeltaTable) -> None:
         )
 
 
-def _checkpoint(disk: Files, path: str, version: int) -> None:
+def _checkpoint(disk: Files, path: str, version: int, *, sync: bool = False) -> None:
     """Write a checkpoint now and then; the commit counts without it."""
     if version % CHECKPOINT_EVERY:
         return
     try:
         open_delta(path, version).create_checkpoint()
-        for name in (LAST_CHECKPOINT, f"{version:020}.checkpoint.parquet"):
-            disk.permit(os.path.join(log_folder(path), name))  # delta-rs writes as the umask says
+        for name in (f"{version:020}.checkpoint.parquet", LAST_CHECKPOINT):
+            made = os.path.join(log_folder(path), name)
+            disk.permit(made)  # delta-rs writes as the umask says
+            if sync and disk.needs_sync:
+                disk.sync(made)
     except (DeltaError, OSError) as error:
         why = explain(path, error)
         logger.warning("%s has no checkpoint at version %d: %s", path, version, why)
