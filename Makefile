@@ -7,7 +7,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would compile the project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-cluster test-matrix test-web soak-web sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web soak-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ test-clients: $(READY) ## groups of real Kafka clients for Python, the longer li
 test-s3: $(READY)  ## Spark on a store in S3, on a server of its own: needs Maven Central once
 	@$(BIN)/muster setup --s3
 	@MUSTER_S3=1 $(BIN)/pytest tests/spark/test_s3.py
+
+test-readers: $(READY) ## a store and an output in DuckDB, on a disk and in S3: needs PyPI once
+	@MUSTER_READERS=1 $(BIN)/pytest tests/storage/test_duckdb.py
 
 test-cluster: $(READY) ## Spark clusters that lose executors, and Spark Connect: needs PyPI once
 	@MUSTER_CLUSTER=1 $(BIN)/pytest tests/cluster
@@ -92,6 +95,8 @@ lock: $(READY)   ## resolve dependencies anew (needs uv)
 	  --group clients --output-file tests/clients/clients.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group connect --output-file tests/cluster/connect.lock
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --group readers --output-file tests/storage/readers.lock
 
 clean:           ## remove what set-up and tests made here (the cache stays)
 	rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
