@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from coordinator.config import EngineConfig
 from coordinator.core.events import Heartbeat
 from coordinator.kafka_config import kafka_config
-from coordinator.storage.target_table import targets_path
+from coordinator.storage.target_table import list_files, targets_path
 from tests.support.members import wait_for
 
 from . import driver
@@ -220,9 +222,9 @@ def between(store: Path, seed: int, times: int) -> Outcome:
 
 
 def _rows(store: Path, epoch: int) -> bool:
-    return any(
-        (Path(targets_path(store)) / f"group_id={GROUP}").glob(f"assignment_epoch={epoch}/*")
-    )
+    """Whether the table has a target for this epoch."""
+    path = targets_path(store)
+    return bool(list_files(path, GROUP, epoch, DeltaTable(path).version()))
 
 
 def session_stopped(store: Path, seed: int, times: int) -> Outcome:

@@ -233,9 +233,9 @@ def is_lost(there: Here, chance: random.Random) -> Iterator[Callable[[], object]
 
 @contextmanager
 def is_full(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
-    """The disk of the table has a few pages left."""
+    """The disk of the table has a page left, or none; a small target needs two."""
     disk = Path(targets_path(there.store))
-    fill(disk, chance.randrange(3) * PAGE)
+    fill(disk, chance.randrange(2) * PAGE)
     try:
         yield lambda: there.hears(FAILED, FULL)
     finally:
