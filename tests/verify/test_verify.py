@@ -27,7 +27,7 @@ from coordinator.core.state_records import records_of
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.state_loader import load_state as loaded
-from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
+from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.verify import verify
 from tests.faults.damage import live
@@ -328,20 +328,23 @@ def targets(tmp_path, engine):
 def test_verify_counts_the_targets_it_checked(targets):
     whole = verify(targets).targets
     assert whole >= 3
-    kept = files(targets, "targets/group_id=g/*/*.parquet")
-    table = TableFiles(str(targets / "targets"))
-    gone = kept[0].parent
-    DeltaTable(table.folder).delete(f"assignment_epoch = {gone.name.partition('=')[2]}")
+    table = DeltaTable(targets / "targets")
+    epochs = table.to_pyarrow_table(columns=["assignment_epoch"])["assignment_epoch"].to_pylist()
+    table.delete(f"assignment_epoch = {min(epochs)}")
     assert verify(targets).targets == whole - 1  # one past the retention
 
 
 def test_missing_or_changed_target_is_damage(targets, muster_here):
-    folder, where = targets / "targets", "targets/group_id=g/*/*.parquet"
+    folder = targets / "targets"
+
+    def newest():
+        return max(folder.glob("run-*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
     harms = {
         "has 0 rows, not": lambda: shutil.rmtree(folder),
-        "is missing": lambda: os.unlink(files(targets, where)[-1]),
-        "is damaged": lambda: os.truncate(files(targets, where)[-1], 99),
-        "the digest is": lambda: swap_members(files(targets, where)[-1], folder),
+        "is missing": lambda: os.unlink(newest()),
+        "is damaged": lambda: os.truncate(newest(), 99),
+        "the digest is": lambda: swap_members(newest(), folder),
     }
     shutil.copytree(targets, targets.with_name("kept"))
     for what, harm in harms.items():
