@@ -58,9 +58,11 @@ def root_of(store: str | os.PathLike[str]) -> str:
         return _root_of_file(text)
     place, _, inside = text[found.end() :].removeprefix("/").rstrip("/").partition("/")
     if not place:
-        raise ConfigError(f"the store {text} names no bucket: give {scheme}://BUCKET/FOLDER")
+        raise ConfigError(f"the store's URL names no bucket: give {scheme}://BUCKET/FOLDER")
     if not inside.isprintable():
-        raise ConfigError(f"the store {text!r} has a control character in its name: give another")
+        raise ConfigError(
+            f"the store {_hide_secret(text)!r} has a control character in its name: give another"
+        )
     if ":" in place or set(inside) & set("?#") or {"", ".", ".."} & set(inside.split("/")[:-1]):
         raise ConfigError(
             f"the store {_hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
