@@ -56,6 +56,7 @@ class FaultyDisk(Filesystem):
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Write a data file, or the first half of one."""
+        self._faults.write()
         size = super().write_rows(path, rows)
         try:
             self._faults.disk("disk full", errno.ENOSPC)

@@ -51,6 +51,12 @@ class LogFaults:
             code = errno.ENOSPC if self._count % 2 else errno.ETIMEDOUT
             raise OSError(code, f"fails {when} it landed (simulated)")
 
+    def write(self) -> None:
+        """Be called at each data file; a claim's is made for what it has seen by then."""
+        self._count += 1
+        if self._node.starting and self._happens("a claim sleeps"):
+            self._within(lambda: self._node.world.goes_on(besides=self._node))
+
     def take_over(self) -> None:
         """Be called around a commit, where another coordinator may claim the log."""
         if self._happens("take-over within a commit"):

@@ -25,6 +25,10 @@ from .node import Node
 from .story import Story
 from .troubles import Troubles
 
+BEATS = ("300", "2000")
+MANY_COMMITS = 4
+"""How many a coordinator makes while a claim of another one sleeps."""
+
 
 class Store(Protocol):
     """Where the logs of all coordinators of a simulation are."""
@@ -141,12 +145,20 @@ class World:
         if free:
             self.chance.pick(free, "takes over", self.schedule.now).start()
 
-    def writes(self, besides: Node) -> None:
+    def writes(self, besides: Node, turn: int = 0) -> None:
         """Let the coordinator write something at this very moment, while another one claims."""
         leader = self.leader()
         if leader is not None and leader is not besides and not leader.busy:
-            interval = {"consumer.heartbeat.interval.ms": self.chance.pick(("300", "2000"), "beat")}
-            leader.decide(ConfigureGroup(self.groups[0], interval), besides.name, besides.life)
+            beats = BEATS[:: self.chance.pick((1, -1), "beat")]
+            interval = {"consumer.heartbeat.interval.ms": beats[turn % 2]}
+            number = (besides.name, besides.life, turn)
+            leader.decide(ConfigureGroup(self.groups[0], interval), *number)
+
+    def goes_on(self, besides: Node) -> None:
+        """Let the coordinator write and clean up for a while, while another one claims."""
+        for turn in range(MANY_COMMITS):
+            self.writes(besides, turn)
+            self.maintain(besides)
 
     def maintain(self, besides: Node) -> None:
         """Let all others do their maintenance, also one that does not know yet that it is fenced."""

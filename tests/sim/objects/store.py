@@ -63,6 +63,7 @@ class ObjectDisk(Filesystem):
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Put a data file; its writer gives it up if there is no answer."""
+        self._faults.write()
         self._faults.disk("put is refused", errno.EIO)
         size = super().write_rows(path, rows)
         self._faults.disk("put is not answered", errno.ETIMEDOUT)
