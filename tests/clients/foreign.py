@@ -24,10 +24,19 @@ class ClientMissingError(RuntimeError):
 
 def python_member(file):
     """Return the command of a member that is a file of Python, with the clients on its path."""
+    return (
+        "env",
+        f"PYTHONPATH={python_packages('py', LOCK)}",
+        sys.executable,
+        str(HERE / "members" / file),
+    )
+
+
+def python_packages(name, lock):
+    """Return a folder of MUSTER_CACHE with the packages that a lock names, for this Python."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    command += ["--require-hashes", "--target", ".", "--requirement", str(LOCK)]
-    packages = kept(f"py{platform.python_version()}", [LOCK], command)
-    return ("env", f"PYTHONPATH={packages}", sys.executable, str(HERE / "members" / file))
+    command += ["--require-hashes", "--target", ".", "--requirement", str(lock)]
+    return str(kept(f"{name}{platform.python_version()}", [lock], command))
 
 
 def node_member():

@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from spark_jobs.jars import spark_jars
-from tests.clients.foreign import kept
+from tests.clients.foreign import python_packages
 from tests.cluster.driver import MEMBERS, TOPICS
 from tests.cluster.test_cluster import answers, drive, rows_in
 from tests.conftest import ROOT
@@ -79,11 +79,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def packages():
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    command += ["--require-hashes", "--target", ".", "--requirement", str(LOCK)]
-    return str(
-        kept(f"connect-py{sys.version_info.major}.{sys.version_info.minor}", [LOCK], command)
-    )
+    return python_packages("connect-py", LOCK)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
 from coordinator.storage.tables.store_files import open_delta
-from tests.clients.foreign import kept
+from tests.clients.foreign import python_packages
 from tests.conftest import ROOT
 from tests.storage.test_store_by_url import join
 from tests.support.table_engine import write_rows
@@ -43,11 +43,7 @@ print(json.dumps([connection.sql(query).fetchall() for query in sys.argv[1:]]))
 
 @pytest.fixture(scope="module")
 def packages():
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    command += ["--require-hashes", "--target", ".", "--requirement", str(LOCK)]
-    return str(
-        kept(f"readers-py{sys.version_info.major}.{sys.version_info.minor}", [LOCK], command)
-    )
+    return python_packages("readers-py", LOCK)
 
 
 @pytest.fixture(params=["disk", "s3"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.storage.data_files import list_parts
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.tables import fenced_table
 from coordinator.storage.tables.fenced_table import FencedTable
@@ -17,9 +16,7 @@ FOUND_BY = (34, 47, 64)
 
 def abandoned_at_once(self, _epoch):
     """Take every data file that no version names for one that none will."""
-    named = {part.path for part in list_parts(self._table.refresh())}
-    there = self._disk.names(self._table.path)
-    return [name for name in there if name.endswith(".parquet") and name not in named]
+    return self._without_named(self._disk.names(self._table.path))
 
 
 PLANTED = {
