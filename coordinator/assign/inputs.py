@@ -19,7 +19,7 @@ from assignors import SpecError
 from assignors.groups.group_tables import GROUP_ID
 from assignors.loads.constraints import parse_constraints, to_table
 from assignors.parse import parse_json_rows
-from coordinator.storage.tables.object_store import check_url, is_url, split_version
+from coordinator.storage.tables.object_store import check_url, is_file_url, is_url, split_version
 from coordinator.storage.tables.table_io import TableRef
 
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
@@ -127,7 +127,7 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName | Ru
     """
     if option == "--constraints" and text.endswith(RULES) and not is_url(text):
         return RulesFile.of(text, option)
-    if engine == "spark" and is_url(text) and not text.lower().startswith("file:"):
+    if engine == "spark" and is_url(text) and not is_file_url(text):
         url, version = split_version(text)
         check_url(url, option)
         return SparkName(option, url, version)

@@ -14,7 +14,13 @@ from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
 from coordinator.config import ConfigError
-from coordinator.storage.tables.object_store import check_url, is_url, path_of, unreachable_error
+from coordinator.storage.tables.object_store import (
+    check_url,
+    is_file_url,
+    is_url,
+    path_of,
+    unreachable_error,
+)
 from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
 
@@ -76,7 +82,7 @@ def find_output(output: str) -> str:
     """
     if not is_url(output):
         return output
-    if output.lower().startswith("file:"):
+    if is_file_url(output):
         return path_of(output, "--output")
     check_url(output, "--output")
     try:

@@ -118,6 +118,11 @@ def is_url(name: str) -> bool:
     return _SCHEME.match(name) is not None
 
 
+def is_file_url(name: str) -> bool:
+    """Tell whether a name is a URL of a file on this machine."""
+    return name.lower().startswith("file:")
+
+
 def path_of(url: str, what: str = "the URL") -> str:
     """Return the path of a file: URL; any other name as it is.
 
@@ -126,9 +131,9 @@ def path_of(url: str, what: str = "the URL") -> str:
     SpecError
         It is a file: URL with more than a path.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "file":
+    if not is_file_url(url):
         return url
+    parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
         raise SpecError(
             f"{what} {url!r} is no plain file:///FOLDER: it has a host, a query or a fragment; "

@@ -25,6 +25,7 @@ from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import (
     check_table,
     check_url,
+    is_file_url,
     is_url,
     path_of,
     reading_options,
@@ -101,7 +102,7 @@ class TableRef:
     def _of_url(cls, name: str, what: str) -> TableRef:
         url, version = split_version(name)
         check_url(url, what)
-        if url.lower().startswith("file:"):
+        if is_file_url(url):
             path = path_of(url, what)
             return cls.of(path if version is None else f"{path}@{version}", what)
         check_table(url, version, what)
