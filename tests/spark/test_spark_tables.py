@@ -78,7 +78,7 @@ def test_catalog_names_read_like_paths_and_pin_the_run(spark, schema, muster_her
         ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
         ("inputs.members", ["--output", "{}/members"], "is also --members"),
         ("s3://bucket/x", [], "for s3:// URLs: run `muster setup --s3`, or submit with --packages org.apache.hadoop:hadoop-aws:3."),
-        ("s3a://bucket/x@1", [], "--members 's3a://bucket/x' cannot be read: this Spark has no file system for s3a:// URLs"),
+        ("abfss://c@a/x@1", [], "--members 'abfss://c@a/x' cannot be read: this Spark has no file system for abfss:// URLs: submit with --packages org.apache.hadoop:hadoop-azure:3."),
         ("wrong://x/y", [], "this Spark has no file system for wrong:// URLs"),
         ("hdfs://127.0.0.1:1/x", [], "Connection refused"),
         ("s3a://key:secret@bucket/x", [], "'s3a://bucket/x': its URL has a password"),
