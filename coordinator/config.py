@@ -308,12 +308,7 @@ def _refuse_improvement(text: str) -> None:
 
 def _refuse_place(store: StoreConfig) -> None:
     """Refuse an endpoint or a region that is none; what may be a secret is not repeated."""
-    found = urlsplit(store.endpoint)
-    if store.endpoint and (
-        found.scheme not in {"http", "https"}
-        or not found.netloc
-        or set(store.endpoint) & set("@?# ")
-    ):
+    if store.endpoint and not _is_endpoint(store.endpoint):
         raise ConfigError(
             "store.endpoint is no plain URL: give http://HOST:PORT or https://HOST:PORT, without "
             "a login and a query; credentials are given by the environment"
@@ -323,6 +318,15 @@ def _refuse_place(store: StoreConfig) -> None:
             f"store.region is {store.region!r}: give a name such as eu-central-1, or leave it out "
             "to take AWS_REGION"
         )
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        found = urlsplit(text)
+        plain = not set(text) & set("@?# ") and found.port != 0
+    except ValueError:
+        return False
+    return found.scheme in {"http", "https"} and bool(found.hostname) and plain
 
 
 def _refuse_unknown(tree: dict[str, Any], where: str) -> None:

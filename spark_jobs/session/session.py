@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -114,24 +115,37 @@ def _connect(url: str) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
 
-    found = urlsplit(url)
-    if found.scheme == "sc" and found.hostname:
-        try:  # its client would try in silence for ten minutes
-            address = found.hostname, found.port or 15002
-            socket.create_connection(address, CONNECT_S).close()
-        except OSError as error:
-            raise ConfigError(
-                f"{REMOTE}={url}: no Spark Connect server answers there ({error}): start it, or "
-                f"unset {REMOTE}"
-            ) from None
+    where = "local" if url.startswith("local") else _answering_server(url)
     try:
         return SparkSession.builder.remote(url).getOrCreate()
     except (ImportError, PySparkException) as error:
         missing = isinstance(error, ImportError) or "PACKAGE_NOT_INSTALLED" in str(error)
         remedy = ": pip install 'muster[connect]'" if missing else ""
         raise ConfigError(
-            f"{REMOTE}={url}: Spark Connect cannot be used: {gist(error)}{remedy}"
+            f"{REMOTE}={where}: Spark Connect cannot be used: {gist(error)}{remedy}"
         ) from None
+
+
+def _answering_server(url: str) -> str:
+    """Return a server's URL without what may be a token, once it answers.
+
+    Its client would try in silence for ten minutes.
+    """
+    host = None
+    with suppress(ValueError):
+        found = urlsplit(url)
+        host, port = found.hostname, found.port or 15002
+    if not host or found.scheme != "sc":
+        raise ConfigError(f"{REMOTE} is no sc://HOST:PORT of a server: give one, or unset it")
+    server = f"sc://{host}:{port}"
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{REMOTE}={server}: no Spark Connect server answers there ({error}): start it, or "
+            f"unset {REMOTE}"
+        ) from None
+    return server
 
 
 def scratch_warehouse() -> dict[str, str]:

@@ -213,6 +213,11 @@ def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
     assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:9: no Spark Connect server")
     assert done.stderr.endswith("start it, or unset SPARK_REMOTE\n")
     assert done.stderr.count("\n") == 1
+    for url in ("sc://[x", "sc://h:port/;token=SECRET", "http://h/;token=SECRET"):
+        done = run(*words, SPARK_REMOTE=url)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("muster: SPARK_REMOTE is no sc://HOST:PORT of a server")
+        assert "SECRET" not in done.stderr
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

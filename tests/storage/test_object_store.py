@@ -116,6 +116,8 @@ def test_a_store_that_goes_away_while_it_is_read(bucket):
         ("s3://", {}, "cannot be read: Generic error: Unable to recognise URL"),
         ("s3:/x", {}, "cannot be read: Generic error: Unable to recognise URL"),
         ("s3://user:TOPSECRET@bucket/x", {}, "'s3://bucket/x': its URL has a password"),
+        ("s3://user:TOPSECRET/TOPSECRET@bucket/x", {}, "'s3://bucket/x': its URL has a password"),
+        ("s3://user:TOPSECRET@[bucket/x", {}, "'s3://[bucket/x' is no URL: its host or bucket has a bracket"),
         ("az://container/x?sig=TOPSECRET", {}, "'az://container/x': its URL has a password, a query"),
     ],
 )  # fmt: skip

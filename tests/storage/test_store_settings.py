@@ -78,6 +78,8 @@ def test_time_outs_and_retries_are_kept(s3):
         ('endpoint = "minio:9000"', "store.endpoint is no plain URL: give http://HOST:PORT"),
         (f'endpoint = "https://key:{SECRET}@host"', "store.endpoint is no plain URL"),
         ('endpoint = "https://host/?a=b"', "store.endpoint is no plain URL"),
+        (f'endpoint = "https://[key:{SECRET}@host"', "store.endpoint is no plain URL"),
+        ('endpoint = "http://host:port"', "store.endpoint is no plain URL"),
         ('region = "eu central"', "store.region is 'eu central': give a name such as"),
         ('addressing = "host"', "addressing"),
         ("request_timeout_ms = 0", "store.request_timeout_ms is 0: give 1 or more"),

@@ -7,7 +7,7 @@ which stores repeat access keys and signatures. Here it becomes one line without
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -22,6 +22,10 @@ LOOK_MS = 5_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STATUS = re.compile(r"^\s*([45]\d\d [A-Z][A-Za-z ]+)$", re.MULTILINE)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_PASSWORD = re.compile(r"^[^/@:]*:(?!\d+(?:/|$)).*@")
+"""A login with one, which may have a slash as half of Amazon's secrets do; a number is a port."""
+_CUT_LOGIN = re.compile(r"^(?:[^/@]*@|[^/@:]*:(?!\d+(?:/|$)).*)")
+"""A login without a password, or one whose end went with what looked like a query."""
 _SIGNED = re.compile(r"(https?://[^\s?]*)\?\S*")
 _REQUEST = re.compile(r"^Error performing .* - ")
 _NO_CREDENTIALS = re.compile(
@@ -123,6 +127,29 @@ def is_file_url(name: str) -> bool:
     return name.lower().startswith("file:")
 
 
+def hide_secret(url: str) -> str:
+    """Return a URL without what may be a secret: a login and a query."""
+    head, slashes, tail = re.split("(/+)", url, maxsplit=1)
+    return head + slashes + _CUT_LOGIN.sub("", _PASSWORD.sub("", re.split("[?#]", tail)[0]))
+
+
+def split_url(url: str, what: str) -> SplitResult:
+    """Split a URL into its parts.
+
+    Raises
+    ------
+    SpecError
+        What stands where a host does cannot be one.
+    """
+    try:
+        return urlsplit(url)
+    except ValueError:  # its words may repeat a password
+        raise SpecError(
+            f"{what} {hide_secret(url)!r} is no URL: its host or bucket has a bracket, or a "
+            "character that can be read as two"
+        ) from None
+
+
 def path_of(url: str, what: str = "the URL") -> str:
     """Return the path of a file: URL; any other name as it is.
 
@@ -133,7 +160,7 @@ def path_of(url: str, what: str = "the URL") -> str:
     """
     if not is_file_url(url):
         return url
-    parts = urlsplit(url)
+    parts = split_url(url, what)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
         raise SpecError(
             f"{what} {url!r} is no plain file:///FOLDER: it has a host, a query or a fragment; "
@@ -154,15 +181,13 @@ def check_url(url: str, what: str) -> None:
     Raises
     ------
     SpecError
-        It has a password or a query.
+        It has a password or a query, or is none.
     """
-    parts = urlsplit(url)
-    if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
-        host = parts.netloc.rpartition("@")[2]
+    parts = split_url(url, what)
+    if parts.query or parts.fragment or _PASSWORD.match(re.split("/+", url, maxsplit=1)[-1]):
         raise SpecError(
-            f"{what} {f'{parts.scheme}://{host}{parts.path}'!r}: its URL has a password, a query "
-            "or a fragment, which are left out here: credentials "
-            f"{explain_credentials(parts.scheme)}"
+            f"{what} {hide_secret(url)!r}: its URL has a password, a query or a fragment, which "
+            f"are left out here: credentials {explain_credentials(parts.scheme)}"
         )
 
 

@@ -12,7 +12,7 @@ from coordinator.config import ConfigError
 from coordinator.error_text import one_line
 from coordinator.storage.tables.files import Files, Source
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.storage.tables.object_store import path_of, short_reason
+from coordinator.storage.tables.object_store import hide_secret, path_of, short_reason
 
 MEMORY = "memory"
 SCHEMES = {
@@ -26,6 +26,8 @@ SCHEMES = {
 KNOWN = "s3://, gs://, az://, abfss://, file:// or memory://"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """As `pathlib` writes it: with one slash."""
+_PLACE = re.compile(r"[\w.$-]+(@[\w.-]+)?", re.ASCII)
+"""What names a bucket, or a container and its account: of what any store allows."""
 _LOCAL = Filesystem()
 
 
@@ -51,7 +53,7 @@ def root_of(store: str | os.PathLike[str]) -> str:
     scheme = SCHEMES.get(found[1].lower())
     if scheme is None:
         raise ConfigError(
-            f"the store {_hide_secret(text)} is at no {KNOWN}: name one, or a folder; one of that "
+            f"the store {hide_secret(text)} is at no {KNOWN}: name one, or a folder; one of that "
             "name is given with ./ before it"
         )
     if scheme == "file":
@@ -61,13 +63,14 @@ def root_of(store: str | os.PathLike[str]) -> str:
         raise ConfigError(f"the store's URL names no bucket: give {scheme}://BUCKET/FOLDER")
     if not inside.isprintable():
         raise ConfigError(
-            f"the store {_hide_secret(text)!r} has a control character in its name: give another"
+            f"the store {hide_secret(text)!r} has a control character in its name: give another"
         )
-    if ":" in place or set(inside) & set("?#") or {"", ".", ".."} & set(inside.split("/")[:-1]):
+    steps = {"", ".", ".."} & set(inside.split("/")[:-1])
+    if not _PLACE.fullmatch(place) or set(inside) & set("?#") or steps:
         raise ConfigError(
-            f"the store {_hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
-            f"password, a query, an empty name, or a step (. or ..); credentials are given by the "
-            f"environment"
+            f"the store {hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
+            "password, a query, an empty name, a step (. or ..), or a bucket of more than ASCII "
+            "letters, digits and . _ -; credentials are given by the environment"
         )
     return f"{scheme}://{place}/{inside}".rstrip("/")
 
@@ -77,14 +80,6 @@ def _root_of_file(url: str) -> str:
         return os.path.abspath(path_of(url, "the store"))
     except SpecError as error:
         raise ConfigError(str(error)) from None
-
-
-def _hide_secret(url: str) -> str:
-    """Return a URL without what may be a secret."""
-    found = re.match(r"[^/]*/{1,2}", url)
-    assert found is not None, "a URL has a slash"
-    place, slash, inside = url[found.end() :].partition("/")
-    return f"{found[0]}{place.rpartition('@')[2]}{slash}{re.split('[?#]', inside)[0]}"
 
 
 def files_at(path: str) -> Files:
