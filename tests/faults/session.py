@@ -16,17 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.core.records import TargetMetadata
 from coordinator.history.group_snapshot import GroupSnapshot
-from coordinator.storage.delta_log import read_log
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.target_table import targets_path
 from tests.support.members import Members, wait_for
+from tests.support.table_engine import installed_runs, runs_of
 
 from . import drivers
 from .crowd import Broken
@@ -323,12 +321,7 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
             other = _compute(store, f"other-{number}")
             gate.open()
             there.settles()
-            runs = set(
-                DeltaTable(targets_path(store))
-                .to_pyarrow_table(columns=["run_id"])["run_id"]
-                .to_pylist()
-            )
-            named = _named(store)
+            runs, named = set(runs_of(store)), set(installed_runs(store))
             if other not in runs or other in named or not named <= runs:
                 raise Broken(f"{named} are installed, {runs} have rows")
         owned, members = there.settles(), there.members
@@ -347,12 +340,6 @@ def _compute(store: Path, run_id: str) -> str:
     request = TargetRequest("g", run_id, epoch, position, "uniform", {}, str(store))
     compute_on_spark(spark(), TargetWork(request, snapshot, AssignorOptions("uniform"), ON_SPARK))
     return run_id
-
-
-def _named(store: Path) -> set[str]:
-    """Return the runs whose targets were installed."""
-    found = (r for batch in read_log(store) for r in batch.records if isinstance(r, TargetMetadata))
-    return {record.computation_id for record in found if record.computation_id is not None}
 
 
 def late(store: Path, _seed: int, times: int) -> Outcome:
@@ -383,7 +370,7 @@ def _taken_over(there: Here, gate: Gate) -> Members:
         members.beat()
         if second.group_epochs("g") != epochs:
             raise Broken(f"a late job moved {epochs}")
-        if gate.words[0].run_id in _named(there.store):
+        if gate.words[0].run_id in installed_runs(there.store):
             raise Broken("a late job's target is installed")
     return members
 

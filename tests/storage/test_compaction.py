@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
@@ -17,9 +16,8 @@ from coordinator.storage import admin_requests, compaction
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.table_io import BusyError
-from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, wait_for
-from tests.support.table_engine import write_rows
+from tests.support.table_engine import installed_runs, runs_of, write_rows
 
 CONFIG = Config(
     kafka=AT_ONCE,
@@ -37,17 +35,6 @@ def opened(store, engine):
     return Coordinator.open(store, topics={"a": 6}, config=CONFIG, engine=engine)
 
 
-def runs(store):
-    return set(
-        DeltaTable(targets_path(store)).to_pyarrow_table(columns=["run_id"])["run_id"].to_pylist()
-    )
-
-
-def installed(store):
-    found = [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
-    return [r.computation_id for r in found if r.computation_id]
-
-
 @pytest.fixture
 def lived(tmp_path, engine):
     """A group with three whole targets, one after the other, and an orphan beside them."""
@@ -63,21 +50,21 @@ def lived(tmp_path, engine):
 
 
 def test_within_the_retention_nothing_is_dropped(tmp_path, lived):
-    before, rows = runs(tmp_path), list(read_log(tmp_path))
+    before, rows = set(runs_of(tmp_path)), list(read_log(tmp_path))
     done = compaction.compact(tmp_path, CONFIG, now())
     assert (done.by, done.runs_dropped, done.runs_kept) == ("us", 0, len(before))
     assert done.log_files_after < done.log_files_before
-    assert runs(tmp_path) == before
+    assert set(runs_of(tmp_path)) == before
     assert list(read_log(tmp_path))[: len(rows)] == rows
     assert not (tmp_path / "_lease.json").exists()
 
 
 def test_past_the_retention_what_is_in_force_stays(tmp_path, lived, engine):
-    *superseded, last = installed(tmp_path)
+    *superseded, last = installed_runs(tmp_path)
     assert superseded
     done = compaction.compact(tmp_path, AT_ONCE_GONE, now() + 10)
     assert done.runs_dropped == len(superseded) + 1  # and the orphan
-    assert runs(tmp_path) == {last}
+    assert set(runs_of(tmp_path)) == {last}
     with opened(tmp_path, engine) as coordinator:
         lived.coordinator = coordinator
         assert sorted(map(len, lived.settle().values())) == [2, 2, 2]
@@ -102,7 +89,7 @@ def test_a_target_is_needed_as_long_as_its_time_can_be_asked_for(tmp_path, lived
 
 
 def test_what_a_killed_job_left_goes(tmp_path, lived):
-    before = runs(tmp_path)
+    before = set(runs_of(tmp_path))
     left = [
         tmp_path / "targets" / "run-killed" / name
         for name in ("part-0.parquet", ".part-0.parquet.crc", "_temporary/0/part-1.parquet")
@@ -112,7 +99,7 @@ def test_what_a_killed_job_left_goes(tmp_path, lived):
         path.write_bytes(b"half")
     assert compaction.compact(tmp_path, CONFIG, now()).files_vacuumed == len(left)
     assert not any(path.exists() for path in left)
-    assert runs(tmp_path) == before
+    assert set(runs_of(tmp_path)) == before
 
 
 def test_a_group_that_is_gone_needs_no_target(tmp_path, lived, engine):

@@ -12,17 +12,15 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
-from coordinator.core.records import TargetMetadata
 from coordinator.history import frame
 from coordinator.storage import compaction
-from coordinator.storage.delta_log import read_log
 from coordinator.storage.record_log import CommitFailed, LostTarget
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.storage.target_table import commit_target, make_targets, targets_path
 from tests.support.members import AT_ONCE, Members
-from tests.support.table_engine import write_rows
+from tests.support.table_engine import installed_runs, runs_of, write_rows
 
 CONFIG = Config(
     kafka=AT_ONCE,
@@ -56,30 +54,20 @@ def opened(store, engine):
     return Coordinator.open(store, topics={"a": 6}, config=CONFIG, engine=engine)
 
 
-def runs(store):
-    rows = open_delta(targets_path(store)).to_pyarrow_table(columns=["run_id"])
-    return sorted(rows["run_id"].to_pylist())
-
-
-def installed(store):
-    found = [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
-    return [r.computation_id for r in found if r.computation_id]
-
-
 def test_targets_are_installed_read_by_a_successor_and_dropped(place, engine):
     with opened(place, engine) as coordinator:
         members = Members(coordinator)
         for name in ("m1", "m2", "m3"):
             members.join(name)
             members.settle()
-    *superseded, last = installed(place)
+    *superseded, last = installed_runs(place)
     assert superseded
-    assert set(runs(place)) == {*superseded, last}
+    assert set(runs_of(place)) == {*superseded, last}
     write_rows(place, "g", 99, "orphan", ROWS)
-    assert frame(place, "targets", group_id="g").num_rows == len(runs(place))
+    assert frame(place, "targets", group_id="g").num_rows == len(runs_of(place))
     done = compaction.compact(place, CONFIG, time.time_ns() // 1_000_000 + 10)
     assert (done.by, done.runs_dropped, done.runs_kept) == ("us", len(superseded) + 1, 1)
-    assert set(runs(place)) == {last}
+    assert set(runs_of(place)) == {last}
     owned = dict(members.owned)
     with opened(place, engine) as coordinator:
         members.coordinator = coordinator
@@ -102,7 +90,7 @@ def test_a_run_is_in_the_table_once_whoever_repeats_it(place):
         thread.start()
     for thread in threads:
         thread.join()
-    assert runs(place) == sorted(["run", "raced-0", "raced-1"] * 2)
+    assert runs_of(place) == sorted(["run", "raced-0", "raced-1"] * 2)
     named = {uri.rpartition("/targets/")[2] for uri in open_delta(targets_path(place)).file_uris()}
     there = files_at(place).names_below(targets_path(place))
     assert {name for name in there if name.startswith("run-")} == named
@@ -117,7 +105,7 @@ def test_a_job_that_wrote_half_is_not_committed(place):
     )
     with pytest.raises(LostTarget, match=r"run half wrote 2 rows to .*, 1 are there"):
         commit_target(place, "half", "g", 2, "half", 2, 0, sync=True)
-    assert set(runs(place)) == {"whole"}
+    assert set(runs_of(place)) == {"whole"}
 
 
 def test_a_target_on_a_disk_is_synced_before_it_counts(tmp_path, monkeypatch):
@@ -142,7 +130,7 @@ def test_a_lost_answer_is_no_second_target(store, s3, kind):
     s3.fault(kind, ENTRY, "PUT")
     version = write_rows(store, "g", 2, "two", ROWS)
     assert open_delta(targets_path(store)).version() == version
-    assert runs(store) == ["one", "one", "two", "two"]
+    assert runs_of(store) == ["one", "one", "two", "two"]
 
 
 def test_a_target_that_was_never_acknowledged_is_written_by_the_next_run(store, s3):
@@ -151,9 +139,9 @@ def test_a_target_that_was_never_acknowledged_is_written_by_the_next_run(store, 
     with pytest.raises(CommitFailed, match="the same run id"):
         write_rows(store, "g", 2, "two", ROWS)
     s3.heal()
-    assert runs(store) == ["one", "one"]
+    assert runs_of(store) == ["one", "one"]
     write_rows(store, "g", 2, "two", ROWS)
-    assert runs(store) == ["one", "one", "two", "two"]
+    assert runs_of(store) == ["one", "one", "two", "two"]
 
 
 def test_files_that_a_job_may_still_commit_are_not_vacuumed(store):

@@ -15,9 +15,11 @@ import pytest
 
 from coordinator.compute.proposal import Proposal, read_stored_target
 from coordinator.core import target_builder
+from coordinator.core.records import TargetMetadata
 from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.storage.delta_log import read_log
 from coordinator.storage.log_scan import LogScan
-from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import commit_target, make_targets, targets_path
 
@@ -36,6 +38,18 @@ def write_rows(store, group_id, epoch, run_id, rows, parts=1):
     return commit_target(
         store, folder, group_id, epoch, run_id, len(rows), digest_rows(rows), sync=True
     )
+
+
+def runs_of(store):
+    """Return the run of each row in the table of targets, sorted."""
+    rows = open_delta(targets_path(str(store))).to_pyarrow_table(columns=["run_id"])
+    return sorted(rows["run_id"].to_pylist())
+
+
+def installed_runs(store):
+    """Return the runs whose targets became the groups', in their order."""
+    found = [r for b in read_log(store) for r in b.records if isinstance(r, TargetMetadata)]
+    return [r.computation_id for r in found if r.computation_id]
 
 
 def rows_of(ranges, topics):
