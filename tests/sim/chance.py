@@ -30,6 +30,7 @@ FAULTS = {
     "take-over within a commit": 0.05,
     "commit within a claim": 0.3,
     "maintenance within a commit": 0.1,
+    "maintenance after a commit": 0.3,
     "a claim sleeps": 0.3,
     "look fails": 0.1,
     "replay fails": 0.2,

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
@@ -26,6 +27,7 @@ from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file, log_folder
 
 from .chance import Chance
+from .checkers import Violation
 from .logs import LogFaults
 from .node import Node
 
@@ -64,6 +66,11 @@ class FaultyDisk(Filesystem):
             os.truncate(path, size // 2)
             raise
         return size
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self._store.removes(path)
+        super().remove(path)
 
     def sync(self, path: str) -> None:
         """Make a file, or the names in a folder, durable."""
@@ -158,6 +165,14 @@ class DeltaStore:
             # What comes after a version that is not durable would be lost with it.
             while commit_file(self._log, self._durable + 1) in self._names & self._contents:
                 self._durable += 1
+
+    def removes(self, path: str) -> None:
+        """Be called before a file is removed."""
+        folder, name = os.path.split(path)
+        if folder == self._log and name.endswith(".parquet"):
+            table = DeltaTable(folder)
+            if name in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist():
+                raise Violation(f"version {table.version()} names a data file that is removed")
 
     def power_fails(self) -> None:
         """Tear, or lose, every file that was not synced."""

@@ -2,7 +2,7 @@
 
 A commit fails before it landed, fails though it landed, or its process ends on either side of it;
 another coordinator may claim the log between the moment it landed and its acknowledgement, and
-may do its maintenance before it lands.
+may do its maintenance before and after it lands.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class LogFaults:
                 self._within(lambda: node.world.maintain(besides=node))
         else:
             self.take_over()
+            if self._happens("maintenance after a commit"):
+                self._within(lambda: node.world.maintain(besides=node))
             self._power()
         self._crash(f"crash {when} a commit")
         if self._happens(f"commit fails {when}"):

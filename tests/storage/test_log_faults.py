@@ -186,6 +186,31 @@ def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, asked):
     assert len(replayed(successor)) == 20 * 11
 
 
+@pytest.mark.parametrize("pack_commits", [0, 5])
+@pytest.mark.parametrize("heard", [True, False])
+def test_rows_of_a_commit_that_a_successor_cleaned_up_before_it_was_heard_stay(
+    tmp_path, heard, pack_commits
+):
+    """Its entry and the one before are gone by then; the successor's checkpoint has its file."""
+    config = LogConfig(reopen_commits=5, pack_commits=pack_commits, commits_kept_ms=0)
+    old, new = claimed(tmp_path), DeltaLog(tmp_path, config)
+
+    def succeed():
+        new.claim("new", "", 3)
+        for epoch in range(2, 12):
+            new.append(life(epoch), epoch)
+            if new.is_maintenance_due():
+                new.maintain()
+        if not heard:
+            raise OSError(errno.ETIMEDOUT, "the answer was lost")
+
+    old._table._write_commit = once(after=succeed)
+    with pytest.raises(Fenced, match="with epoch 2"):
+        old.append(life(1), 2)
+    assert not os.path.exists(commit_file(str(tmp_path / "log"), 2))
+    assert rows_of(tmp_path) == [record for epoch in range(1, 12) for record in life(epoch)]
+
+
 def test_a_claim_that_slept_while_what_it_saw_was_cleaned_up_sees_it_anew(tmp_path, monkeypatch):
     """Its row has the position after the newest row, not after the one that it saw at first."""
     old = claimed(tmp_path, config=LogConfig(reopen_commits=5, commits_kept_ms=0))

@@ -218,18 +218,18 @@ class FencedTable:
         with self.lock:
             began = _now()  # we may be stopped once it has landed
             try:
-                version = self._land(actions, epoch)
+                version = self._find_next_version(epoch)
             except LogError:
-                if not self.unsure:
-                    self.discard(actions)
+                self.discard(actions)
                 raise
+            self._land(actions, version, epoch)
             self._persist(version)
             self.version, self.epoch, self.unsure = version, epoch, False
             self._seen = began
             return version
 
-    def _land(self, actions: Sequence[TableAction], epoch: int) -> int:
-        """Get the actions into the next version, whatever is said of it, and return it."""
+    def _find_next_version(self, epoch: int) -> int:
+        """Return the version that a commit is to have, which was made for the one we know."""
         known = self.version
         try:
             # Where commits stay a while, seeing it afterwards is enough.
@@ -238,22 +238,25 @@ class FencedTable:
         except OSError as error:
             raise CommitFailed(f"nothing was written to {self.path}: {error}") from None
         self.refuse_fenced(epoch)
-        if self.version != known:  # the actions were made for what came after that one
+        if self.version != known:
             raise self._conflict(known + 1)
         self._refuse_unwritten()
-        version, commit_id = known + 1, uuid.uuid4().hex
+        return known + 1
+
+    def _land(self, actions: Sequence[TableAction], version: int, epoch: int) -> None:
+        """Get the actions into a version, whatever is said of it."""
+        commit_id = uuid.uuid4().hex
         self.unsure = True
         try:
             self._write_commit(self._disk, self.path, version, actions, epoch, commit_id)
-            kept = self._is_kept(version - 1)
+            if self._is_kept(version - 1):
+                return
+            reason = "others have cleaned up since"
         except (DeltaError, OSError) as error:
             if self._disk.lands_late and not isinstance(error, FileExistsError):
                 self._late = version
-            self._resolve(version, epoch, commit_id, explain(self.path, error))
-        else:
-            if not kept:
-                self._withdraw(version, epoch)
-        return version
+            reason = explain(self.path, error)
+        self._resolve(actions, version, epoch, commit_id, reason)
 
     def _refuse_unwritten(self) -> None:
         if self._unwritten:
@@ -301,13 +304,6 @@ class FencedTable:
             )
         self._late = None
 
-    def _withdraw(self, version: int, epoch: int) -> None:
-        """Take back a commit below the newest checkpoint: nobody reads it, and nobody ever will."""
-        self._disk.remove(commit_file(self.path, version))
-        self.refresh()
-        self.refuse_fenced(epoch)
-        raise self._conflict(version)
-
     def _conflict(self, version: int) -> VersionConflict:
         return VersionConflict(f"another writer committed version {version} of {self.path}")
 
@@ -351,24 +347,36 @@ class FencedTable:
                 f"epoch {self.epoch}"
             )
 
-    def _resolve(self, version: int, epoch: int, commit_id: str, reason: str) -> None:
-        """Find out what a failed commit came to; return when it landed after all."""
+    def _resolve(
+        self, actions: Sequence[TableAction], version: int, epoch: int, commit_id: str, reason: str
+    ) -> None:
+        """Find out what a commit came to; return when it landed after all.
+
+        A successor may have cleaned it up by now, and the entry before it too, or we may have put
+        it below a checkpoint, where nobody reads it and nobody ever will. The table tells: it names
+        our data files, or the entry is taken back. Where a successor is, none of them is removed,
+        for it may have packed them.
+        """
+        entry = commit_file(self.path, version)
         try:
-            self.refresh()
-            there = self._disk.exists(commit_file(self.path, version))
-            ours = there and commit_id.encode() in self._disk.read(commit_file(self.path, version))
-            kept = self._is_kept(version - 1)
+            table = self.refresh()
+            ours = self._disk.exists(entry) and commit_id.encode() in self._disk.read(entry)
+            if ours and self._is_kept(version - 1):
+                return
+            landed = _names(table, actions)
+            if ours and not landed:
+                self._disk.remove(entry)
+                self.refresh()
         except (CorruptLog, NoLog, OSError) as error:
             self.unsure = True
             raise CommitFailed(
                 f"version {version} of {self.path} was not acknowledged ({reason}), and whether it "
                 f"landed cannot be seen: {one_line(error)}"
             ) from None
-        if ours and kept:
-            return
-        if ours:
-            self._withdraw(version, epoch)
         self.refuse_fenced(epoch)
+        if landed:
+            return
+        self.discard(actions)
         if self.version >= version:
             raise self._conflict(version)
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
@@ -394,6 +402,13 @@ class FencedTable:
         self.epoch = handle.transaction_version(APP) or 0
         self._unwritten = find_unwritten(handle)
         self.unsure = False
+
+
+def _names(table: DeltaTable, actions: Sequence[TableAction]) -> bool:
+    """Whether a table has a data file that the actions add."""
+    added = {action.path for action in actions if isinstance(action, AddAction)}
+    found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist() if added else []
+    return not added.isdisjoint(found)
 
 
 def _now() -> tuple[int, int]:

@@ -38,8 +38,9 @@ class ObjectDisk(Filesystem):
     has_locks = needs_sync = False
     lands_late = lists_late = True
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, store: ObjectStore, node: Node) -> None:
         super().__init__()
+        self._store = store
         self._node = node
         self._faults = node.faults
 
@@ -80,6 +81,11 @@ class ObjectDisk(Filesystem):
         super().create(path, content)
         self._faults.disk("put is not answered", errno.ETIMEDOUT)
 
+    def remove(self, path: str) -> None:
+        """Remove an object."""
+        self._store.removes(path)
+        super().remove(path)
+
     def _land(self, path: str, content: bytes) -> None:
         with suppress(FileExistsError):
             super().create(path, content)
@@ -115,7 +121,7 @@ class ObjectLog(FaultyDeltaLog):
             self,
             store.folder,
             store.config,
-            ObjectDisk(node),
+            ObjectDisk(store, node),
             failing(faults),
             open_table=listing(faults),
         )

@@ -5,18 +5,29 @@ from __future__ import annotations
 import pytest
 
 from coordinator.storage.maintenance import Maintenance
+from coordinator.storage.record_log import Fenced
 from coordinator.storage.tables import fenced_table
 from coordinator.storage.tables.fenced_table import FencedTable
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5, 36)
-FOUND_BY = (34, 47, 64)
+FOUND_BY = (34, 47, 67, 158)
+RESOLVE = FencedTable._resolve
 
 
 def abandoned_at_once(self, _epoch):
     """Take every data file that no version names for one that none will."""
     return self._without_named(self._disk.names(self._table.path))
+
+
+def removed_by_the_fenced(self, actions, *commit):
+    """Remove the data files of a commit that a successor may have cleaned up."""
+    try:
+        RESOLVE(self, actions, *commit)
+    except Fenced:
+        self.discard(actions)
+        raise
 
 
 PLANTED = {
@@ -27,6 +38,9 @@ PLANTED = {
     "a coordinator that lost the log still writes": (FencedTable, "refuse_fenced", lambda *_: None),
     "a data file that is to be committed is removed": (
         Maintenance, "_find_abandoned", abandoned_at_once
+    ),
+    "a data file of a commit that was cleaned up is removed": (
+        FencedTable, "_resolve", removed_by_the_fenced
     ),
 }  # fmt: skip
 """Where, what is replaced, and by what."""
