@@ -13,7 +13,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
+from assignors.parse_tables import OWNED_COLUMNS
 from coordinator.config import ConfigError
+from coordinator.storage.delta_log import refuse_inside
 from coordinator.storage.tables.object_store import (
     check_url,
     is_file_url,
@@ -23,6 +25,7 @@ from coordinator.storage.tables.object_store import (
 )
 from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
+from coordinator.storage.tables.table_io import TableRef
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
@@ -53,8 +56,8 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
     Raises
     ------
     SpecError
-        The output has another format, overlaps with an input, or holds something other than an
-        assignment.
+        The output has another format, overlaps with an input, is a store's own, or holds something
+        other than an assignment.
     """
     if output.lower().endswith(OTHER_FORMATS):
         raise SpecError(
@@ -66,6 +69,10 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
             _refuse_input(output, option, path)
     if previous is not None and not is_same(output, previous) and _overlap(output, previous):
         _refuse_input(output, "--previous", previous)
+    try:
+        refuse_inside(_place(output), "--output")
+    except ConfigError as error:
+        raise SpecError(str(error)) from None
     if is_url(output):
         _refuse_other_objects(output)
     else:
@@ -138,11 +145,12 @@ def _refuse_input(output: str, option: str, path: str) -> None:
 
 
 def _refuse_other_content(output: Path) -> None:
-    """Refuse an output that has other content than a table."""
+    """Refuse an output that has other content than an assignment."""
     if not output.exists():
         return
     if not is_delta_output(str(output)):
         if output.is_file() or (output / BESIDE).is_file():
+            _refuse_other_rows(TableRef(str(output), None, delta=False))
             return
         raise SpecError(
             f"--output {str(output)!r} is a folder of Parquet files that Muster did not write: "
@@ -150,7 +158,9 @@ def _refuse_other_content(output: Path) -> None:
         )
     if output.is_file():
         raise SpecError(f"--output {str(output)!r} is a file: name a folder for a Delta table")
-    if any(output.iterdir()) and not DeltaTable.is_deltatable(str(output)):
+    if DeltaTable.is_deltatable(str(output)):
+        _refuse_other_rows(TableRef(str(output), None, delta=True))
+    elif any(output.iterdir()):
         raise SpecError(
             f"--output {str(output)!r} is a folder with other content: name a new or empty "
             "folder, or a Delta table"
@@ -158,13 +168,30 @@ def _refuse_other_content(output: Path) -> None:
 
 
 def _refuse_other_objects(output: str) -> None:
-    """Refuse a place in an object store that has other content than a table."""
+    """Refuse a place in an object store that has other content than an assignment."""
     try:
-        other = find_version(output) == NONE and files_at(output).is_folder(output)
+        there = find_version(output) != NONE
+        other = not there and files_at(output).is_folder(output)
     except (DeltaError, OSError) as error:
         raise unreachable_error(output, "--output", error) from None
     if other:
         raise SpecError(f"--output {output!r} has other content than a Delta table: name another")
+    if there:
+        _refuse_other_rows(TableRef(output, None, delta=True))
+
+
+def _refuse_other_rows(table: TableRef) -> None:
+    """Refuse a table whose rows are no assignment: replaced, they would be lost."""
+    try:
+        found = table.columns()
+    except DeltaError:  # with features that only Spark knows
+        return
+    missing = [name for name in OWNED_COLUMNS if name not in found]
+    if missing:
+        raise SpecError(
+            f"--output {table.path!r} is a table of something else, which would be lost: it has "
+            f"no column {missing[0]!r}; name another"
+        )
 
 
 def is_same(one: str, other: str) -> bool:

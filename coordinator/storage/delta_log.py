@@ -309,12 +309,12 @@ def make_root(store: str | os.PathLike[str]) -> str:
     """
     root = find_root(store)
     refuse_copy(root)
-    _refuse_inside(root)
+    refuse_inside(root, "the store")
     return root
 
 
-def _refuse_inside(root: str) -> None:
-    """Refuse what is a table, or below a table or a queue of another store, which cleans up there.
+def refuse_inside(root: str, what: str) -> None:
+    """Refuse what is a table, or below a table or a queue of a store, which cleans up there.
 
     Raises
     ------
@@ -325,10 +325,10 @@ def _refuse_inside(root: str) -> None:
         return
     files, parts = files_at(root), root.split("/")
     for at in range(len(parts) - 1, 2 if is_remote(root) else 0, -1):
-        other = "/".join(parts[:at])
-        if parts[at] in FOLDERS and files.is_folder(log_folder(f"{other}/log")):
+        store = "/".join(parts[:at])
+        if parts[at] in FOLDERS and files.is_folder(log_folder(f"{store}/log")):
             raise ConfigError(
-                f"the store {root} is in {parts[at]}, a folder of the store {other}, which would "
+                f"{what} {root} is in {parts[at]}, a folder of the store {store}, which would "
                 "take its files for its own: name a folder elsewhere"
             )
 

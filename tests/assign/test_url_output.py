@@ -6,10 +6,12 @@ import threading
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
+from coordinator import Coordinator
 from coordinator.assign import local_engine
 from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
@@ -24,7 +26,7 @@ from coordinator.storage.tables.shared_table import (
     write_data_file,
 )
 from coordinator.storage.tables.store_files import files_at, open_delta
-from coordinator.storage.tables.table_io import BusyError, read_delta
+from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta
 
 TOPICS = pa.table({"topic": ["a"], "partitions": [8]})
 ROWS = pa.table({"member_id": ["m0"], "topic": ["a"], "first_partition": [0]})
@@ -160,7 +162,8 @@ def test_a_table_that_asks_for_more_is_refused_and_stays(night, s3):
     others = s3.new_store()
     options = files_at(others).options()
     asked = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(others, ROWS, configuration=asked, storage_options=options)
+    rows = ROWS.append_column("partition_count", pa.array([1]))
+    write_deltalake(others, rows, configuration=asked, storage_options=options)
     with pytest.raises(SpecError, match="asks its writers for"):
         night(2, output=others)
     assert open_delta(others).version() == 0
@@ -193,6 +196,38 @@ def test_a_url_that_is_no_place_for_an_output_is_refused(night, s3, output, said
     assert said in str(error.value)
     assert "HIDDEN" not in str(error.value)
     assert files_at(other).names(other) == ["file"]
+
+
+@pytest.mark.parametrize("place", ["log", "snapshots", "targets/inside", "requests"])
+def test_a_table_of_a_store_is_never_replaced(night, s3, tmp_path, place):
+    """Also where a good assignment is given as the one before."""
+    night(2, run_id="one")
+    before = TableRef.of(night.output, "--previous")
+    for store in (s3.new_store(), str(tmp_path / "store")):
+        with Coordinator.open(store, topics={"a": 1}):
+            pass
+        words = f"is in {place.split('/')[0]}, a folder of the store {store}"
+        with pytest.raises(SpecError, match=words):
+            night(3, output=f"{store}/{place}", previous=before)
+        with Coordinator.open(store):
+            pass
+
+
+@pytest.mark.parametrize("name", ["delta", "file.parquet"])
+def test_a_table_of_something_else_is_never_replaced(night, s3, tmp_path, name):
+    night(2, run_id="one")
+    before = TableRef.of(night.output, "--previous")
+    rows = pa.table({"member_id": ["m0"], "topic": ["a"], "loss": [0]})
+    pq.write_table(rows, tmp_path / "file.parquet")
+    write_deltalake(tmp_path / "delta", rows)
+    outputs = [str(tmp_path / name)]
+    if name == "delta":
+        outputs.append(s3.new_store())
+        write_deltalake(outputs[1], rows, storage_options=files_at(outputs[1]).options())
+    for output in outputs:
+        with pytest.raises(SpecError, match="would be lost: it has no column 'first_partition'"):
+            night(3, output=output, previous=before)
+        assert TableRef.of(output, "it").read("it").to_pylist() == rows.to_pylist()
 
 
 def test_runs_of_many_writers_are_appended_once_each(s3):
