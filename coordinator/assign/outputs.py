@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from assignors import SpecError
 from assignors.parse_tables import OWNED_COLUMNS
 from coordinator.config import ConfigError
-from coordinator.storage.delta_log import refuse_inside
+from coordinator.storage.delta_log import ELSEWHERE, refuse_inside
 from coordinator.storage.tables.object_store import (
     check_url,
     is_file_url,
@@ -85,8 +85,18 @@ def find_output(output: str) -> str:
     Raises
     ------
     SpecError
-        It is a URL that no Delta table can be written to.
+        It is one that no Delta table can be written to.
     """
+    place = _find_place(output)
+    if is_delta_output(place) and (odd := ELSEWHERE.search(place)):
+        raise SpecError(
+            f"--output {output!r} has {odd[0]!r} in its path, and Delta would look for it at "
+            "another one: name another"
+        )
+    return place
+
+
+def _find_place(output: str) -> str:
     if not is_url(output):
         return output
     if is_file_url(output):

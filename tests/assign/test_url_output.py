@@ -182,6 +182,8 @@ def test_a_table_that_asks_for_more_is_refused_and_stays(night, s3):
         ("{}", "is also --topics"),
         ("s3a{2}", "is also --topics"),
         ("{1}", "has other content than a Delta table"),
+        ("{}%41", "has '%41' in its path, and Delta would look for it at another one"),
+        ("file:///none/a%2520b", "has '%20' in its path"),
         ("s3://nowhere/x", "cannot be read: "),
     ],
 )
