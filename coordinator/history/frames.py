@@ -17,14 +17,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
 from coordinator.core.records import KINDS, PARTITION_METADATA, Audited
-from coordinator.error_text import one_line
 from coordinator.history import current_views, epoch_views, ownership_view, plan_view
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.store_files import is_remote, open_delta
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 from coordinator.storage.tables.table_io import read_delta
 from coordinator.storage.target_table import COLUMNS, targets_path
 
@@ -113,7 +112,7 @@ def _read_targets(log: LogRows) -> pa.Table:
     except TableNotFoundError:
         return schema.empty_table()
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise LogError(f"{path} cannot be read: {one_line(error)}") from None
+        raise LogError(f"{path} cannot be read: {explain(path, error)}") from None
     return found.cast(schema)
 
 

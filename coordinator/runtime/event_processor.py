@@ -32,6 +32,7 @@ from coordinator.core.events import (
 from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.records import ComputationPrepared, Record
 from coordinator.core.state import State, TopicView
+from coordinator.error_text import one_line
 from coordinator.errors import GroupError
 from coordinator.runtime.event_decider import STEADY, EventDecider
 from coordinator.runtime.log_writer import LogWriter
@@ -253,7 +254,9 @@ class EventProcessor:
         except Fenced as error:
             self.fence(str(error))
         except (LogError, OSError) as error:
-            logger.error("not acknowledged, memory is dropped: %s", error)  # noqa: TRY400
+            logger.error(  # noqa: TRY400
+                "not acknowledged, memory is dropped: %s", one_line(error)
+            )
             self._doubt()
         except Exception:
             logger.exception("not acknowledged, memory is dropped")
@@ -276,7 +279,7 @@ class EventProcessor:
         try:
             self.load()
         except (LogError, OSError) as error:
-            logger.error("the log cannot be replayed: %s", error)  # noqa: TRY400
+            logger.error("the log cannot be replayed: %s", one_line(error))  # noqa: TRY400
         except Exception:
             logger.exception("the log cannot be replayed")
 

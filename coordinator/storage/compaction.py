@@ -21,7 +21,6 @@ from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.records import GroupMetadata, TargetMetadata
-from coordinator.error_text import one_line
 from coordinator.storage import admin_requests
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table
@@ -31,7 +30,7 @@ from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.store_files import is_remote, open_delta, root_of
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta, root_of
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
@@ -157,8 +156,8 @@ def _drop_targets(
                 enforce_retention_duration=False,
                 full=True,
             )
-        except DeltaError as error:
-            raise LogError(f"{path} was not compacted: {one_line(error)}") from None
+        except (DeltaError, OSError) as error:
+            raise LogError(f"{path} was not compacted: {explain(path, error)}") from None
         filesystem_of(store).permit_all(path)  # delta-rs writes as the umask says
     return len(gone), len(runs) - len(gone), len(vacuumed)
 

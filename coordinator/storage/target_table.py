@@ -28,6 +28,7 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file, log_folder
 from coordinator.storage.tables.shared_table import append_files, find_data_files
 from coordinator.storage.tables.store_files import (
+    explain,
     files_at,
     is_remote,
     open_delta,
@@ -193,11 +194,13 @@ def read_checked_rows(store: str | os.PathLike[str], stored: StoredTarget) -> pa
         files = list_files(path, stored.group_id, stored.assignment_epoch, stored.version)
         rows = read_rows(files, stored.run_id)
     except OSError as error:
+        if error.errno is None and is_remote(path):  # delta-rs's, of a store that does not answer
+            raise OSError(errno.EIO, explain(path, error), path) from None
         if error.errno is not None and not isinstance(error, FileNotFoundError):
             raise
         raise _lost_target(stored, path, one_line(error)) from None
     except (DeltaError, pa.ArrowException) as error:
-        raise _lost_target(stored, path, one_line(error)) from None
+        raise _lost_target(stored, path, explain(path, error)) from None
     if len(rows) != stored.ranges:
         raise _lost_target(stored, path, f"it has {len(rows)} rows of {stored.ranges}")
     found = digest_rows(rows)

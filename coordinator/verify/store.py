@@ -14,7 +14,6 @@ from coordinator.config import ConfigError
 from coordinator.core.records import Record, TargetMetadata
 from coordinator.core.replay import replay
 from coordinator.core.state import State
-from coordinator.error_text import one_line
 from coordinator.errors import IllegalStateError
 from coordinator.progress import task
 from coordinator.storage.data_files import list_parts
@@ -26,7 +25,7 @@ from coordinator.storage.tables.commit_reader import TableFiles, read_table_file
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY
 from coordinator.storage.tables.recovery import RESTORE
-from coordinator.storage.tables.store_files import files_at, open_delta
+from coordinator.storage.tables.store_files import explain, files_at, open_delta
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
@@ -179,7 +178,8 @@ def _compare_with_delta(table: TableFiles) -> None:
     except (DeltaError, OSError) as error:
         if read_table_files(table.folder).version > table.version:
             return  # a live coordinator has cleaned up this version
-        raise CorruptLog(f"{table.folder} cannot be read: {one_line(error)}: {RESTORE}") from None
+        reason = explain(table.folder, error)
+        raise CorruptLog(f"{table.folder} cannot be read: {reason}: {RESTORE}") from None
     if found != {(file.name, file.bytes) for file in table.files.values()}:
         raise CorruptLog(
             f"the commits of {table.folder} and its newest checkpoint name different files: "

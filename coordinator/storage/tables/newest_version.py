@@ -208,17 +208,17 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
     NoLog, CorruptLog
         The table is gone, or cannot be read.
     """
-    for pause_s in LIST_PAUSES_S if disk.lists_late else ():
-        with suppress(DeltaError):
+    for pause_s in (*(LIST_PAUSES_S if disk.lists_late else ()), None):
+        try:
             table.load_as_version(version)
+        except (DeltaError, OSError) as error:
+            if isinstance(error, OSError) or not disk.lists_late:
+                raise _explain(disk, path, error) from None
+            if pause_s is None:
+                raise CommitFailed(_explain_late(path)) from None
+            disk.pause(pause_s)
+        else:
             return
-        disk.pause(pause_s)
-    try:
-        table.load_as_version(version)
-    except DeltaError as error:
-        if disk.lists_late:
-            raise CommitFailed(_explain_late(path)) from None
-        raise _explain(disk, path, error) from None
 
 
 def _is_newest(disk: Files, path: str, version: int) -> bool:

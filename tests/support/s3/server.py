@@ -48,6 +48,14 @@ from tests.support.s3.lists import Lists
 
 CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 REFUSALS = {"503": "503 Slow Down", "403": "403 Forbidden", "429": "429 Too Many Requests"}
+SAID = {
+    "403": b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>SignatureDoesNotMatch</Code><Message>The signatures differ.</Message>
+<AWSAccessKeyId>AKIATESTS</AWSAccessKeyId><StringToSign>AWS4-HMAC-SHA256
+20261124</StringToSign><CanonicalRequest>GET
+x-amz-security-token:TOKEN-of-somebody</CanonicalRequest></Error>"""
+}
+"""What a refusal says in its body, as servers of S3 do."""
 WEATHER = ("lost", "late", "never", "cut", "stall", "503", "429", "stale")
 """What any request may meet, and a list is oftener stale."""
 STALE_SHARE = 0.5
@@ -83,9 +91,10 @@ class Faults:
         is_list = method == "GET" and "list-type" in asked
         kind = self._take(f"{path}?{environ['QUERY_STRING']}", method, is_list)
         if kind in REFUSALS:
-            again = [("Retry-After", "1")] if kind == "429" else []
-            start_response(REFUSALS[kind], [("Content-Length", "0"), *again])
-            return [b""]
+            more = [("Retry-After", "1")] if kind == "429" else []
+            said = b"" if method == "HEAD" else SAID.get(kind, b"")
+            start_response(REFUSALS[kind], [("Content-Length", str(len(said))), *more])
+            return [said]
         if kind == "deaf":
             environ = {name: value for name, value in environ.items() if name not in CONDITIONS}
         elif kind in {"lost", "late", "never"}:
