@@ -308,7 +308,7 @@ def _refuse_improvement(text: str) -> None:
 
 def _refuse_place(store: StoreConfig) -> None:
     """Refuse an endpoint or a region that is none; what may be a secret is not repeated."""
-    if store.endpoint and not _is_endpoint(store.endpoint):
+    if store.endpoint and not is_endpoint(store.endpoint):
         raise ConfigError(
             "store.endpoint is no plain URL: give http://HOST:PORT or https://HOST:PORT, without "
             "a login and a query; credentials are given by the environment"
@@ -320,7 +320,8 @@ def _refuse_place(store: StoreConfig) -> None:
         )
 
 
-def _is_endpoint(text: str) -> bool:
+def is_endpoint(text: str) -> bool:
+    """Whether a text is the URL of a server, without a login and a query."""
     try:
         found = urlsplit(text)
         plain = not set(text) & set("@?# ") and found.port != 0

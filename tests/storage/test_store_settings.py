@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 
 import pytest
@@ -10,8 +11,13 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, StoreConfig, parse
 from coordinator.history import frame
+from coordinator.storage.compaction import compact
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.store_files import files_at
+from coordinator.verify.store import verify
+from tests.support.lives import life
 from tests.support.s3.client import SECRET
 
 NOWHERE = "http://127.0.0.1:9"
@@ -67,7 +73,7 @@ def test_time_outs_and_retries_are_kept(s3):
     use_settings(StoreConfig(request_timeout_ms=200, retries=2))
     s3.fault("stall", method="GET", times=9)
     s3.requests()
-    with pytest.raises(OSError, match=r"timed out|error sending|timeout|body"):
+    with pytest.raises(OSError, match=r"does not answer: no connection, or nothing in time|body"):
         files_at(s3.new_store()).read(f"{s3.new_store()}/a")
     assert len(s3.requests()) <= 3
 
@@ -92,6 +98,58 @@ def test_settings_that_cannot_be_are_refused(text, said):
         parse(f"[store]\n{text}", "muster.toml")
     assert said in str(error.value)
     assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("AWS_ENDPOINT_URL", "127.0.0.1:9", "AWS_ENDPOINT_URL is no plain URL"),
+        ("AWS_ENDPOINT_URL_S3", "", "AWS_ENDPOINT_URL_S3 is no plain URL"),
+        ("AWS_ENDPOINT_URL", "http://ho st", "AWS_ENDPOINT_URL is no plain URL"),
+        ("AWS_ACCESS_KEY_ID", "KEY\n", "AWS_ACCESS_KEY_ID has a line break"),
+        ("AWS_SESSION_TOKEN", "KEY\rEND", "AWS_SESSION_TOKEN has a line break"),
+        ("AWS_ENDPOINT_URL", NOWHERE, f"{NOWHERE} does not answer: Connection refused"),
+        ("AWS_ALLOW_HTTP", "maybe", "is not asked: http:// needs AWS_ALLOW_HTTP=true"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_said_in_one_line(
+    s3, muster, monkeypatch, name, value, said
+):
+    """A client made of it panics: pages of Rust, and an exception that few catch."""
+    monkeypatch.setenv(name, value)
+    store = s3.new_store()
+    done = muster("groups", "--store", store)
+    assert done.returncode == (1 if "answer" in said or "asked" in said else 2)
+    assert said in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert b"KEY" not in done.stderr.replace(name.encode(), b"")
+    done = muster("assign", "--members", store, "--topics", store, "--output", "out")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+
+
+def test_what_a_refusal_repeats_of_a_request_is_not_said(s3):
+    """Servers of S3 send back the key's id, the signature, and a session's token."""
+    store, heard = s3.new_store(), []
+    coordinator = Coordinator.open(store, topics={"a": 1})
+    coordinator.close()
+    log = DeltaLog.open(store)
+    log.claim("o", "", 1)
+    for epoch in (1, 2):  # what it has open is older than what it has written
+        log.append(life(epoch), epoch)
+    s3.fault("403", times=99)
+    uses = [
+        lambda: list(log.replay()),
+        lambda: log.append(life(3), 3),
+        lambda: frame(store, "targets"),
+        lambda: compact(store, Config(), 9),
+        lambda: verify(store),
+    ]
+    for use in uses:
+        with pytest.raises((LogError, OSError, ConfigError)) as error:
+            use()
+        heard.append(str(error.value))
+    assert all("403 Forbidden" in text for text in heard)
+    assert not [text for text in heard if re.search("AKIA|TOKEN|Sign[^a]|\x1b|\n", text)]
 
 
 def test_nobody_hears_of_credentials(s3, muster, caplog, monkeypatch):

@@ -33,6 +33,7 @@ from coordinator.storage.tables.files import Source, StoreRefusedError, SwapLost
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_CREDENTIALS,
+    check_environment,
     explain_credentials,
     explain_store_error,
     place_options,
@@ -332,6 +333,7 @@ def object_files(bucket: str) -> ObjectFiles:
 @cache
 def _object_files(bucket: str, used: StoreConfig) -> ObjectFiles:
     scheme, (container, account) = urlsplit(bucket).scheme, split_container(bucket)
+    check_environment()
     client: ClientConfig = {
         "timeout": f"{used.request_timeout_ms}ms",
         "connect_timeout": f"{used.connect_timeout_ms}ms",

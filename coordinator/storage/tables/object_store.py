@@ -6,6 +6,7 @@ which stores repeat access keys and signatures. Here it becomes one line without
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -13,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.config import StoreConfig
+from coordinator.config import ConfigError, StoreConfig, is_endpoint
 from coordinator.error_text import DECORATION
 
 LOOK_MS = 5_000
@@ -47,11 +48,15 @@ _VARIABLES = (
     | dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), _AZURE)
 )
 """Environment variables by which delta-rs reaches a store, by the URL's scheme."""
-
+_ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+_HEADERS = ("AWS_", "AZURE_")
+"""How the names of variables begin that go into the headers of requests."""
 
 NO_CREDENTIALS = "no credentials were found"
 _DEBUG = "\n\nDebug source"
 """What follows it in an error of obstore is for its makers."""
+_ASKED = re.compile(r"Error performing \w+ (https?://[^/\s?]+)")
+_REASON = re.compile(r'message: "([^"]+)"')
 _ANSWER = re.compile(r"status code: ([45]\d\d [A-Z][A-Za-z ]+)")
 
 
@@ -73,6 +78,7 @@ def used_settings() -> StoreConfig:
 
 def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
     """Return what delta-rs is told beside the environment; by default it tries for minutes."""
+    check_environment()
     used = used_settings()
     timeout_ms = min(used.request_timeout_ms, LOOK_MS) if look else used.request_timeout_ms
     told = {
@@ -82,6 +88,25 @@ def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
         "retry_timeout": f"{used.retry_timeout_ms}ms",
     }
     return told | place_options(scheme)
+
+
+def check_environment() -> None:
+    """Check what a client takes from the environment; one that is made of odd values panics.
+
+    Raises
+    ------
+    ConfigError
+        A variable is none that can be; its value, which may be a secret, is not said.
+    """
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_HEADERS) and not value.isprintable():
+            raise ConfigError(
+                f"{name} has a line break or another control character: set it without"
+            )
+        if name in _ENDPOINTS and not used_settings().endpoint and not is_endpoint(value):
+            raise ConfigError(
+                f"{name} is no plain URL: give http://HOST:PORT or https://HOST:PORT, or unset it"
+            )
 
 
 def place_options(scheme: str) -> dict[str, str]:
@@ -107,6 +132,12 @@ def explain_store_error(error: Exception) -> str:
         return status[1].strip() + (f" ({code[1]})" if code else "")
     if _NO_CREDENTIALS.search(text):
         return NO_CREDENTIALS
+    if server := _ASKED.search(text):
+        if "builder error" in text:
+            return f"{server[1]} is not asked: http:// needs AWS_ALLOW_HTTP=true"
+        if "error sending request" in text:
+            reasons = [*_REASON.findall(str(error)), "no connection, or nothing in time"]
+            return f"{server[1]} does not answer: {reasons[0]}"
     line = " ".join(text.partition("<")[0].split())
     return _SIGNED.sub(r"\1", line.rpartition(" - ")[2]) or type(error).__name__
 
