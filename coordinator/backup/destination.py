@@ -14,6 +14,7 @@ from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.store_marks import INCOMPLETE, FileSum, sum_bytes
 from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import files_at, is_remote
 
@@ -168,14 +169,18 @@ def _check_url(root: str, source: str) -> str:
         if not disk.is_folder(root):
             return root
         half = disk.exists(f"{root}/{INCOMPLETE}")
+    except StoreRefusedError as error:
+        raise ConfigError(f"the destination {root} cannot be read: {error}") from None
     except OSError as error:
         raise CommitFailed(f"the destination {root} cannot be read: {error}") from None
-    why = "has an incomplete copy: remove it" if half else "is not empty"
+    why = "has an incomplete copy: remove it" if half else "is not empty: empty it"
     raise ConfigError(f"the destination {root} {why}, or name another URL")
 
 
-def _explain_failure(what: str, root: str, error: OSError) -> CommitFailed:
-    """Return the error for a disk that is full, read-only or broken."""
+def _explain_failure(what: str, root: str, error: OSError) -> Exception:
+    """Return the error for a disk that is full, read-only or broken, or a store that refuses us."""
+    if isinstance(error, StoreRefusedError):
+        return ConfigError(f"{what} could not be written to {root}: {error}")
     return CommitFailed(
         f"{what} could not be written to {root}: {error}; see that the disk has room and is "
         f"writable"

@@ -56,6 +56,7 @@ def describe(
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Describe a group: its members, their current and target assignments, and its offsets."""
+    settings = load_config(config)
     reading = LogReader(store, as_of)
     with progress.show("reading the group"):
         state = reading.state()
@@ -64,7 +65,7 @@ def describe(
                 reading.read_target(state.groups[group])
             except LostTarget as error:  # members keep what they own, so show that
                 typer.echo(f"muster: targets are not shown: {visible(str(error))}", err=True)
-        found = describe_with_offsets(state, load_config(config), group)
+        found = describe_with_offsets(state, settings, group)
     if found is None:
         raise reading.unknown(group)
     found |= {"position": reading.position, "at": format_time(reading.at_ms)}

@@ -73,6 +73,30 @@ def test_a_live_store_is_backed_up_and_restored_as_of_a_position(place):
         backup(store, f"{store}/copy")
 
 
+def test_a_whole_bucket_is_a_store_and_a_backup(s3, tmp_path, muster_here):
+    store, copy, anew = (s3.new_bucket() for _ in range(3))
+    backup(written(store), copy)
+    restore(copy, anew)
+    assert verify(anew).groups == 1
+    assert members(anew) == ["m0", "m1", "m2", "m3"]
+    with pytest.raises(ConfigError, match="is not empty: empty it, or name another URL"):
+        backup(store, copy)
+    with pytest.raises(ConfigError, match="is inside"):
+        backup(store, f"{store}/copy")
+    config = tmp_path / "muster.toml"
+    config.write_text('[store]\nendpoint = "http://127.0.0.1:9"\n')
+    done = muster_here("describe", "g", "--store", anew, "--config", config)
+    assert b"http://127.0.0.1:9 does not answer" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_destination_that_refuses_us_is_bad_input(s3, place, method):
+    store, copy = written(place("here")), place("there")
+    s3.fault("403", "", method, times=99)
+    with pytest.raises(ConfigError, match=r"403 Forbidden \(SignatureDoesNotMatch\): credentials"):
+        backup(store, copy)
+
+
 def test_a_backup_that_fails_leaves_nothing_behind(s3, place):
     store, copy = written(place("here")), place("there")
     s3.fault("503", "/log/part-", "PUT", times=99)

@@ -106,7 +106,7 @@ class ObjectFiles:
 
     def is_folder(self, path: str) -> bool:
         """Whether any object is below a path."""
-        above = f"{self._key(path)}/"
+        above = self._above(path)
         return _try_again(
             path, lambda: any(map(len, obstore.list(self._store, above, chunk_size=1)))
         )
@@ -118,13 +118,13 @@ class ObjectFiles:
 
     def names(self, folder: str) -> list[str]:
         """List the objects in a folder, without those in its folders."""
-        above = f"{self._key(folder)}/"
+        above = self._above(folder)
         found = _try_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
         return sorted(str(one["path"]).rpartition("/")[2] for one in found["objects"])
 
     def names_below(self, folder: str) -> list[str]:
         """List the objects in a folder and in its folders, by their paths from there, sorted."""
-        above = f"{self._key(folder)}/"
+        above = self._above(folder)
         found = _try_again(
             folder,
             lambda: [str(one["path"]) for some in obstore.list(self._store, above) for one in some],
@@ -278,8 +278,13 @@ class ObjectFiles:
         return tag if there == content else None
 
     def _key(self, path: str) -> str:
-        assert path.startswith(f"{self._bucket}/"), f"{path} is not in {self._bucket}"
+        assert f"{path}/".startswith(f"{self._bucket}/"), f"{path} is not in {self._bucket}"
         return path[len(self._bucket) + 1 :]
+
+    def _above(self, folder: str) -> str:
+        """Return how the keys in a folder begin; the bucket itself is one, too."""
+        key = self._key(folder)
+        return f"{key}/" if key else ""
 
 
 def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries

@@ -55,6 +55,11 @@ class S3Server:
     def new_store(self):
         return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
+    def new_bucket(self):
+        name = uuid.uuid4().hex
+        self._ask("PUT", f"/{name}")
+        return f"s3://{name}"
+
     def fault(self, kind, match="", method="", times=1):
         """Have the next requests fail whose address contains a text."""
         self.faults([(kind, match, method, times)])
