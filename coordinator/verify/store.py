@@ -23,7 +23,8 @@ from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
-from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY
+from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY, find_unsupported
+from coordinator.storage.tables.protocol import find_unread, find_unwritten
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.storage.tables.store_files import explain, files_at, open_delta
 from coordinator.verify.backup_sums import check_sums
@@ -178,8 +179,15 @@ def _compare_with_delta(table: TableFiles) -> None:
     except (DeltaError, OSError) as error:
         if read_table_files(table.folder).version > table.version:
             return  # a live coordinator has cleaned up this version
+        if newer := find_unsupported(table.folder, error):
+            raise newer from None
         reason = explain(table.folder, error)
         raise CorruptLog(f"{table.folder} cannot be read: {reason}: {RESTORE}") from None
+    if unknown := find_unread(opened) or find_unwritten(opened):
+        raise NewerLog(
+            f"{table.folder} asks for {unknown} of Delta, which Muster does not know, so no "
+            f"coordinator opens it: drop it from the table, or {RESTORE}"
+        )
     if found != {(file.name, file.bytes) for file in table.files.values()}:
         raise CorruptLog(
             f"the commits of {table.folder} and its newest checkpoint name different files: "

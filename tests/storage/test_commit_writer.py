@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -132,6 +133,20 @@ def test_a_table_that_asks_for_what_we_do_not_know_is_refused(log, feature, aske
         with pytest.raises(NewerLog, match=f"log asks {asked}.*drop it from the table"):
             use()
     assert DeltaTable(f"{log.store}/log").version() == table.version()
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_feature_that_nobody_knows_is_named_by_all(log, muster_here, kind):
+    """Also one that delta-rs itself refuses; verify tells that no coordinator opens it."""
+    asked = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["future"]}
+    if kind == "reader":
+        asked |= {"minReaderVersion": 3, "readerFeatures": ["future"]}
+    entry = Path(commit_file(f"{log.store}/log", log._table.version))
+    entry.write_text(entry.read_text() + json.dumps({"protocol": asked}) + "\n")
+    for words in (["verify"], ["compact"], *([["groups"]] if kind == "reader" else [])):
+        done = muster_here(*words, "--store", log.store)
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+        assert b"the feature future of Delta, which Muster does not know" in done.stderr
 
 
 def test_a_table_whose_features_ask_nothing_of_us_is_written(log):

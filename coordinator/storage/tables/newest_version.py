@@ -8,6 +8,7 @@ and the next one is not, which is asked of the objects themselves.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
@@ -40,6 +41,8 @@ NOW = "{} cannot be read now: "
 """How it begins what is no damage."""
 LIST_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """How long an object store's list is waited for that is older than its objects."""
+_UNSUPPORTED = re.compile(r"Unsupported: Feature '(\w+)'")
+"""How delta-rs refuses a table that asks for what it does not know itself."""
 OpenTable: TypeAlias = Callable[[Files, str], DeltaTable]
 
 
@@ -69,8 +72,23 @@ def _explain(disk: Files, path: str, error: Exception) -> LogError:
     """Return the error for a table that delta-rs cannot read."""
     if disk.has_locks and not disk.is_folder(log_folder(path)):
         return NoLog(f"there is no table of a coordinator in {path}")
+    if newer := find_unsupported(path, error):
+        return newer
     said = explain_unreadable(disk, path, error)
     return (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said)
+
+
+def find_unsupported(path: str, error: Exception) -> NewerLog | None:
+    """Return the error for a table that delta-rs refuses for a feature; None for any other."""
+    unknown = _UNSUPPORTED.search(str(error))
+    return _refuse_unread(path, f"the feature {unknown[1]}") if unknown else None
+
+
+def _refuse_unread(path: str, unknown: str) -> NewerLog:
+    return NewerLog(
+        f"{path} asks its readers for {unknown} of Delta, which Muster does not know: drop it from "
+        f"the table, or {RESTORE}"
+    )
 
 
 def _check_format(table: DeltaTable, path: str) -> DeltaTable:
@@ -82,10 +100,7 @@ def _check_format(table: DeltaTable, path: str) -> DeltaTable:
             f"{FORMAT_PROPERTY}; name another store"
         )
     if unknown := find_unread(table):
-        raise NewerLog(
-            f"{path} asks its readers for {unknown} of Delta, which Muster does not "
-            f"know: drop it from the table, or {RESTORE}"
-        )
+        raise _refuse_unread(path, unknown)
     if int(found) > FORMAT:
         raise NewerLog(
             f"{path} has format {found}, this version of Muster knows formats up to {FORMAT}: "
