@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from deltalake import DeltaTable
+
 from assignors import GroupSpec, PartitionRanges
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
 from coordinator.assign.inputs import Input, SparkName, schema_of_name
 from coordinator.assign.options import AssignorOptions
-from coordinator.assign.outputs import check_table_output, is_same
+from coordinator.assign.outputs import check_table_output, is_delta_output, is_same
 from coordinator.assign.runs import Run, identify
 from coordinator.assign.safeguards import Safeguards
 from coordinator.storage.tables.shared_table import NONE
@@ -105,7 +107,7 @@ class AssignmentJob:
             if self.output_version == NONE:
                 return self
             return replace(self, previous=TableRef(self.output, self.output_version, delta=True))
-        if not Path(self.output).exists() or not _has_content(self.output):
+        if not _has_content(self.output):
             return self
         return replace(self, previous=TableRef.of(self.output, "--output").pin())
 
@@ -179,5 +181,6 @@ def _path_of(table: Input | None) -> str | None:
 
 
 def _has_content(output: str) -> bool:
-    path = Path(output)
-    return path.is_file() or any(path.iterdir())
+    if is_delta_output(output):  # what a killed run left beside is none
+        return DeltaTable.is_deltatable(output)
+    return Path(output).exists()

@@ -6,6 +6,7 @@ Refusals happen here before a lock is taken or an input is read, so they leave n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from coordinator.storage.tables.object_store import (
 )
 from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
-from coordinator.storage.tables.table_io import TableRef
+from coordinator.storage.tables.table_io import TableRef, was_interrupted
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
@@ -36,6 +37,12 @@ OTHER_FORMATS = (
     ".xlsx", ".yaml", ".yml",
 )  # fmt: skip
 """Suffixes of other formats: a user who names one does not expect a Delta table."""
+
+
+_OF_A_RUN = re.compile(r"(part-[0-9a-f]{32}\.parquet$|run-[0-9a-f]{32}/)")
+"""What is ours in an object store: data files that no version names if their run was killed."""
+_OF_A_WRITER = re.compile(r"(\.?part-|_delta_log$|_temporary$|\._)")
+"""What delta-rs and Spark write on a disk before they commit."""
 
 
 def is_delta_output(path: str) -> bool:
@@ -170,7 +177,7 @@ def _refuse_other_content(output: Path) -> None:
         raise SpecError(f"--output {str(output)!r} is a file: name a folder for a Delta table")
     if DeltaTable.is_deltatable(str(output)):
         _refuse_other_rows(TableRef(str(output), None, delta=True))
-    elif any(output.iterdir()):
+    elif any(output.iterdir()) and not _is_unfinished(output):
         raise SpecError(
             f"--output {str(output)!r} is a folder with other content: name a new or empty "
             "folder, or a Delta table"
@@ -181,13 +188,18 @@ def _refuse_other_objects(output: str) -> None:
     """Refuse a place in an object store that has other content than an assignment."""
     try:
         there = find_version(output) != NONE
-        other = not there and files_at(output).is_folder(output)
+        found = [] if there else files_at(output).names_below(output)
     except (DeltaError, OSError) as error:
         raise unreachable_error(output, "--output", error) from None
-    if other:
+    if not all(map(_OF_A_RUN.match, found)):
         raise SpecError(f"--output {output!r} has other content than a Delta table: name another")
     if there:
         _refuse_other_rows(TableRef(output, None, delta=True))
+
+
+def _is_unfinished(output: Path) -> bool:
+    """Whether a folder has only what a run left that did not come to its first commit."""
+    return was_interrupted(str(output)) and all(map(_OF_A_WRITER.match, os.listdir(output)))
 
 
 def _refuse_other_rows(table: TableRef) -> None:

@@ -215,6 +215,28 @@ def test_a_table_of_a_store_is_never_replaced(night, s3, tmp_path, place):
             pass
 
 
+def test_what_a_run_left_before_its_first_commit_is_in_nobodys_way(night, s3, tmp_path):
+    """A job that was killed in its first night is run again; what is not ours stays as it is."""
+    there, here = s3.new_store(), tmp_path / "out"
+    write_data_file(there, ROWS)
+    files_at(there).write_rows(f"{there}/run-{'0' * 32}/part-0.parquet", ROWS)
+    night(3, output=there)
+    assert owners(there) == ["m0", "m1", "m2"]
+    (here / "_delta_log").mkdir(parents=True)
+    pq.write_table(ROWS, here / "part-00000-0-c000.snappy.parquet")
+    with pytest.raises(SpecError, match="is a folder with other content"):
+        night(3, output=str(here))
+    (tmp_path / "_locks").mkdir(exist_ok=True)
+    (tmp_path / "_locks" / "out").write_text("process 1")
+    (here / "mine").touch()
+    with pytest.raises(SpecError, match="is a folder with other content"):
+        night(3, output=str(here))
+    (here / "mine").unlink()
+    night(3, output=str(here))
+    assert owners(str(here)) == ["m0", "m1", "m2"]
+    assert (tmp_path / "_locks" / "out").read_text() == ""
+
+
 @pytest.mark.parametrize("name", ["delta", "file.parquet"])
 def test_a_table_of_something_else_is_never_replaced(night, s3, tmp_path, name):
     night(2, run_id="one")

@@ -268,6 +268,13 @@ def table_lock(path: str) -> Iterator[None]:
         os.close(handle)
 
 
+def was_interrupted(path: str) -> bool:
+    """Whether the last run that held a table failed or was killed, or holds it now."""
+    table = Path(path).absolute()
+    lock = table.parent / "_locks" / table.name
+    return lock.is_file() and lock.stat().st_size > 0
+
+
 def check_replaceable(path: str) -> None:
     """Check that a Delta table, if one is there, can be replaced without a JVM.
 
