@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,8 @@ class ClassicSession:
         """Compute a frame now, and return it with what releases its rows, and waits if told to.
 
         A local checkpoint of columnar batches, as Spark's cache builds them.
-        `DataFrame.localCheckpoint` keeps each row as an object, which fills a driver's heap.
+        `DataFrame.localCheckpoint` keeps each row as an object, which fills a driver's heap. When
+        the computation fails or is cancelled, nothing is kept.
         """
         spark, execution = self.spark, frame._jdf.queryExecution()  # noqa: SLF001 - see above
         level = spark.sparkContext._getJavaStorageLevel(_LEVEL)  # noqa: SLF001
@@ -76,14 +77,16 @@ class ClassicSession:
         relation = _companion(sql.execution.columnar, "InMemoryRelation")
         cached = relation.apply(level, execution, nameless)
         batches = cached.cacheBuilder().cachedColumnBuffers()
-        batches.localCheckpoint()
         of = sql.classic.Dataset.ofRows
-        scan = of(spark._jsparkSession, cached)  # noqa: SLF001
-        scan.count()  # an execution of SQL: its tasks have the session's settings
-        rows = _companion(sql.execution, "LogicalRDD").fromDataset(
-            scan.queryExecution().toRdd(), scan, False
-        )
-        return DataFrame(of(spark._jsparkSession, rows), spark), batches.unpersist  # noqa: SLF001
+        with _released_on_failure(batches.unpersist):
+            batches.localCheckpoint()
+            scan = of(spark._jsparkSession, cached)  # noqa: SLF001
+            scan.count()  # an execution of SQL: its tasks have the session's settings
+            rows = _companion(sql.execution, "LogicalRDD").fromDataset(
+                scan.queryExecution().toRdd(), scan, False
+            )
+            kept = DataFrame(of(spark._jsparkSession, rows), spark)  # noqa: SLF001
+        return kept, batches.unpersist
 
     def keep_and_measure(
         self, frame: DataFrame, measures: Mapping[str, Column]
@@ -92,9 +95,11 @@ class ClassicSession:
         named = [column.alias(name) for name, column in measures.items()]
         watched = frame.observe(_MEASURES, *named)
         kept, release = self.keep(watched)
-        execution: Any = watched._jdf.queryExecution()  # noqa: SLF001 - Observation.get waits for ever
-        row = execution.observedMetrics().apply(_MEASURES)  # if Spark's listeners lose its event
-        return kept, release, {name: row.get(at) for at, name in enumerate(measures)}
+        with _released_on_failure(release):
+            # Observation.get waits for ever if Spark's listeners lose its event
+            execution: Any = watched._jdf.queryExecution()  # noqa: SLF001 - so its source is asked
+            row = execution.observedMetrics().apply(_MEASURES)
+            return kept, release, {name: row.get(at) for at, name in enumerate(measures)}
 
     def parallelism(self) -> int:
         """Return how many tasks run at once, about."""
@@ -163,6 +168,17 @@ class ClassicSession:
     def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
         """Return a value for tasks, as an attribute `value`: each executor fetches it once."""
         return self.spark.sparkContext.broadcast(value)
+
+
+@contextmanager
+def _released_on_failure(release: Callable[[bool], object]) -> Iterator[None]:
+    """Release rows when the block fails or is interrupted: nobody else could then."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the JVM may be gone, and its rows with it
+            release(False)  # its tasks may still read them
+        raise
 
 
 def _companion(package: Any, name: str) -> Any:  # noqa: ANN401 - of the JVM

@@ -117,6 +117,23 @@ def test_kept_rows_are_gone_with_the_last_reference(spark):
     assert not any(held.getStatus(block).isDefined() for block in blocks)
 
 
+def test_rows_that_cannot_be_computed_are_not_kept(spark):
+    """As when somebody cancels all jobs: the blocks that are there already would stay for ever."""
+    from pyspark.sql.functions import count, lit, raise_error
+
+    from spark_jobs.session.work_session import WorkSession
+
+    work_session, persisted = WorkSession(spark), spark.sparkContext._jsc.getPersistentRDDs
+    before = set(persisted())
+    rows = work_session.spark.range(0, 100, 1, 2)
+    failing = rows.withColumn("wrong", raise_error(lit("not today")))
+    with pytest.raises(Exception, match="not today"):
+        work_session.keep(failing)
+    with pytest.raises(Exception, match="not today"):
+        work_session.keep_and_measure(failing, rows=count("*"))
+    assert set(persisted()) == before
+
+
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 @pytest.mark.parametrize(
     "spec",
