@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
@@ -58,7 +57,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
+from coordinator.storage.tables.store_files import ELSEWHERE, MEMORY, files_at, is_remote, root_of
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
@@ -69,8 +68,6 @@ SNAPSHOT_FILES_KEPT_MS = 300_000
 
 FOLDERS = ("log", "snapshots", "targets", "proposals", "requests", "plans")
 """What a store has in its folder."""
-ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
-"""What delta-rs decodes in a path, or refuses."""
 
 logger = logging.getLogger("muster.coordinator")
 

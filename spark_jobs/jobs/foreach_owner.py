@@ -15,9 +15,11 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.sql import functions as F
 
-from coordinator import ExactlyOnceTable, TopicPartition
+from coordinator import ExactlyOnceTable, GroupError, TopicPartition
 from coordinator.member.exactly_once import TRIES_MAX, Owner
 from coordinator.storage.tables.protocol import find_unwritten
+from coordinator.storage.tables.store_files import ELSEWHERE
+from spark_jobs.jobs.batch_rows import fit_rows, refuse_odd_place, refuse_void
 from spark_jobs.session.object_store import spark_path
 
 if TYPE_CHECKING:
@@ -52,8 +54,9 @@ def foreach_partition_owner(
         The Delta table, on a file system that this machine and the executors mount; the first
         batch makes it. It has no partition columns and no NOT NULL.
     topic, partition, offset
-        The columns that say where a row is from, as those of Spark's Kafka source. Offsets grow
-        within a partition; the table need not have these columns.
+        The columns that say where a row is from, as those of Spark's Kafka source: a string and
+        integers. Offsets grow within a partition, from 0; the table need not have these columns,
+        but all others of the batch.
 
     Returns
     -------
@@ -65,9 +68,15 @@ def foreach_partition_owner(
     path = str(table)
     if "://" in path:
         raise ValueError(f"table is {path!r}: give a folder, files are added to it by their names")
+    if odd := ELSEWHERE.search(os.path.abspath(path)):
+        raise ValueError(
+            f"table is {path!r}, which has {odd[0]!r} in its path, and Delta would look for it at "
+            "another one: give another folder"
+        )
     columns = [topic, partition, offset]
 
     def write_batch(rows: DataFrame, _number: int) -> None:
+        refuse_odd_place(rows, columns)
         rows = rows.persist()
         try:
             bounds = _find_bounds(rows, columns)
@@ -85,9 +94,6 @@ def foreach_partition_owner(
 
 def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
     """Return the first and the last offset of each partition in a batch."""
-    absent = sorted(set(columns) - set(rows.columns))
-    if absent:
-        raise ValueError(f"the batch has no column {', '.join(absent)}: it has {rows.columns}")
     topic, partition, offset = columns
     count = F.count(F.when(F.col(offset).isNotNull(), 1))
     found = rows.groupBy(topic, partition).agg(F.min(offset), F.max(offset), F.count("*") - count)
@@ -98,6 +104,11 @@ def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
                 f"{nulls or 'some'} rows of {name}-{number} have no {', '.join(columns)}: a row "
                 "without its place cannot be written once"
             )
+        if first < 0:
+            raise ValueError(
+                f"{name}-{number} has {first} in column {offset}: offsets begin at 0, and a row "
+                "before that cannot be written once; leave it out, or number the rows anew"
+            )
         bounds[TopicPartition(name, int(number))] = int(first), int(last)
     return bounds
 
@@ -105,6 +116,7 @@ def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
 def _make_table(rows: DataFrame, path: str) -> None:
     """Make the table unless it is there; refuse one that plain files cannot be added to."""
     if not DeltaTable.is_deltatable(path):
+        refuse_void(rows)
         rows.limit(0).write.format("delta").mode("ignore").save(spark_path(path))
     table = DeltaTable(path)
     asked = find_unwritten(table)
@@ -131,11 +143,8 @@ def _write(
         out.refuse_foreign(new)
         whole = all(first >= positions[place] for place, (first, _) in bounds.items())
         wanted = rows if whole else _leave_out(rows, columns, positions)
-        folder = os.path.join(path, str(uuid.uuid4()))
-        files = _write_files(wanted, path, folder)
-        if out.commit_files(files, {place: last + 1 for place, last in new.items()}):
+        if _write_and_commit(out, path, _fit(wanted, path, columns), new):
             return
-        shutil.rmtree(folder, ignore_errors=True)  # surely in no commit; else VACUUM removes it
     raise TimeoutError(f"other writers of {path} came first {TRIES_MAX} times: try again later")
 
 
@@ -153,15 +162,37 @@ def _leave_out(
     return joined.drop("_topic", "_partition", "_position")
 
 
+def _fit(rows: DataFrame, path: str, columns: list[str]) -> DataFrame:
+    """Return rows as the table has them now."""
+    table = rows.sparkSession.read.format("delta").load(spark_path(path)).schema
+    return fit_rows(rows, table, path, columns)
+
+
+def _write_and_commit(
+    out: ExactlyOnceTable, path: str, rows: DataFrame, new: Mapping[TopicPartition, int]
+) -> bool:
+    """Write rows and add them; False when another writer came first.
+
+    Files that are surely in no commit are removed. What may be in one, VACUUM removes if it is not.
+    """
+    folder = os.path.join(path, str(uuid.uuid4()))
+    in_commit = False
+    try:
+        files = _write_files(rows, path, folder)
+        in_commit = True  # it may be, if the commit fails
+        in_commit = out.commit_files(files, {place: last + 1 for place, last in new.items()})
+    except GroupError:  # refused before the commit
+        in_commit = False
+        raise
+    finally:
+        if not in_commit:
+            shutil.rmtree(folder, ignore_errors=True)
+    return in_commit
+
+
 def _write_files(rows: DataFrame, path: str, folder: str) -> list[AddAction]:
-    """Write rows as the table has them, and return the files."""
-    fields = rows.sparkSession.read.format("delta").load(spark_path(path)).schema.fields
-    absent = [field.name for field in fields if field.name not in rows.columns]
-    if absent:
-        raise ValueError(f"the batch has no column {', '.join(absent)}, which {path} has")
-    rows.select(*[F.col(f"`{f.name}`").cast(f.dataType) for f in fields]).write.parquet(
-        spark_path(folder)
-    )
+    """Write rows, and return the files."""
+    rows.write.parquet(spark_path(folder))
     found = []
     for name in sorted(os.listdir(folder)):
         file = os.path.join(folder, name)

@@ -99,3 +99,113 @@ def test_what_cannot_be_written_once_is_refused(spark, tmp_path):
     with pytest.raises(ValueError, match=r"partition columns \(p\)"):
         spark_jobs.foreach_partition_owner(Holder(P0), parted)(batch(spark, ("t", 0, 0, "a")), 0)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "values", "said"),
+    [
+        ("offset", "string", ["99", "100"], "column offset of the batch is string.*cast it to big"),
+        ("offset", "double", [1.5, 1.9], "column offset of the batch is double"),
+        ("offset", "double", [float("nan")], "column offset of the batch is double"),
+        ("offset", "decimal(3,1)", [None], r"column offset of the batch is decimal\(3,1\)"),
+        ("offset", "long", [3, -1], "t-0 has -1 in column offset: offsets begin at 0"),
+        ("partition", "double", [0.0, 0.5], "column partition of the batch is double"),
+        ("partition", "string", ["0", "00"], "column partition of the batch is string"),
+        ("topic", "int", [1], "column topic of the batch is int.*cast it to string"),
+    ],
+)
+def test_places_without_one_order_are_refused(spark, tmp_path, column, kind, values, said):
+    rows = [{"topic": "t", "partition": 0, "offset": 0} | {column: value} for value in values]
+    kinds = {"topic": "string", "partition": "int", "offset": "long"} | {column: kind}
+    given = spark.createDataFrame(rows, ", ".join(f"{name} {kinds[name]}" for name in kinds))
+    with pytest.raises(ValueError, match=said):
+        spark_jobs.foreach_partition_owner(Holder(P0), tmp_path / "out")(given, 0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(params=["true", "false"])
+def ansi(spark, request):
+    spark.conf.set("spark.sql.ansi.enabled", request.param)
+    yield
+    spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.parametrize(
+    ("has", "gets", "value", "said"),
+    [
+        ("int", "long", "1099511627776", "column value .* has '1099511627776'.* has it as int"),
+        ("int", "string", "'abc'", "has 'abc'"),
+        ("int", "double", "1.75", r"has '1\.75'"),
+        ("float", "double", "0.1", r"has '0\.1'"),
+        ("int", "date", "'2026-01-01'", "is date.* has it as int"),
+        ("struct<a:string,b:string>", "struct<b:string,a:string>", "struct('B', 'A')", "is struct"),
+        ("array<int>", "array<bigint>", "array(1)", "is array<bigint>"),
+    ],
+)
+def test_values_that_a_table_would_change_are_refused(
+    spark, tmp_path, ansi, has, gets, value, said
+):
+    out = tmp_path / "out"
+    spark.sql(f"CREATE TABLE delta.`{out}` (value {has}) USING delta")
+    given = batch(spark, ("t", 0, 0, None), ("t", 0, 1, ""))
+    given = given.selectExpr("topic", "partition", "offset", f"cast({value} as {gets}) value")
+    before = sorted(out.rglob("*"))
+    with pytest.raises(ValueError, match=said):
+        spark_jobs.foreach_partition_owner(Holder(P0), out)(given, 0)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_values_that_a_table_can_have_are_cast(spark, tmp_path, ansi):
+    out = tmp_path / "out"
+    spark.sql(f"CREATE TABLE delta.`{out}` (a INT, b DOUBLE, c STRING, d INT) USING delta")
+    given = batch(spark, ("t", 0, 0, "7"), ("t", 0, 1, None)).selectExpr(
+        "topic", "partition", "offset", "value a", "cast(value as float) b", "offset c", "NULL d"
+    )
+    spark_jobs.foreach_partition_owner(Holder(P0), out)(given, 0)
+    rows = DeltaTable(str(out)).to_pyarrow_table().to_pylist()
+    assert sorted(map(tuple, map(dict.values, rows)), key=lambda row: row[2]) == [
+        (7, 7.0, "0", None),
+        (None, None, "1", None),
+    ]
+
+
+def test_columns_that_a_table_lacks_are_refused(spark, tmp_path):
+    out, rows = tmp_path / "out", batch(spark, ("t", 0, 0, "a"))
+    write = spark_jobs.foreach_partition_owner(Holder(P0), out)
+    with pytest.raises(ValueError, match=r"column extra of the batch has no type \(void\)"):
+        write(rows.selectExpr("*", "NULL extra"), 0)
+    assert not out.exists()
+    write(rows, 0)
+    with pytest.raises(ValueError, match="has no column extra, which the batch has: drop it"):
+        write(batch(spark, ("t", 0, 1, "b")).selectExpr("*", "1 extra"), 1)
+    assert kept(out) == [(0, 0)]
+
+
+def test_a_driver_that_was_fenced_while_it_wrote_leaves_no_files(spark, tmp_path):
+    out = tmp_path / "out"
+    spark_jobs.foreach_partition_owner(Holder(P0), out)(batch(spark, ("t", 0, 0, "a")), 0)
+    before = sorted(out.rglob("*"))
+
+    class Fencing(Holder):
+        looks = 0
+
+        @property
+        def owned(self):
+            self.looks += 1
+            return frozenset([P0] if self.looks < 2 else [])
+
+        @owned.setter
+        def owned(self, _):
+            pass
+
+    with pytest.raises(Fenced):
+        spark_jobs.foreach_partition_owner(Fencing(), out)(batch(spark, ("t", 0, 1, "b")), 1)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_folders_that_delta_would_look_for_elsewhere(spark, tmp_path):
+    with pytest.raises(ValueError, match=r"'%20' in its path.*give another folder"):
+        spark_jobs.foreach_partition_owner(Holder(P0), tmp_path / "d%20x")
+    out = tmp_path / "d #é [x]"
+    spark_jobs.foreach_partition_owner(Holder(P0), out)(batch(spark, ("t", 0, 0, "a")), 0)
+    assert kept(out) == [(0, 0)]
