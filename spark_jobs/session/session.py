@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import socket
@@ -48,6 +49,8 @@ REMOTE = "SPARK_REMOTE"
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The environment variable by which pyspark makes every session one of Spark Connect."""
 CONNECT_S = 5.0
+ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Where pyspark logs errors of queries when it raises them."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """JVM options for a process that runs for minutes: optimising would take longer than it saves.
@@ -81,6 +84,8 @@ def spark_session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a coordinator never imports pyspark
 
+    if SparkSession.getActiveSession() is None:
+        _raise_without_logging()
     if master is None and CONNECT_MODE in os.environ:
         return SparkSession.builder.getOrCreate()  # it may be of another thread
     if master is None and REMOTE in os.environ:
@@ -108,6 +113,14 @@ def spark_session(
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     return builder.getOrCreate()
+
+
+def _raise_without_logging() -> None:
+    """Keep pyspark from writing to stderr, as JSON with a stack trace, what it also raises."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
+
+    for name in ERROR_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _connect(url: str) -> SparkSession:

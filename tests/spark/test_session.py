@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -15,9 +16,11 @@ from hashlib import sha256
 from importlib import metadata
 
 import pytest
+from pyspark.errors import ArithmeticException
+from pyspark.sql.functions import col
 
 from spark_jobs import jars
-from spark_jobs.session.session import active_tasks
+from spark_jobs.session.session import ERROR_LOGGERS, active_tasks
 
 LONG = bool(os.environ.get("MUSTER_LONG"))
 CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
@@ -243,6 +246,17 @@ def test_tasks_of_running_stages_are_counted(spark):
     over.set()
     looking.join()
     assert max(total for _, total in seen) == 4
+
+
+@pytest.mark.parametrize("logger", ERROR_LOGGERS)
+def test_errors_of_queries_are_not_logged_too(spark, monkeypatch, logger):
+    """pyspark would print their stack traces before the one line of a command."""
+    said = []
+    monkeypatch.setattr(logging.getLogger(logger), "handle", said.append)
+    for query in (spark.range(1).selectExpr("1 / id"), spark.range(1).select(1 / col("id"))):
+        with pytest.raises(ArithmeticException):
+            query.collect()
+    assert said == []
 
 
 def test_missing_java_is_an_error(tmp_path):

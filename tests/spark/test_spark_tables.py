@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions
 
 from tests.spark.test_command import content, ok, refused
 from tests.spark.test_tables import MAPPED, VECTORS
@@ -89,6 +90,18 @@ def test_missing_tables_are_a_one_line_error(schema, muster_here, tmp_path, memb
     words = given or ["--output", "out"]
     refused(assign(muster_here, tmp_path, members, "inputs.topics", *words), said)
     assert [path for path in tmp_path.rglob("*") if "_locks" not in path.parts] == []
+
+
+def test_a_view_whose_function_fails_says_how(spark, schema, muster_here, tmp_path):
+    @functions.udf("string")
+    def broken(member_id):
+        raise ValueError(f"{member_id} is no member")
+
+    rows = spark.sql("SELECT 'm' member_id, array('a') subscribed")
+    failing = "global_temp.failing"  # of all sessions: the command's may be another one
+    rows.withColumn("member_id", broken("member_id")).createOrReplaceGlobalTempView("failing")
+    said = refused(assign(muster_here, tmp_path, failing, "inputs.topics", "--output", "out"))
+    assert said == f"muster: --members '{failing}' cannot be read: ValueError: m is no member\n"
 
 
 def test_existing_path_wins_over_a_catalog_name(schema, muster_here, tmp_path):
