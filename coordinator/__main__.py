@@ -8,6 +8,9 @@ import sys
 FOLLOWING = ("web", "serve")
 """Commands that follow a log for as long as they run."""
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 def main() -> None:
     """Run the command, with delta-rs's logging off but for errors: we say ourselves what failed."""
@@ -16,9 +19,12 @@ def main() -> None:
         # Columns that grow with each commit leave holes. Arrow's default pool, mimalloc, keeps
         # them: 20 KB for each rebalance that pages show. Read when pyarrow is imported.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    from coordinator.cli import main  # noqa: PLC0415 - as said
+    try:
+        from coordinator.cli import main  # noqa: PLC0415 - as said
 
-    main.main()
+        main.main()
+    except KeyboardInterrupt:  # commands end so by themselves, their imports do not
+        raise SystemExit(INTERRUPTED) from None
 
 
 def has_jemalloc() -> bool:

@@ -29,6 +29,7 @@ from coordinator.config import Config
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
 from spark_jobs.jobs.spark_assignment import SparkAssignment, assign_group
+from spark_jobs.session.interrupts import interruptible
 
 
 class EngineChoice(StrEnum):
@@ -183,7 +184,7 @@ def assign(
     work = AssignmentJob(
         **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
     )
-    with progress.show("assigning"):
+    with interruptible(), progress.show("assigning"):
         done = run_job(work, settings, SparkAssignment())
     _print_done(work, done, wanted, settings)
 
@@ -235,7 +236,7 @@ def _propose(
         raise SpecError("--engine local: the coordinator itself computes locally; omit --engine")
     from spark_jobs.jobs.propose_target import ProposalOptions, propose_target  # noqa: PLC0415 - others never import pyspark
 
-    with progress.show("computing a target"):
+    with interruptible(), progress.show("computing a target"):
         done = propose_target(ProposalOptions(store, group, *asked), config)
     print(as_json(done))  # noqa: T201 - the answer
 
@@ -262,7 +263,11 @@ def _specs(
         raise SpecError(f"--plot draws one group, but {_name(source)} has {len(specs)}: give one")
     answers = []
     solved = _Solver(engine, config)
-    with progress.show("assigning"), progress.task("groups", len(specs)) as groups:
+    with (
+        interruptible(),
+        progress.show("assigning"),
+        progress.task("groups", len(specs)) as groups,
+    ):
         for line, spec in specs:
             try:
                 own = options if named else _own_options(spec, options)

@@ -13,6 +13,7 @@ from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader
 from coordinator.printable import as_json, visible_values
+from spark_jobs.session.interrupts import interruptible
 from spark_jobs.session.session import active_tasks
 
 
@@ -32,14 +33,15 @@ def sql(
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark
 
-    with (
-        progress.show("querying the store"),
-        progress.task("tasks of Spark's stages", poll=active_tasks),
-    ):
-        columns, rows = run_query(store, position, query)
-        first = list(islice(rows, ROWS_SHOWN + 1))
-    if json_ or not sys.stdout.isatty():
-        for row in chain(first, rows):
-            sys.stdout.write(as_json(row) + "\n")
-    else:
-        print_rows(Terminal(), visible_values(first), columns)
+    with interruptible():
+        with (
+            progress.show("querying the store"),
+            progress.task("tasks of Spark's stages", poll=active_tasks),
+        ):
+            columns, rows = run_query(store, position, query)
+            first = list(islice(rows, ROWS_SHOWN + 1))
+        if json_ or not sys.stdout.isatty():
+            for row in chain(first, rows):
+                sys.stdout.write(as_json(row) + "\n")
+        else:
+            print_rows(Terminal(), visible_values(first), columns)

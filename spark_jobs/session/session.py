@@ -6,10 +6,13 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -107,12 +110,28 @@ def spark_session(
         settings["spark.driver.extraJavaOptions"] = log_option()
         if not jars.in_spark():
             settings["spark.jars"] = ",".join(map(str, jars.delta_jars()))
-    builder = SparkSession.builder.appName(app_name)
-    for key, value in (settings | (conf or {})).items():
-        builder = builder.config(key, value)
+    settings |= {"spark.app.name": app_name} | (conf or {})
     if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
+        settings["spark.master"] = master or "local[*]"
+    _keep_interrupts(settings)
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _keep_interrupts(settings: Mapping[str, str]) -> None:
+    """Start the context, which the session takes then, where SIGINT is ours to handle.
+
+    pyspark's context replaces the handler by one that calls the JVM, whatever is being done.
+    """
+    before, here = signal.getsignal(signal.SIGINT), threading.current_thread()
+    if before is signal.default_int_handler or here is not threading.main_thread():
+        return
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
+
+    SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    signal.signal(signal.SIGINT, before)
 
 
 def _raise_without_logging() -> None:

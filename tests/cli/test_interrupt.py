@@ -1,0 +1,116 @@
+"""Ctrl-C at a terminal while a command computes on Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.session.interrupts import interruptible
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+ALWAYS = "WARNING: Using incubator modules"
+"""What a JVM says that starts."""
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """So many members that Spark is at work on them for seconds."""
+    folder = tmp_path_factory.mktemp("large")
+    names = [f"member-{number:07}" for number in range(1_000_000)]
+    members = {"member_id": names, "subscribed": [["a", "b"]] * len(names)}
+    pq.write_table(pa.table(members), folder / "members.parquet")
+    sizes = {"topic": ["a", "b"], "partitions": [2_000_000, 1_000_000]}
+    pq.write_table(pa.table(sizes), folder / "topics.parquet")
+    return folder
+
+
+def of_session(session):
+    """Return the commands of processes that a terminal's signal goes to, those that ended not."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found[folder.name] = (folder / "cmdline").read_text().replace("\0", " ")
+        except OSError:  # it has just ended
+            continue
+    return list(found.values())
+
+
+def wait_until(ready, process):
+    until = time.monotonic() + 120
+    while not ready():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("moment", "then_s", "times"),
+    [
+        ("a JVM", 0, 1),
+        ("a JVM", 1, 2),
+        ("a context", 0, 1),
+        ("a context", 2, 1),
+        ("a context", 5, 2),
+    ],
+)
+def test_nothing_stays_and_little_is_said(tables, tmp_path, moment, then_s, times):
+    local = tmp_path / "local"
+    local.mkdir()
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "coordinator", "assign",
+         "--engine", "spark", "--members", tables / "members.parquet",
+         "--topics", tables / "topics.parquet", "--output", "out"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+        env=os.environ | {"SPARK_LOCAL_DIRS": str(local), "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    try:
+        ready = {
+            "a JVM": lambda: any("java" in one for one in of_session(process.pid)),
+            "a context": lambda: list(local.glob("blockmgr-*")),
+        }
+        wait_until(ready[moment], process)
+        time.sleep(then_s)
+        for _ in range(times):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.3)
+        out, said = process.communicate(timeout=60)
+        lines = [line for line in said.splitlines() if not line.startswith(ALWAYS)]
+        assert (process.returncode, out, len(lines) <= 1) == (130, "", True), said
+        assert of_session(process.pid) == []
+        assert list(local.iterdir()) == []
+        assert not (tmp_path / "out").exists()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_command_without_spark_ends_too(tmp_path):
+    code = """
+import signal, sys
+from spark_jobs.session.interrupts import interruptible
+with interruptible():
+    signal.raise_signal(signal.SIGINT)
+    print("went on")
+"""
+    command = ["env", "--default-signal=INT", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_without_a_signal_nothing_has_changed():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="of the block"), interruptible():
+        raise ValueError("of the block")
+    assert signal.getsignal(signal.SIGINT) is before
