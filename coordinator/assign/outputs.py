@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from assignors import SpecError
 from assignors.parse_tables import OWNED_COLUMNS
 from coordinator.config import ConfigError
-from coordinator.storage.delta_log import ELSEWHERE, refuse_inside
+from coordinator.storage.delta_log import refuse_inside
 from coordinator.storage.tables.object_store import (
     check_url,
     is_file_url,
@@ -25,7 +25,13 @@ from coordinator.storage.tables.object_store import (
     unreachable_error,
 )
 from coordinator.storage.tables.shared_table import NONE, find_version
-from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, root_of
+from coordinator.storage.tables.store_files import (
+    ELSEWHERE,
+    MEMORY,
+    files_at,
+    is_remote,
+    root_of,
+)
 from coordinator.storage.tables.table_io import TableRef, was_interrupted
 
 PARQUET = ".parquet"
