@@ -18,7 +18,9 @@ from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog, read_log
-from coordinator.storage.record_log import CommitFailed, Fenced, LogError
+from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError
+from coordinator.storage.tables.recovery import commit_file
+from coordinator.storage.tables.store_files import files_at
 from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support.lives import life
@@ -49,6 +51,17 @@ def log(store):
     log = DeltaLog(store)
     log.claim("one", "", 1)
     return log
+
+
+def test_a_damaged_newest_commit_is_to_be_restored(log, store, muster_here):
+    """Nobody sets it aside as on a disk: a put is never torn."""
+    newest, files = commit_file(f"{store}/log", log._table.version), files_at(store)
+    files.replace(newest, files.read(newest)[:100])
+    said = f"{newest} is damaged: restore it from a copy of the store"
+    with pytest.raises(CorruptLog, match=said):
+        Coordinator.open(store)
+    for words in (["verify"], ["groups"], ["compact"]):
+        assert said in muster_here(*words, "--store", store).stderr.decode()
 
 
 def positions(store):

@@ -26,6 +26,7 @@ from coordinator.storage.tables.recovery import (
     commit_file,
     lines_of,
     log_folder,
+    remedy_for,
 )
 from coordinator.storage.tables.store_files import files_at, source_of
 
@@ -230,7 +231,7 @@ def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:
         It is not whole.
     """
     content = files_at(path).read(path)
-    remedy = f"a coordinator with log.fsync on sets it aside, else {RESTORE}" if newest else RESTORE
+    remedy = remedy_for(path, newest=newest)
     try:
         actions = [json.loads(line) for line in lines_of(content)]
         said = [action["commitInfo"] for action in actions if "commitInfo" in action]

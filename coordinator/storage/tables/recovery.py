@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.filesystem import UNFINISHED
-from coordinator.storage.tables.store_files import source_of
+from coordinator.storage.tables.store_files import is_remote, source_of
 
 LOCK_S = 30.0
 COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
@@ -128,11 +128,18 @@ def find_damage(disk: Files, table: str) -> str | None:
         if version != expected:
             return f"{commit_file(table, expected)} is missing: {RESTORE}"
         if not _is_whole(disk, commit_file(table, version)):
-            newest = f"a coordinator with log.fsync on sets it aside, else {RESTORE}"
-            remedy = newest if version == versions[-1] else RESTORE
-            return f"{commit_file(table, version)} is damaged: {remedy}"
+            damaged = commit_file(table, version)
+            remedy = remedy_for(damaged, newest=version == versions[-1])
+            return f"{damaged} is damaged: {remedy}"
         expected += 1
     return None
+
+
+def remedy_for(commit: str, *, newest: bool) -> str:
+    """Return what helps where a commit is damaged: the newest on a disk may be a power cut's."""
+    if newest and not is_remote(commit):
+        return f"a coordinator with log.fsync on sets it aside, else {RESTORE}"
+    return RESTORE
 
 
 def _is_readable(path: str) -> bool:
