@@ -23,7 +23,7 @@ from coordinator.assign.inputs import SparkName
 from coordinator.error_text import gist
 from coordinator.storage.tables.object_store import is_url, path_of
 from coordinator.storage.tables.table_io import TableRef
-from spark_jobs.session.object_store import add_file_system
+from spark_jobs.session.object_store import add_file_system, spark_pattern
 from spark_jobs.session.work_session import WorkSession
 
 _VIEW = "EXPECT_TABLE_NOT_VIEW"
@@ -155,7 +155,7 @@ def _read_once(
             f"{asked.version}: omit @{asked.version}"
         )
     if is_url(asked.name):
-        frame = work_session.keep(spark.read.parquet(asked.name))
+        frame = work_session.keep(spark.read.parquet(spark_pattern(asked.name)))
     else:
         spark.catalog.refreshTable(
             asked.name

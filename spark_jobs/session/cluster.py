@@ -30,7 +30,7 @@ from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import BusyError
 from spark_jobs.session.connect import is_connect
 from spark_jobs.session.kinds import SessionKind, kind_of
-from spark_jobs.session.object_store import spark_path
+from spark_jobs.session.object_store import spark_pattern
 
 SAY_AFTER_S = 15.0
 """After so long without an executor, and again each time that long, a warning says so."""
@@ -154,7 +154,7 @@ def check_seen(spark: SparkSession, files: Sequence[str]) -> None:
     for file in here:
         try:
             # Each task opens the file; how often it is named makes Spark use all executors.
-            found = spark.read.format("binaryFile").load([spark_path(file)] * tasks)
+            found = spark.read.format("binaryFile").load([spark_pattern(file)] * tasks)
             found.select("length").collect()
         except Exception as error:
             if not _ABSENT.search(str(error)):

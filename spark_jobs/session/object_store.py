@@ -7,6 +7,7 @@ A store is named by `s3://` here, which Hadoop calls `s3a://`. The endpoint and 
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ PACKAGES = (
 )
 """Hadoop's packages for file systems, by URL scheme."""
 _HADOOP = "org.apache.hadoop:hadoop-{}:{}"
+_PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
 def spark_path(path: str) -> str:
@@ -52,6 +54,14 @@ def spark_path(path: str) -> str:
             f"it abfss://{container}@ACCOUNT.dfs.core.windows.net/{inside}"
         )
     return f"abfss://{container}@{account}.dfs.core.windows.net/{inside}"
+
+
+def spark_pattern(path: str) -> str:
+    """Return the pattern that names this path alone, for Spark's readers of files.
+
+    They take what they are given for a pattern: `m[1].parquet` would be `m1.parquet`.
+    """
+    return _PATTERN.sub(r"\\\g<0>", spark_path(path))
 
 
 def s3_settings() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -12,7 +13,7 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
-from spark_jobs.jobs.spark_assignment import SparkAssignment
+from spark_jobs.jobs.spark_assignment import SparkAssignment, read_frame
 
 pytestmark = pytest.mark.spark
 
@@ -100,3 +101,40 @@ def test_local_engine_names_features_that_only_spark_reads(spark, folder):
         on("local", folder / "members", topics)
     frame = spark.read.format("delta").load(topics)
     assert sorted(map(tuple, frame.collect())) == [("a", 40), ("b", 9)]
+
+
+ODD_NAMES = ["m[1]", "m{a,b}", "m*", "m?x", "m\\x", "m%20x", "m x", "m#x", "m\nx", "mé"]
+
+
+def write_members(path, *members, **more):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = pa.table({"member_id": members, "subscribed": [["a"]] * len(members), **more})
+    pq.write_table(rows, path)
+    return path
+
+
+def ids(spark, path):
+    rows = read_frame(spark, TableRef.of(str(path), "--members")).toArrow()
+    return sorted(rows["member_id"].to_pylist())
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_the_file_that_was_named_is_read(spark, tmp_path, name):
+    """Not those that its name, taken for a pattern, would match."""
+    for other in ("m1", "ma", "mb", "mxx", "mx"):
+        write_members(tmp_path / f"{other}.parquet", "other")
+    assert ids(spark, write_members(tmp_path / f"{name}.parquet", "named")) == ["named"]
+
+
+def test_outputs_and_delta_tables_with_such_names(spark, tmp_path):
+    write_deltalake(tmp_path / "t1", pa.table({"topic": ["b"], "partitions": [9]}))
+    write_deltalake(tmp_path / "t{1,2}", pa.table({"topic": ["a"], "partitions": [3]}))
+    (tmp_path / "o1.parquet").mkdir()
+    write_members(tmp_path / "o1.parquet" / "part.parquet", "other")
+    members, topics = write_members(tmp_path / "m*.parquet", "named"), tmp_path / "t{1,2}"
+    tables = [TableRef.of(str(path), "table") for path in (members, topics)]
+    for output in ("o[1].parquet", "d{1,2}"):
+        at = str(tmp_path / output)
+        job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
+        assert run_job(job, Config(), SparkAssignment()).totals["partitions"] == 3
+        assert TableRef.of(at, "table").read("output")["member_id"].to_pylist() == ["named"]
