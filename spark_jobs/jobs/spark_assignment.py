@@ -19,7 +19,7 @@ from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import Input, RulesFile, local_table, schema_of_name
+from coordinator.assign.inputs import schema_of_name
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
@@ -32,9 +32,10 @@ from coordinator.storage.tables.shared_table import (
     find_data_files,
     replace_files,
 )
-from coordinator.storage.tables.store_files import is_remote, root_of
+from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
 from spark_jobs.assignors import TWINS
+from spark_jobs.jobs.read_tables import read_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -143,15 +144,15 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
     from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
 
-    members, topics = read_frame(spark, job.members), read_frame(spark, job.topics)
+    members, topics = _read(spark, job, "members"), _read(spark, job, "topics")
     if GROUP_ID in members.columns:
         return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
     weighted = job.options.assignor not in TWINS or bool(job.options.weighted)
     if weighted or job.partitions or job.constraints:
         return _assign_whole(spark, job, config, run, {"members": members, "topics": topics})
-    claims, forgotten = read_frame(spark, job.owned) if job.owned else None, 0
+    claims, forgotten = _read(spark, job, "owned") if job.owned else None, 0
     if claims is None and job.previous is not None:
-        previous, _ = check_previous(read_frame(spark, job.previous), "previous")
+        previous, _ = check_previous(_read(spark, job, "previous"), "previous")
         claims, forgotten = _forget_frames(job, previous, topics)
     arguments = job.options.arguments(config)
     assigned = assign_frames(
@@ -179,7 +180,7 @@ def _assign_groups(
     forgotten = 0
     tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
-        previous = read_frame(spark, job.previous)
+        previous = _read(spark, job, "previous")
         refuse_one_group(previous, "previous")
         keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"], keys)
@@ -215,7 +216,7 @@ def _assign_whole(
     forgotten, now = 0, wall_ms()
     tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
-        previous, _ = check_previous(read_frame(spark, job.previous), "previous")
+        previous, _ = check_previous(_read(spark, job, "previous"), "previous")
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"])
     options = job.options
     found = assign_group(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
@@ -232,10 +233,14 @@ def _assign_whole(
     return _write_result(spark, job, run, done, found)
 
 
+def _read(spark: Any, job: AssignmentJob, name: str) -> DataFrame:  # noqa: ANN401
+    return read_frame(spark, getattr(job, name), f"--{name}")
+
+
 def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401
     """Return the optional tables of a job, by their names."""
-    named = {name: getattr(job, name) for name in ("owned", "partitions", "constraints")}
-    return {name: read_frame(spark, table) for name, table in named.items() if table is not None}
+    names = ("owned", "partitions", "constraints")
+    return {name: _read(spark, job, name) for name in names if getattr(job, name) is not None}
 
 
 def _add_report(
@@ -322,34 +327,6 @@ def assign_input(
         return PartitionRanges.from_arrow(names.member_ids, names.topics, rows.toArrow())
 
 
-def read_frame(spark: Any, table: Input) -> DataFrame:  # noqa: ANN401
-    """Return the rows of a table that was found and pinned."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
-    from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415
-    from spark_jobs.session.object_store import reach_store, spark_path, spark_pattern  # noqa: PLC0415
-    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
-
-    if isinstance(table, SparkTable):
-        return table.frame
-    if isinstance(table, RulesFile):
-        return frame_of(spark, table.rows)
-    ref = local_table(table, "the table")
-    # the JVM may have another working directory
-    path = root_of(ref.path)
-    frame: DataFrame
-    reach_store(spark, path)
-    if not ref.delta:
-        frame = spark.read.parquet(spark_pattern(path))
-        # Spark before 4.1.1 reads Parquet's columns of type null as integers
-        untyped = dict.fromkeys(ref.untyped_columns(), F.lit(None))
-        frame = frame.withColumns(untyped) if untyped else frame
-    else:
-        reader = spark.read.format("delta").option("versionAsOf", ref.version)
-        frame = reader.load(spark_path(path))
-    return frame
-
-
 def _forget_frames(
     job: AssignmentJob, previous: DataFrame, topics: DataFrame, keys: Sequence[str] = ("topic",)
 ) -> tuple[DataFrame, int]:
@@ -391,7 +368,8 @@ def _write_result(
         return done
     order = (GROUP_ID, *COLUMNS) if done.groups else COLUMNS
     version = _write(found.rows, order, job, done.record_in(run))
-    written = read_frame(spark, TableRef(job.output, version, delta=version is not None))
+    there = TableRef(job.output, version, delta=version is not None)
+    written = read_frame(spark, there, "--output")
     _check_written(written, found.partitions, job.output)
     return replace(done, version=version)
 

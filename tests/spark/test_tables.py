@@ -13,7 +13,8 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
-from spark_jobs.jobs.spark_assignment import SparkAssignment, read_frame
+from spark_jobs.jobs.read_tables import read_frame
+from spark_jobs.jobs.spark_assignment import SparkAssignment
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +115,7 @@ def write_members(path, *members, **more):
 
 
 def ids(spark, path):
-    rows = read_frame(spark, TableRef.of(str(path), "--members")).toArrow()
+    rows = read_frame(spark, TableRef.of(str(path), "--members"), "--members").toArrow()
     return sorted(rows["member_id"].to_pylist())
 
 
@@ -138,3 +139,45 @@ def test_outputs_and_delta_tables_with_such_names(spark, tmp_path):
         job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
         assert run_job(job, Config(), SparkAssignment()).totals["partitions"] == 3
         assert TableRef.of(at, "table").read("output")["member_id"].to_pylist() == ["named"]
+
+
+def test_spark_reads_the_files_of_a_folder_that_pyarrow_reads(spark, tmp_path):
+    names = [
+        "a.parquet", "sub/b.parquet", "c.PARQUET", "d.parq", "e", "_f.parquet", ".g.parquet",
+        "_h/i.parquet", ".j/k.parquet", "sub/deep[1]/l.parquet",
+    ]  # fmt: skip
+    for name in names:
+        write_members(tmp_path / name, name)
+    (tmp_path / "_SUCCESS").touch()
+    read = TableRef.of(str(tmp_path), "members").read("members")["member_id"].to_pylist()
+    seen = ["a.parquet", "c.PARQUET", "d.parq", "e", "sub/b.parquet", "sub/deep[1]/l.parquet"]
+    assert ids(spark, tmp_path) == sorted(read) == sorted(seen)
+
+
+def test_folders_that_are_columns(spark, tmp_path):
+    for topic, count in (("a", 3), ("b c", 4)):
+        file = tmp_path / f"topic={topic}" / "part.parquet"
+        file.parent.mkdir()
+        pq.write_table(pa.table({"partitions": [count]}), file)
+    rows = read_frame(spark, TableRef.of(str(tmp_path), "--topics"), "--topics").toArrow()
+    assert sorted(zip(*rows.to_pydict().values(), strict=True)) == [(3, "a"), (4, "b c")]
+
+
+@pytest.mark.parametrize("first", [pa.int8(), pa.int32(), pa.int64()])
+def test_integers_of_several_widths(spark, tmp_path, first):
+    """A folder that several programs wrote, each with the integers of its own."""
+    for at, kind in enumerate([first, pa.int32(), pa.int64()]):
+        rows = pa.table({"topic": [f"t{at}"], "partitions": pa.array([at], kind)})
+        pq.write_table(rows, tmp_path / f"{at}.parquet")
+    table = TableRef.of(str(tmp_path), "--topics")
+    rows = read_frame(spark, table, "--topics").toArrow().sort_by("topic")
+    assert rows["partitions"].to_pylist() == [0, 1, 2]
+    assert rows.to_pylist() == table.read("topics").sort_by("topic").to_pylist()
+
+
+@pytest.mark.parametrize("name", ["a:b.parquet", "_m.parquet", ".m.parquet"])
+def test_names_that_spark_cannot_read_are_refused(spark, tmp_path, name):
+    with pytest.raises(
+        SpecError, match=r"--members .*: Spark reads no file whose name has a colon"
+    ):
+        ids(spark, write_members(tmp_path / name, "named"))

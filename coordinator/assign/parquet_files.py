@@ -1,0 +1,66 @@
+"""The Parquet files of an input: one list for the engines that read them and for its identity."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assignors import SpecError
+from coordinator.error_text import gist
+from coordinator.storage.tables.table_io import TableRef
+
+
+def list_files(table: TableRef) -> list[str]:
+    """Return the files that pyarrow, and so the local engine, reads for a Parquet table.
+
+    Of a folder these are all below it, whatever their suffix, but for names that begin with `_` or
+    `.` and what is in such folders.
+    """
+    if os.path.isfile(table.path):
+        return [table.path]
+    # with a schema given, pyarrow opens none of them
+    return sorted(pq.ParquetDataset(table.path, schema=pa.schema([])).files)
+
+
+def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
+    """Return the schemas of a Parquet table's files, by file.
+
+    Raises
+    ------
+    SpecError
+        There is no file, one is not Parquet, or one has a column that the first lacks: pyarrow
+        would pass over it.
+    """
+    found: dict[str, pa.Schema] = {}
+    for file in list_files(table):
+        try:
+            found[file] = pq.read_schema(file)
+        except (pa.ArrowException, OSError) as error:
+            raise SpecError(
+                f"{what} {file!r} cannot be read as Parquet: {gist(error)}: write it again, or "
+                "move it out of the folder"
+            ) from None
+    if not found:
+        raise SpecError(f"{what} {table.path!r} has no Parquet files outside of hidden folders")
+    first, *others = found
+    for file in others:
+        _check_columns(found[file], found[first], f"{what} {file!r}", first)
+    return found
+
+
+def _check_columns(schema: pa.Schema, first: pa.Schema, what: str, first_file: str) -> None:
+    """Refuse columns whose values would be lost, or have no type in the first file."""
+    for field in schema:
+        known = first.field(field.name).type if field.name in first.names else pa.null()
+        if _is_untyped(known) and not _is_untyped(field.type):
+            lacks = "has no type" if field.name in first.names else "is missing"
+            raise SpecError(
+                f"{what} has a column {field.name!r} that {lacks} in {first_file!r}: write all "
+                "files with the same columns"
+            )
+
+
+def _is_untyped(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _is_untyped(kind.value_type))

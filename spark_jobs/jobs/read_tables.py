@@ -1,0 +1,90 @@
+"""Read the tables of a job with Spark: the same files and rows that the local engine reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from assignors import SpecError
+from coordinator.assign.inputs import Input, RulesFile, local_table
+from coordinator.assign.parquet_files import read_schemas
+from coordinator.storage.tables.store_files import root_of
+from coordinator.storage.tables.table_io import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_UNSEEN = re.compile(r"[_.]|.*:")
+"""Names of files that Spark passes over, or Hadoop takes for URLs."""
+
+
+def read_frame(spark: SparkSession, table: Input, what: str) -> DataFrame:
+    """Return the rows of a table that was found and pinned.
+
+    Parameters
+    ----------
+    what
+        The option that names it.
+
+    Raises
+    ------
+    SpecError
+        It cannot be read.
+    """
+    from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415 - imports pyspark
+    from spark_jobs.session.object_store import reach_store, spark_path  # noqa: PLC0415 - as above
+    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415 - the same
+
+    if isinstance(table, SparkTable):
+        return table.frame
+    if isinstance(table, RulesFile):
+        return frame_of(spark, table.rows)
+    ref = local_table(table, "the table")
+    if not ref.delta:
+        return _read_parquet(spark, ref, what)
+    path = root_of(ref.path)  # the JVM may have another working directory
+    reach_store(spark, path)
+    reader = spark.read.format("delta").option("versionAsOf", ref.version)
+    return reader.load(spark_path(path))
+
+
+def _read_parquet(spark: SparkSession, table: TableRef, what: str) -> DataFrame:
+    """Read the files of a Parquet table, those of each schema by themselves.
+
+    Spark reads all files of one call by the schema of one of them, and fails where another has
+    wider integers. In a union they are widened, as pyarrow does.
+    """
+    alike: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
+    for file, schema in read_schemas(table, what).items():
+        _refuse_unseen(file, what)
+        alike.setdefault(tuple((field.name, field.type) for field in schema), []).append(file)
+    frames = [_read_alike(spark, table, files, dict(kinds)) for kinds, files in alike.items()]
+    return reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), frames)
+
+
+def _read_alike(
+    spark: SparkSession, table: TableRef, files: list[str], kinds: dict[str, pa.DataType]
+) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: PLC0415 - as above
+
+    from spark_jobs.session.object_store import spark_path, spark_pattern  # noqa: PLC0415 - the same
+
+    reader = spark.read
+    if os.path.isdir(table.path):  # below it, folders `topic=clicks` are columns
+        reader = reader.option("basePath", spark_path(table.path))
+    frame = reader.parquet(*map(spark_pattern, files))
+    # Spark before 4.1.1 reads Parquet's columns of type null as integers
+    untyped = {name: F.lit(None) for name, kind in kinds.items() if pa.types.is_null(kind)}
+    return frame.withColumns(untyped) if untyped else frame
+
+
+def _refuse_unseen(file: str, what: str) -> None:
+    if _UNSEEN.match(os.path.basename(file)):
+        raise SpecError(
+            f"{what} {file!r}: Spark reads no file whose name has a colon, or begins with _ or a "
+            "dot: rename it, or use --engine local"
+        )
