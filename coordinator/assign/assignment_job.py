@@ -124,7 +124,7 @@ class AssignmentJob:
             if getattr(self, name) is not None:
                 tables[name] = getattr(self, name)
         asked |= options.weighted
-        return asked | {name: identify(table) for name, table in tables.items()}
+        return asked | {name: identify(table, f"--{name}") for name, table in tables.items()}
 
 
 @dataclass(frozen=True, slots=True)

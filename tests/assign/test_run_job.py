@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -17,8 +18,9 @@ from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import SparkName, find_input
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
+from coordinator.assign.runs import identify
 from coordinator.config import Config
-from coordinator.storage.tables.table_io import read_delta
+from coordinator.storage.tables.table_io import TableRef, read_delta
 from tests.conftest import ROOT
 
 MEMBERS = pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], ["a"]]})
@@ -184,3 +186,40 @@ def test_weights_and_constraints_are_tables_of_a_job(tables):
         "drain nobody: expired at 1970-01-01T00:00:00Z"
     ]
     assert run_job(replace(work, engine="spark", run_id="other"), Config(), spark).engine == "spark"
+
+
+def test_a_run_id_knows_its_members_by_their_rows(tables):
+    """Two members exchange their topics: counts, sizes and bounds in the file stay as they are."""
+    file = tables / "members.parquet"
+    pq.write_table(pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], []]}), file)
+    job = replace(job_on(tables), members=TableRef.of(str(file), "--members"), run_id="monday")
+    first = run_job(job, Config())
+    assert run_job(job, Config()) == AssignmentResult(
+        "local", "monday", first.version, True, totals=first.totals
+    )
+    pq.write_table(pa.table({"member_id": ["m1", "m2"], "subscribed": [[], ["a"]]}), file)
+    with pytest.raises(SpecError, match=r"run 'monday' wrote .* with members .*: give another"):
+        run_job(job, Config())
+
+
+def test_a_run_id_knows_the_folders_that_are_columns(tables):
+    folder = tables / "sizes"
+    for topic, count in (("a", 3), ("b", 4)):
+        (folder / f"topic={topic}").mkdir(parents=True)
+        pq.write_table(pa.table({"partitions": [count]}), folder / f"topic={topic}" / "it.parquet")
+    table = TableRef.of(str(folder), "--topics")
+    before = identify(table, "--topics")
+    (folder / "topic=a" / "it.parquet").rename(folder / "topic=a" / "other.parquet")
+    assert identify(table, "--topics") == before
+    (folder / "topic=a").rename(folder / "topic=c")
+    assert identify(table, "--topics") != before
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_a_damaged_file_of_members_is_refused_by_its_name(tables, engine):
+    file = tables / "members.parquet"
+    pq.write_table(MEMBERS, file)
+    file.write_bytes(file.read_bytes()[:-20])
+    job = replace(job_on(tables, engine), members=TableRef.of(str(file), "--members"))
+    with pytest.raises(SpecError, match=r"--members '.*/members\.parquet' cannot be read as Parq"):
+        run_job(job, Config(), FakeSpark())
