@@ -32,6 +32,13 @@ _NOTHING = (
     "DELTA_PARSING_ILLEGAL_TABLE_NAME",
 )  # fmt: skip
 """Spark's error conditions for a missing table, schema and catalog."""
+_WHOLE = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How rows are written as JSON without loss."""
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache")
 
 
@@ -167,8 +174,13 @@ def _read_once(
 
 
 def _digest(frame: DataFrame) -> str:
-    """Return a digest of a frame's columns and rows that does not depend on the rows' order."""
-    rows = F.sum(F.xxhash64(*frame.columns).cast("decimal(38,0)"))
+    """Return a digest of a frame's columns and rows that does not depend on the rows' order.
+
+    A row is hashed as JSON: Spark's hashes pass over nulls, so that they do not tell `["y"]` from
+    `["y", null]`, nor in which of two columns a value is.
+    """
+    row = F.to_json(F.struct("*"), _WHOLE)
+    rows = F.sum(F.xxhash64(row).cast("decimal(38,0)"))
     found: Any = frame.agg(F.count("*"), rows).collect()[0]
     text = f"{frame.schema.simpleString()} {found[0]} {found[1]}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import functions
 
+from spark_jobs.jobs.spark_tables import _digest
 from tests.spark.test_command import content, ok, refused
 from tests.spark.test_tables import MAPPED, VECTORS
 
@@ -120,3 +121,26 @@ def test_catalog_name_without_spark_is_refused(muster_here, tmp_path, engine, na
         f"--members {bare!r} not found: give a Delta table or Parquet; for a table of Spark's "
         "catalog, use --engine spark",
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("'a' x, 'i' rack, null instance_id", "'a' x, null rack, 'i' instance_id"),
+        ("array('y') x", "array('y', null) x"),
+        ("array(null, 'y') x", "array('y', null) x"),
+        ("array() x", "array(null) x"),
+        ("named_struct('p', 1, 'q', null) x", "named_struct('p', null, 'q', 1) x"),
+        ("timestamp_micros(1) x, null y", "timestamp_micros(2) x, null y"),
+        ("timestamp_ntz'2026-01-01 00:00:00.000001' x", "timestamp_ntz'2026-01-01 00:00:00' x"),
+        ("map('a', 1) x", "map('a', null) x"),
+        ("1 `a.b`, null `b``c`", "null `a.b`, 1 `b``c`"),
+    ],
+)
+def test_a_run_id_knows_the_rows_of_a_view_with_nulls(spark, before, after):
+    columns = spark.sql(f"SELECT {before} UNION ALL SELECT {after}")
+    schema = columns.where("false")  # of both, so that the digests differ by rows alone
+    frames = [schema.unionByName(spark.sql(f"SELECT {given}")) for given in (before, after)]
+    assert _digest(frames[0]) != _digest(frames[1])
+    both = [frames[0].unionByName(frames[1]), frames[1].unionByName(frames[0])]
+    assert _digest(both[0]) == _digest(both[1])
