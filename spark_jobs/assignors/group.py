@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -184,7 +185,7 @@ class FrameGroup:
         Raises
         ------
         SpecError
-            As for `GroupSpec.from_arrow`.
+            As for `GroupSpec.from_arrow`, or members are others when they are read again.
         """
         known = TopicTable.of(topics)
         labelled = LabelledMembers.of(members, known)
@@ -193,7 +194,7 @@ class FrameGroup:
         work_session.set_shuffle_parts(
             max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks)
         )
-        kept, seed = _add_keys(work_session, _normalize_members(labelled.rows))
+        kept, seed = _add_keys(work_session, _normalize_members(labelled.rows), count)
         if len(classes.size) > 1:
             kept, classes = _renumber_classes(work_session.spark, kept, classes)
         return cls(work_session, known, classes, classes.problem(known), kept, seed)
@@ -201,6 +202,24 @@ class FrameGroup:
     def line(self, problem: CompressedProblem) -> PartitionLine:
         """Return the line of all partitions, in the order of topic classes."""
         return PartitionLine.of(problem.topic_class, self.topics.partitions)
+
+
+def refuse_changed(expected: npt.ArrayLike, found: npt.ArrayLike) -> None:
+    """Compare the numbers of members, counted when subscriptions were read and when members were.
+
+    A frame is read for each. To keep its rows for the second time would cost more than to read them
+    again: ids and lists of topics, before lists are numbers.
+
+    Raises
+    ------
+    SpecError
+        They differ: members whose subscription nobody had before would be lost.
+    """
+    if not np.array_equal(expected, found):
+        raise SpecError(
+            "members: the DataFrame gives other rows each time it is read (as random values do): "
+            "cache it, or write it to a table and read that"
+        )
 
 
 def key_of(name: str, seed: int) -> Column:
@@ -278,14 +297,17 @@ def _label(members: DataFrame, lists: list[list[str]]) -> DataFrame:
     return sets.join(numbers, "subscribed", "inner").drop("subscribed")
 
 
-def _add_keys(work_session: WorkSession, members: DataFrame) -> tuple[DataFrame, int]:
-    """Add keys to members and keep the frame; refuse a duplicate member."""
+def _add_keys(work_session: WorkSession, members: DataFrame, count: int) -> tuple[DataFrame, int]:
+    """Add keys to members and keep the frame; refuse a duplicate member, or others than `count`."""
     for seed in _SEEDS:
         keyed = members.withColumn("key", key_of("member_id", seed)).select(*MEMBERS)
         kept = work_session.keep(keyed.repartition(work_session.tasks, "key"))
-        again = kept.groupBy("key").count().where("count > 1").drop("count")
-        if not again.count():
+        keys = kept.groupBy("key").count()
+        found = keys.agg(F.sum("count").alias("rows"), F.max("count").alias("most")).collect()[0]
+        refuse_changed(count, found["rows"] or 0)
+        if (found["most"] or 0) <= 1:
             return kept, seed
+        again = keys.where("count > 1").drop("count")
         shared = kept.join(again.hint("shuffle_hash"), "key", "left_semi")
         twice = shared.groupBy("member_id").count().where("count > 1")
         name = twice.agg(F.min("member_id")).collect()[0][0]
@@ -298,7 +320,10 @@ def _renumber_classes(
     spark: SparkSession, members: DataFrame, classes: Classes
 ) -> tuple[DataFrame, Classes]:
     """Renumber the classes by their first member."""
-    heads = members.groupBy("class").agg(F.min(F.struct(*ORDER)).alias("head")).collect()
+    head, size = F.min(F.struct(*ORDER)).alias("head"), F.count(F.lit(1)).alias("size")
+    heads = members.groupBy("class").agg(head, size).collect()
+    sizes = {row["class"]: row["size"] for row in heads}
+    refuse_changed(classes.size, [sizes.get(at, 0) for at in range(len(classes.size))])
     order = [row["class"] for row in sorted(heads, key=_by_head)]
     ranks = {
         "class": np.array(order, dtype=np.int32),

@@ -19,7 +19,7 @@ from assignors import GroupSpec, get_assignor
 from assignors.parse_tables import get_strings, parse_claims
 from assignors.quality import count_moved
 from assignors.water_level import Histogram
-from spark_jobs.assignors.group import LabelledMembers, TopicTable, adopt_members
+from spark_jobs.assignors.group import LabelledMembers, TopicTable, adopt_members, refuse_changed
 from spark_jobs.assignors.materialize import FrameAssignment
 from spark_jobs.session.schemas import frame_of, select_members, select_owned, select_topics
 from spark_jobs.session.work_session import WorkSession
@@ -79,13 +79,16 @@ def _read_group(
     known = TopicTable.of(topics)
     labelled = LabelledMembers.of(members, known)
     table = labelled.rows.toArrow()
+    subscription = table["class"].to_numpy().astype(np.int64)
+    if labelled.sizes is not None:
+        refuse_changed(labelled.sizes, np.bincount(subscription, minlength=len(labelled.sizes)))
     ids = get_strings(table, "members", "member_id")
     offsets, listed = labelled.classes(known)
     return GroupSpec.from_columns(
         member_id=ids,
         instance_id=get_strings(table, "members", "instance_id", optional=True),
         rack=pa.nulls(len(ids), pa.string()),
-        subscription=table["class"].to_numpy().astype(np.int64),
+        subscription=subscription,
         list_offsets=offsets,
         list_topics=listed,
         topics=known.names,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from assignors import GroupSpec, SpecError, get_assignor
 from tests.support.spark.groups import COLUMNS, ORDER, mixed, tables
@@ -29,6 +32,12 @@ def owned(*row):
 
 def overlapping(*rows):
     return pa.concat_tables([owned(*row) for row in rows])
+
+
+def draw():
+    """Return a column of numbers below 1 that no seed fixes: a source that changes as it is read."""
+    number = F.udf(lambda _: random.random(), "double").asNondeterministic()
+    return number(F.lit(0))
 
 
 MEMBERS_REFUSED = {
@@ -161,3 +170,35 @@ def test_users_session_keeps_its_settings(spark):
         "m2": 2,
     }
     assert [spark.conf.get(name) for name in names] == before
+
+
+OTHER_ROWS = {
+    "another number": lambda range_: range_.limit(1).select(
+        F.explode(F.sequence(F.lit(0), (draw() * 20_000).cast("int"))).alias("id"),
+        F.array(F.lit("t0")).alias("subscribed"),
+    ),
+    "other subscriptions": lambda range_: range_.select(
+        "id", F.array(F.concat(F.lit("t"), (draw() * 20).cast("int"))).alias("subscribed")
+    ),
+}
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("driver_rows", [0, 2_500_000])
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_members_that_change_between_reads_are_refused(spark, assignor, driver_rows, name):
+    """Some would be lost: those whose topics nobody had when subscriptions were read."""
+    from spark_jobs.assignors.dispatch import assign_frames
+
+    topics = spark.createDataFrame(
+        [(f"t{at}", 3) for at in range(20)], "topic STRING, partitions INT"
+    )
+    members = OTHER_ROWS[name](spark.range(500)).withColumn("member_id", F.concat(F.lit("m"), "id"))
+    members = members.drop("id")
+    with pytest.raises(SpecError, match="members: the DataFrame gives other rows each time it is"):
+        assign_frames(spark, assignor, members, topics, None, driver_rows=driver_rows)
+    kept = members.cache()
+    count = kept.count()
+    done = assign_frames(spark, assignor, kept, topics, None, driver_rows=driver_rows)
+    assert done.members == count
+    kept.unpersist()
