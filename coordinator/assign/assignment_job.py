@@ -47,6 +47,8 @@ class AssignmentJob:
     output_version
         The version of an output on object storage that the run replaces, `NONE` for none: the
         commit fails if another run has replaced it meanwhile.
+    previous_name
+        What messages call `previous`: the output, where that is its content.
     """
 
     members: Input
@@ -61,6 +63,7 @@ class AssignmentJob:
     partitions: Input | None = None
     constraints: Input | None = None
     output_version: int = NONE
+    previous_name: str = "previous"
 
     def inputs(self) -> dict[str, Any]:
         """Return the tables by the fields that name them."""
@@ -106,10 +109,13 @@ class AssignmentJob:
         if is_remote(self.output):
             if self.output_version == NONE:
                 return self
-            return replace(self, previous=TableRef(self.output, self.output_version, delta=True))
+            return self._continue(TableRef(self.output, self.output_version, delta=True))
         if not _has_content(self.output):
             return self
-        return replace(self, previous=TableRef.of(self.output, "--output").pin())
+        return self._continue(TableRef.of(self.output, "--output").pin())
+
+    def _continue(self, content: TableRef) -> Self:
+        return replace(self, previous=content, previous_name="--output")
 
     def describe(self) -> dict[str, Any]:
         """Return the options and pinned inputs that identify a run's result."""

@@ -48,8 +48,8 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
         return _assign_groups(job, assignor, run, members, topics)
     owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
-        previous = _read(job.previous, "previous")
-        owned, forgotten = forget(previous, topics)
+        previous = _read(job.previous, job.previous_name)
+        owned, forgotten = forget(previous, topics, job.previous_name)
         job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
     job.safeguards.check_members(len(members))
     group = GroupSpec.from_arrow(
@@ -75,8 +75,8 @@ def _assign_groups(
     """Assign the groups of the tables, each by itself, in one run."""
     owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
     if owned is None and job.previous is not None:
-        previous = _read(job.previous, "previous")
-        owned, forgotten = forget_in_groups(previous, topics)
+        previous = _read(job.previous, job.previous_name)
+        owned, forgotten = forget_in_groups(previous, topics, job.previous_name)
         job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
     job.safeguards.check_members(len(members))
     groups = GroupSet.from_arrow(
@@ -116,15 +116,20 @@ def _put(output: str, seen: int, rows: pa.Table, run: Run, kept: str) -> int:
     return replace_files(output, seen, added, rows.schema, run.run_id, kept)
 
 
-def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
+def forget(previous: pa.Table, topics: pa.Table, what: str = "previous") -> tuple[pa.Table, int]:
     """Drop topics and partitions that no longer exist from a previous assignment.
+
+    Parameters
+    ----------
+    what
+        The name of the previous assignment in errors.
 
     Returns
     -------
     claims, forgotten
         The remaining rows, cut at the end of their topic, and how many partitions were dropped.
     """
-    owner, names, first, count = parse_owned_table(previous, "previous")
+    owner, names, first, count = parse_owned_table(previous, what)
     known, partitions = parse_topics_table(topics)
     place = pc.index_in(names, value_set=known)
     size = np.append(partitions, 0)[np.asarray(pc.fill_null(place, len(partitions)))]
@@ -134,7 +139,9 @@ def forget(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
     return kept, int((count - left).sum())
 
 
-def forget_in_groups(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, int]:
+def forget_in_groups(
+    previous: pa.Table, topics: pa.Table, what: str = "previous"
+) -> tuple[pa.Table, int]:
     """Do the same as `forget` for tables of many groups.
 
     Raises
@@ -144,10 +151,10 @@ def forget_in_groups(previous: pa.Table, topics: pa.Table) -> tuple[pa.Table, in
     """
     if GROUP_ID not in previous.schema.names:
         raise SpecError(
-            "previous: column 'group_id' is missing, but members has it: name another output, or "
+            f"{what}: column 'group_id' is missing, but members has it: name another output, or "
             "another previous assignment"
         )
-    parse_owned_table(previous.drop_columns([GROUP_ID]), "previous")
+    parse_owned_table(previous.drop_columns([GROUP_ID]), what)
     keys = [GROUP_ID, "topic"] if GROUP_ID in topics.schema.names else ["topic"]
     parse_topic_counts(topics.drop_columns(keys[:-1]))
     sizes = topics.select([*keys, "partitions"])
@@ -184,4 +191,4 @@ def _check_replaceable_here(output: str) -> None:
 def _read(table: Input, what: str) -> pa.Table:
     if isinstance(table, RulesFile):
         return table.rows
-    return local_table(table, f"--{what}").read(what)
+    return local_table(table, f"--{what.removeprefix('--')}").read(what)

@@ -152,7 +152,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
         return _assign_whole(spark, job, config, run, {"members": members, "topics": topics})
     claims, forgotten = _read(spark, job, "owned") if job.owned else None, 0
     if claims is None and job.previous is not None:
-        previous, _ = check_previous(_read(spark, job, "previous"), "previous")
+        previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
         claims, forgotten = _forget_frames(job, previous, topics)
     arguments = job.options.arguments(config)
     assigned = assign_frames(
@@ -181,7 +181,7 @@ def _assign_groups(
     tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
         previous = _read(spark, job, "previous")
-        refuse_one_group(previous, "previous")
+        refuse_one_group(previous, job.previous_name)
         keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"], keys)
     arguments = job.options.arguments(config)
@@ -216,7 +216,7 @@ def _assign_whole(
     forgotten, now = 0, wall_ms()
     tables |= _read_more(spark, job)
     if job.owned is None and job.previous is not None:
-        previous, _ = check_previous(_read(spark, job, "previous"), "previous")
+        previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"])
     options = job.options
     found = assign_group(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
@@ -234,7 +234,9 @@ def _assign_whole(
 
 
 def _read(spark: Any, job: AssignmentJob, name: str) -> DataFrame:  # noqa: ANN401
-    return read_frame(spark, getattr(job, name), f"--{name}")
+    """Return the rows of one of the job's tables, which must be there."""
+    called = job.previous_name if name == "previous" else name
+    return read_frame(spark, getattr(job, name), f"--{called.removeprefix('--')}")
 
 
 def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401

@@ -119,5 +119,5 @@ def test_an_output_of_one_group_is_not_of_many(run):
     members, topics, *_ = tables_of_groups({"g": SPECS["g1"]})
     plain = (members.drop_columns(["group_id"]), topics.drop_columns(["group_id"]))
     run(plain)
-    with pytest.raises(SpecError, match="previous: column 'group_id' is missing"):
+    with pytest.raises(SpecError, match="--output: column 'group_id' is missing"):
         run((members, topics))

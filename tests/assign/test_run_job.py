@@ -223,3 +223,17 @@ def test_a_damaged_file_of_members_is_refused_by_its_name(tables, engine):
     job = replace(job_on(tables, engine), members=TableRef.of(str(file), "--members"))
     with pytest.raises(SpecError, match=r"--members '.*/members\.parquet' cannot be read as Parq"):
         run_job(job, Config(), FakeSpark())
+
+
+def test_an_output_of_something_else_is_called_the_output(tables):
+    """Nobody gave --previous."""
+    write_deltalake(str(tables / "out"), TOPICS)
+    with pytest.raises(SpecError, match=r"^--output: column 'member_id' is missing \(found topic"):
+        run_job(job_on(tables), Config())
+    given = TableRef.of(str(tables / "topics"), "--previous")
+    with pytest.raises(SpecError, match=r"^previous: column 'member_id' is missing"):
+        run_job(replace(job_on(tables), previous=given), Config())
+    for file in (tables / "out").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SpecError, match=r"^--output .*out@0: cannot be read"):
+        run_job(job_on(tables), Config())

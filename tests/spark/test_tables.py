@@ -181,3 +181,14 @@ def test_names_that_spark_cannot_read_are_refused(spark, tmp_path, name):
         SpecError, match=r"--members .*: Spark reads no file whose name has a colon"
     ):
         ids(spark, write_members(tmp_path / name, "named"))
+
+
+def test_an_output_of_something_else_is_called_the_output(folder):
+    """On Spark, too, and nobody gave --previous."""
+    write_deltalake(folder / "some", pa.table({"member_id": ["m"], "subscribed": [["a"]]}))
+    write_deltalake(folder / "foreign", pa.table({"id": [1]}))
+    tables = [TableRef.of(str(folder / name), "table") for name in ("some", "topics")]
+    at = str(folder / "foreign")
+    job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
+    with pytest.raises(SpecError, match=r"^--output: column 'member_id' is missing \(found id\)"):
+        run_job(job, Config(), SparkAssignment())
