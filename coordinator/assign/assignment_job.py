@@ -70,6 +70,15 @@ class AssignmentJob:
         fields = ("members", "topics", "owned", "previous", "partitions", "constraints")
         return {field: getattr(self, field) for field in fields}
 
+    def option_of(self, field: str) -> str:
+        """Return the option that names the table of a field."""
+        name = self.previous_name if field == "previous" else field
+        return f"--{name.removeprefix('--')}"
+
+    def by_option(self) -> dict[str, Any]:
+        """Return the tables by the options that name them."""
+        return {self.option_of(field): table for field, table in self.inputs().items()}
+
     def needs_catalog(self) -> bool:
         """Whether an input must be looked up in Spark's catalog first."""
         if self.engine != "spark":

@@ -52,10 +52,11 @@ def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
 
 def _check_columns(schema: pa.Schema, first: pa.Schema, what: str, first_file: str) -> None:
     """Refuse columns whose values would be lost, or have no type in the first file."""
+    kinds = dict(zip(first.names, first.types, strict=True))
     for field in schema:
-        known = first.field(field.name).type if field.name in first.names else pa.null()
+        known = kinds.get(field.name, pa.null())
         if _is_untyped(known) and not _is_untyped(field.type):
-            lacks = "has no type" if field.name in first.names else "is missing"
+            lacks = "has no type" if field.name in kinds else "is missing"
             raise SpecError(
                 f"{what} has a column {field.name!r} that {lacks} in {first_file!r}: write all "
                 "files with the same columns"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 _UNSEEN = re.compile(r"[_.]|.*:")
 """Names of files that Spark passes over, or Hadoop takes for URLs."""
+_UNREADABLE = re.compile(r"\[(?:COLUMN_ALREADY_EXISTS|DELTA_\w+|FAILED_READ_FILE)[.\w]*\] (.+)")
+"""What Spark says about a table, not about itself."""
+_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] \w+ error while reading file (.+?)\. ([A-Z][^.]+)")
+_SCHEME = re.compile(r"file:/*(?=/)|\w+://")
 
 
 def read_frame(spark: SparkSession, table: Input, what: str) -> DataFrame:
@@ -36,20 +43,66 @@ def read_frame(spark: SparkSession, table: Input, what: str) -> DataFrame:
         It cannot be read.
     """
     from spark_jobs.jobs.spark_tables import SparkTable  # noqa: PLC0415 - imports pyspark
-    from spark_jobs.session.object_store import reach_store, spark_path  # noqa: PLC0415 - as above
-    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415 - the same
+    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415 - as above
 
     if isinstance(table, SparkTable):
         return table.frame
     if isinstance(table, RulesFile):
         return frame_of(spark, table.rows)
     ref = local_table(table, "the table")
-    if not ref.delta:
-        return _read_parquet(spark, ref, what)
-    path = root_of(ref.path)  # the JVM may have another working directory
+    try:
+        frame = _read_delta(spark, ref) if ref.delta else _read_parquet(spark, ref, what)
+        _ = frame.schema  # Spark Connect looks at the table only now
+    except Exception as error:
+        said = _UNREADABLE.search(str(error))
+        if said is None:
+            raise
+        raise SpecError(f"{what} {ref}: cannot be read: {said[1]}: write it again") from None
+    return frame
+
+
+@contextmanager
+def unreadable_named(tables: Mapping[str, Any]) -> Iterator[None]:
+    """Say whose a file is that tasks find missing or damaged.
+
+    Parameters
+    ----------
+    tables
+        The tables by the options that name them.
+
+    Raises
+    ------
+    SpecError
+        A file of one of them cannot be read.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = _FILE.search(str(error))
+        if found is None:
+            raise
+        for what, table in tables.items():
+            if isinstance(table, TableRef) and _has(table, found[1]):
+                raise SpecError(
+                    f"{what} {table}: cannot be read: {found[1]}: {found[2]}: write it again, or "
+                    "name another version"
+                ) from None
+        raise
+
+
+def _has(table: TableRef, file: str) -> bool:
+    """Whether a file, as Spark's errors name it, is below a table."""
+    root = _SCHEME.sub("", root_of(table.path)).rstrip("/") + "/"
+    at = _SCHEME.sub("", file) + "/"
+    return at.startswith(root) or unquote(at).startswith(root)
+
+
+def _read_delta(spark: SparkSession, table: TableRef) -> DataFrame:
+    from spark_jobs.session.object_store import reach_store, spark_path  # noqa: PLC0415 - as above
+
+    path = root_of(table.path)  # the JVM may have another working directory
     reach_store(spark, path)
-    reader = spark.read.format("delta").option("versionAsOf", ref.version)
-    return reader.load(spark_path(path))
+    return spark.read.format("delta").option("versionAsOf", table.version).load(spark_path(path))
 
 
 def _read_parquet(spark: SparkSession, table: TableRef, what: str) -> DataFrame:

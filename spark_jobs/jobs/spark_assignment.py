@@ -35,7 +35,7 @@ from coordinator.storage.tables.shared_table import (
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
 from spark_jobs.assignors import TWINS
-from spark_jobs.jobs.read_tables import read_frame
+from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,8 @@ class SparkAssignment:
                 check_replaceable_by_url(job.output)
             await_executors(spark, config.engine.timeout_ms / 1000)
             _check_seen(spark, job)
-            return try_again_if_lost(lambda: _assign_on_spark(spark, job, config, run))
+            with unreadable_named(job.by_option()):
+                return try_again_if_lost(lambda: _assign_on_spark(spark, job, config, run))
 
 
 @contextmanager
@@ -235,8 +236,7 @@ def _assign_whole(
 
 def _read(spark: Any, job: AssignmentJob, name: str) -> DataFrame:  # noqa: ANN401
     """Return the rows of one of the job's tables, which must be there."""
-    called = job.previous_name if name == "previous" else name
-    return read_frame(spark, getattr(job, name), f"--{called.removeprefix('--')}")
+    return read_frame(spark, getattr(job, name), job.option_of(name))
 
 
 def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -192,3 +194,48 @@ def test_an_output_of_something_else_is_called_the_output(folder):
     job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
     with pytest.raises(SpecError, match=r"^--output: column 'member_id' is missing \(found id\)"):
         run_job(job, Config(), SparkAssignment())
+
+
+def test_tables_that_lack_files_are_refused_by_their_option(spark, folder):
+    """Vacuumed, removed by hand, or gone from the log."""
+    write_deltalake(folder / "here", pa.table({"member_id": ["m"], "subscribed": [["a"]]}))
+    names = ["member_id", "topic", "first_partition", "partition_count"]
+    gone = pa.table([["m"], ["a"], [0], [1]], names=names)
+    for version in range(2):
+        write_deltalake(folder / "gone one", gone, mode="overwrite")
+        if not version:
+            for file in (folder / "gone one").glob("*.parquet"):
+                file.unlink()
+    tables = [TableRef.of(str(folder / name), "table") for name in ("here", "topics")]
+
+    def refused(**more):
+        job = AssignmentJob(*tables, None, None, None, AssignorOptions("uniform"), "spark")
+        with pytest.raises(SpecError) as found:
+            run_job(replace(job, **more), Config(), SparkAssignment())
+        assert "\n" not in str(found.value)
+        return str(found.value)
+
+    old = TableRef.of(f"{folder}/gone one@0", "--previous")
+    said = refused(previous=old)
+    assert said.startswith(f"--previous {folder}/gone one@0: cannot be read: file:")
+    assert "File does not exist" in said
+    for file in (folder / "gone one").glob("*.parquet"):
+        file.unlink()
+    assert refused(output=old.path).startswith(f"--output {old.path}@1: cannot be read: file:")
+    (folder / "gone one" / "_delta_log" / f"{0:020d}.json").unlink()
+    newest = TableRef(old.path, 1, delta=True)
+    with pytest.raises(
+        SpecError, match=r"^--owned .*gone one@1: cannot be read: No recreatable com"
+    ):
+        read_frame(spark, newest, "--owned")
+
+
+def test_columns_that_are_there_twice_are_refused_by_the_option(spark, tmp_path):
+    file = tmp_path / "members.parquet"
+    pq.write_table(
+        pa.table([["m"], [["a"]], ["m"]], ["member_id", "subscribed", "Member_Id"]), file
+    )
+    with pytest.raises(
+        SpecError, match=r"^--members .*: cannot be read: The column `member_id` alr"
+    ):
+        read_frame(spark, TableRef.of(str(file), "--members"), "--members")
