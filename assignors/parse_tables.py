@@ -30,7 +30,9 @@ TOPICS_COLUMNS = ("topic", "partitions", "topic_id", "racks")
 """The last two are of a coordinator's catalog, which may be the same table; they change nothing."""
 OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
-LIST_TESTS = (pt.is_list, pt.is_large_list, pt.is_list_view, pt.is_large_list_view)
+LIST_TESTS = (
+    pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view,
+)  # fmt: skip
 
 
 def parse_tables(

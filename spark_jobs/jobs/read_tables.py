@@ -26,6 +26,13 @@ _UNSEEN = re.compile(r"[_.]|.*:")
 _UNREADABLE = re.compile(r"\[(?:COLUMN_ALREADY_EXISTS|DELTA_\w+|FAILED_READ_FILE)[.\w]*\] (.+)")
 """What Spark says about a table, not about itself."""
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] \w+ error while reading file (.+?)\. ([A-Z][^.]+)")
+_INT64_MAX = 2**63 - 1
+_COUNTS = ("partitions", "partition", "first_partition", "partition_count")
+_ILLEGAL = {
+    pa.float16(): pa.float32(),
+    **{pa.timestamp("ns", zone): pa.timestamp("us", zone) for zone in (None, "UTC")},
+}
+"""Types that Spark does not read from Parquet, and what to write instead."""
 _SCHEME = re.compile(r"file:/*(?=/)|\w+://")
 
 
@@ -113,7 +120,7 @@ def _read_parquet(spark: SparkSession, table: TableRef, what: str) -> DataFrame:
     """
     alike: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     for file, schema in read_schemas(table, what).items():
-        _refuse_unseen(file, what)
+        _refuse_unseen(file, schema, what)
         alike.setdefault(tuple((field.name, field.type) for field in schema), []).append(file)
     frames = [_read_alike(spark, table, files, dict(kinds)) for kinds, files in alike.items()]
     return reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), frames)
@@ -131,13 +138,23 @@ def _read_alike(
         reader = reader.option("basePath", spark_path(table.path))
     frame = reader.parquet(*map(spark_pattern, files))
     # Spark before 4.1.1 reads Parquet's columns of type null as integers
-    untyped = {name: F.lit(None) for name, kind in kinds.items() if pa.types.is_null(kind)}
-    return frame.withColumns(untyped) if untyped else frame
+    other = {name: F.lit(None) for name, kind in kinds.items() if pa.types.is_null(kind)}
+    # and any Spark those of type uint64 as decimals; what is beyond int64 is no count anyway
+    for name in _COUNTS:
+        if kinds.get(name) == pa.uint64():
+            other[name] = F.least(name, F.lit(_INT64_MAX)).cast("long")
+    return frame.withColumns(other) if other else frame
 
 
-def _refuse_unseen(file: str, what: str) -> None:
+def _refuse_unseen(file: str, schema: pa.Schema, what: str) -> None:
     if _UNSEEN.match(os.path.basename(file)):
         raise SpecError(
             f"{what} {file!r}: Spark reads no file whose name has a colon, or begins with _ or a "
             "dot: rename it, or use --engine local"
         )
+    for field in schema:
+        if field.type in _ILLEGAL:
+            raise SpecError(
+                f"{what} {file!r}: column {field.name!r} is {field.type}, which Spark cannot read: "
+                f"write it as {_ILLEGAL[field.type]}, or use --engine local"
+            )

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
+from assignors.parse_tables import LOAD_COLUMNS
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import schema_of_name
@@ -149,7 +150,8 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     if GROUP_ID in members.columns:
         return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
     weighted = job.options.assignor not in TWINS or bool(job.options.weighted)
-    if weighted or job.partitions or job.constraints:
+    loads = not set(LOAD_COLUMNS).isdisjoint(members.columns)
+    if weighted or loads or job.partitions or job.constraints:
         return _assign_whole(spark, job, config, run, {"members": members, "topics": topics})
     claims, forgotten = _read(spark, job, "owned") if job.owned else None, 0
     if claims is None and job.previous is not None:

@@ -62,10 +62,13 @@ def select_members(frame: DataFrame) -> DataFrame:
     given = [field.name for field in frame.schema.fields if field.dataType != T.NullType()]
     optional = [name for name in ("instance_id", "rack") if name in given]
     _check_columns(frame, "members", dict.fromkeys(optional, "string"))
-    if "instance_id" in optional:
-        return frame.select("member_id", "instance_id", "subscribed")
-    nothing = F.lit(None).cast(T.StringType()).alias("instance_id")
-    return frame.select("member_id", nothing, "subscribed")
+    # lists without any topic are of type array<void>
+    instance = F.col("instance_id") if "instance_id" in optional else F.lit(None)
+    return frame.select(
+        "member_id",
+        instance.cast("string").alias("instance_id"),
+        F.col("subscribed").cast("array<string>").alias("subscribed"),
+    )
 
 
 def select_topics(frame: DataFrame) -> DataFrame:
@@ -206,11 +209,7 @@ def _check_columns(frame: DataFrame, where: str, columns: Mapping[str, str]) -> 
                 f"{where}: column {name!r} is missing (found {found}): expected {name} {expected}"
             )
         kind = kinds[name]
-        fits = (
-            isinstance(kind, _INTEGERS)
-            if expected == "integer"
-            else kind.simpleString() == expected
-        )
+        fits = isinstance(kind, _INTEGERS) if expected == "integer" else _FITS[expected](kind)
         if not fits:
             article = "an integer type" if expected == "integer" else expected
             raise SpecError(

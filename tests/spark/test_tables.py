@@ -239,3 +239,51 @@ def test_columns_that_are_there_twice_are_refused_by_the_option(spark, tmp_path)
         SpecError, match=r"^--members .*: cannot be read: The column `member_id` alr"
     ):
         read_frame(spark, TableRef.of(str(file), "--members"), "--members")
+
+
+LISTS = pa.list_(pa.string())
+MEMBERS = {"member_id": ["m", "n"], "subscribed": pa.array([["a"], ["a", "b"]], LISTS)}
+TOPICS = {"topic": ["a", "b"], "partitions": [3, 2]}
+UNUSUAL = {
+    "uint64": ({}, {"partitions": pa.array([3, 2], pa.uint64())}),
+    "uint8": ({}, {"partitions": pa.array([3, 2], pa.uint8())}),
+    "too many": ({}, {"partitions": pa.array([3, 2**63 - 1], pa.uint64())}),
+    "no topics": ({"subscribed": pa.array([[], []], pa.list_(pa.null()))}, {}),
+    "null topics": ({"subscribed": pa.array([[None], []], pa.list_(pa.null()))}, {}),
+    "fixed size": ({"subscribed": pa.array([["a"], ["b"]], pa.list_(pa.string(), 1))}, {}),
+    "capacities": ({"capacity": [1.0, 2.0]}, {}),
+    "bad capacities": ({"capacity": [1.0, -2.0]}, {}),
+    "states": ({"state": ["active", "draining"]}, {}),
+    "processes": ({"process": ["p", "q"]}, {}),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_both_engines_take_or_refuse_unusual_columns(tmp_path, name):
+    members, topics = UNUSUAL[name]
+    pq.write_table(pa.table(MEMBERS | members), tmp_path / "members.parquet")
+    pq.write_table(pa.table(TOPICS | topics), tmp_path / "topics.parquet")
+    tables = [TableRef.of(f"{tmp_path}/{at}.parquet", f"--{at}") for at in ("members", "topics")]
+
+    def on_engine(engine, assignor):
+        job = AssignmentJob(*tables, None, None, None, AssignorOptions(assignor), engine)
+        try:
+            done = run_job(job, Config(), SparkAssignment())
+        except SpecError as error:
+            return str(error)
+        return done.totals, done.ranges.to_arrow().to_pylist()
+
+    for assignor in ("uniform", "range"):
+        assert on_engine("spark", assignor) == on_engine("local", assignor)
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"), [("float16", "float"), ("timestamp[ns]", "timestamp[us]")]
+)
+def test_types_that_spark_cannot_read_are_refused(spark, tmp_path, kind, instead):
+    column = pa.nulls(1, pa.float16() if kind == "float16" else pa.timestamp("ns"))
+    file = write_members(tmp_path / "members.parquet", "m", odd=column)
+    with pytest.raises(SpecError) as found:
+        ids(spark, file)
+    told = f"column 'odd' is {column.type}, which Spark cannot read: write it as {instead}, or"
+    assert told in str(found.value)
