@@ -33,6 +33,7 @@ OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 LIST_TESTS = (
     pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view,
 )  # fmt: skip
+NO_TEXT = "{}: column {!r} has text that is not UTF-8: write it as UTF-8"
 
 
 def parse_tables(
@@ -204,7 +205,12 @@ def get_strings(
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
     if column.null_count and not optional:
         raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
-    return column.cast(pa.string()).combine_chunks()
+    text = column.cast(pa.string()).combine_chunks()
+    try:
+        text.validate(full=True)  # readers of Parquet do not look
+    except pa.ArrowInvalid:
+        raise SpecError(NO_TEXT.format(where, name)) from None
+    return text
 
 
 def get_string_lists(

@@ -20,7 +20,7 @@ from assignors import SpecError
 from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
 from assignors.compressed_problem import CompressedProblem
 from assignors.materialize import PartitionLine
-from assignors.parse_tables import parse_topics_table
+from assignors.parse_tables import NO_TEXT, parse_topics_table
 from spark_jobs.session.schemas import select_members, select_topics, small
 from spark_jobs.session.work_session import WorkSession
 
@@ -244,18 +244,24 @@ def _to_set(name: str) -> Column:
 
 def _collect_lists(members: DataFrame, topics: TopicTable) -> tuple[list[list[str]], list[int]]:
     """Collect the distinct subscriptions, in any order, and how many members have each."""
-    nameless = F.sum(F.col("member_id").isNull().cast("int"))
+    counts = {
+        "size": F.lit(1),
+        "nameless": F.col("member_id").isNull().cast("int"),
+        "unreadable": F.coalesce((~F.is_valid_utf8("member_id")).cast("int"), F.lit(0)),
+    }
     alike = members.groupBy("subscribed").agg(  # first unsorted, so that few lists are sorted
-        F.count(F.lit(1)).alias("size"), nameless.alias("nameless")
+        *[F.sum(column).alias(name) for name, column in counts.items()]
     )
     rows = alike.groupBy(_to_set("subscribed").alias("subscribed")).agg(
-        F.sum("size").alias("size"), F.sum("nameless").alias("nameless")
+        *[F.sum(name).alias(name) for name in counts]
     )
     known = set(topics.names.to_pylist())
     found = rows.collect()
     for row in found:
         if row["nameless"]:
             raise SpecError("members: column 'member_id' has a null: give every row a value")
+        if row["unreadable"]:
+            raise SpecError(NO_TEXT.format("members", "member_id"))
         if row["subscribed"] is None:
             raise SpecError("members: column 'subscribed' has a null: give [] for no subscription")
         _refuse_unknown(members, row["subscribed"], known)
