@@ -39,8 +39,8 @@ def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
             found[file] = pq.read_schema(file)
         except (pa.ArrowException, OSError) as error:
             raise SpecError(
-                f"{what} {file!r} cannot be read as Parquet: {gist(error)}: write it again, or "
-                "move it out of the folder"
+                f"{what} {file!r} cannot be read as Parquet: {gist(error).rstrip('.')}: write it "
+                "again, or move it out of the folder"
             ) from None
     if not found:
         raise SpecError(f"{what} {table.path!r} has no Parquet files outside of hidden folders")
