@@ -55,6 +55,17 @@ def tables(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["out{a,b}", "out*", "out#1", "out 'q'"])
+def test_an_output_of_an_odd_name_is_replaced_night_by_night(tables, monkeypatch, name):
+    monkeypatch.chdir(tables)
+    for assignor in ("uniform", "sticky"):
+        run_job(replace(job_on(tables, "local", assignor), output=name), Config())
+    rows = read_delta(DeltaTable(str(tables / name))).to_pylist()
+    assert sum(row["partition_count"] for row in rows) == 5
+    with pytest.raises(SpecError, match="has a bracket in its path, where only Spark writes"):
+        run_job(replace(job_on(tables, "local"), output="out[1]"), Config())
+
+
 def job_on(tables, engine="auto", assignor="uniform", **more):
     inputs = {
         name: find_input(str(tables / name), f"--{name}", "auto") for name in ("members", "topics")
@@ -227,8 +238,9 @@ def test_a_damaged_file_of_members_is_refused_by_its_name(tables, engine):
 
 def test_an_output_of_something_else_is_called_the_output(tables):
     """Nobody gave --previous."""
-    write_deltalake(str(tables / "out"), TOPICS)
-    with pytest.raises(SpecError, match=r"^--output: column 'member_id' is missing \(found topic"):
+    nobody = {"member_id": pa.nulls(1, pa.string()), "topic": ["a"], "first_partition": [0]}
+    write_deltalake(str(tables / "out"), pa.table(nobody | {"partition_count": [1]}))
+    with pytest.raises(SpecError, match=r"^--output: column 'member_id' has a null"):
         run_job(job_on(tables), Config())
     given = TableRef.of(str(tables / "topics"), "--previous")
     with pytest.raises(SpecError, match=r"^previous: column 'member_id' is missing"):

@@ -24,7 +24,7 @@ SCHEMES = {
 }  # fmt: skip
 """Schemes of stores, and what each is called here."""
 KNOWN = "s3://, gs://, az://, abfss://, file:// or memory://"
-ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]")
+ELSEWHERE = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\\]")
 """What delta-rs decodes in a path, or refuses."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """As `pathlib` writes it: with one slash."""

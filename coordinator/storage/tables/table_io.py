@@ -281,8 +281,13 @@ def check_replaceable(path: str) -> None:
     Raises
     ------
     SpecError
-        It uses a feature that only Spark writes.
+        It uses a feature that only Spark writes, or is where only Spark does.
     """
+    if set("[]") & set(os.path.abspath(path)):  # delta-rs panics
+        raise SpecError(
+            f"--output {path!r} has a bracket in its path, where only Spark writes a Delta table: "
+            "use --engine spark, or name another"
+        )
     try:
         table = DeltaTable(path)
     except TableNotFoundError:
@@ -307,7 +312,7 @@ def replace_delta(path: str, rows: pa.Table, run_id: str, user_metadata: str) ->
     user_metadata
         Text that the commit keeps, where Spark keeps it too.
     """
-    Path(path).mkdir(parents=True, exist_ok=True)
+    os.makedirs(path, exist_ok=True)
     write_deltalake(
         path,
         rows,
