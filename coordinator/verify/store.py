@@ -117,7 +117,7 @@ def verify_tables(root: str) -> VerifyResult:
     targets = check_targets(root, walk.installed, walk.state)
     for name in ("snapshots", "targets"):
         check_commit_files(os.path.join(root, name))
-    groups = walk.state.groups.values()
+    groups, classic = walk.state.groups.values(), walk.state.classic.values()
     return VerifyResult(
         position=walk.last,
         coordinator_epoch=walk.epoch,
@@ -125,8 +125,9 @@ def verify_tables(root: str) -> VerifyResult:
         log_files=len(log.files),
         snapshots=snapshots.compared,
         targets=targets,
-        groups=len(groups),
-        members=sum(len(group.members) for group in groups),
+        groups=len(groups) + len(classic),
+        members=sum(len(group.members) for group in groups)
+        + sum(len(group.members) for group in classic),
     )
 
 

@@ -24,6 +24,7 @@ from coordinator.core.records import (
     TargetMetadata,
 )
 from coordinator.core.state_records import records_of
+from coordinator.history import frame
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.state_loader import load_state as loaded
@@ -31,6 +32,7 @@ from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.verify import verify
 from tests.faults.damage import live
+from tests.support.classic_stories import classic_log
 from tests.support.lives import FOO, claimed, life
 from tests.support.members import AT_ONCE, Members
 
@@ -421,3 +423,11 @@ def test_a_newer_format_is_bad_input(tmp_path, muster_here):
     done = muster_here("verify", "--store", str(tmp_path))
     assert done.returncode == 2
     assert b"has format 2" in done.stderr
+
+
+def test_groups_of_every_protocol_are_counted(tmp_path):
+    classic_log(tmp_path)
+    there = frame(tmp_path, "groups").to_pylist()
+    found = verify(tmp_path)
+    assert found.groups == len(there) > 1
+    assert found.members == frame(tmp_path, "members").num_rows > 1
