@@ -73,7 +73,7 @@ def test_a_live_store_is_backed_up_and_restored_as_of_a_position(place):
         backup(store, f"{store}/copy")
 
 
-def test_a_whole_bucket_is_a_store_and_a_backup(s3, tmp_path, muster_here):
+def test_a_whole_bucket_is_a_store_and_a_backup(s3, tmp_path, muster):
     store, copy, anew = (s3.new_bucket() for _ in range(3))
     backup(written(store), copy)
     restore(copy, anew)
@@ -85,7 +85,7 @@ def test_a_whole_bucket_is_a_store_and_a_backup(s3, tmp_path, muster_here):
         backup(store, f"{store}/copy")
     config = tmp_path / "muster.toml"
     config.write_text('[store]\nendpoint = "http://127.0.0.1:9"\n')
-    done = muster_here("describe", "g", "--store", anew, "--config", config)
+    done = muster("describe", "g", "--store", anew, "--config", config)
     assert b"http://127.0.0.1:9 does not answer" in done.stderr
 
 

@@ -78,7 +78,7 @@ def test_catalog_names_read_like_paths_and_pin_the_run(spark, schema, muster_her
         ("members.parquet", [], "'members.parquet' not found: give a Delta table or Parquet"),
         ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' names a table of Spark's catalog, but an output must be a folder"),
         ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
-        ("inputs.members", ["--output", "{}/members"], "is also --members"),
+        ("inputs.members", ["--output", "{}/members"], "is a table of something else, which would be lost"),
         ("s3://bucket/x", [], "for s3:// URLs: run `muster setup --s3`, or submit with --packages org.apache.hadoop:hadoop-aws:3."),
         ("abfss://c@a/x@1", [], "--members 'abfss://c@a/x' cannot be read: this Spark has no file system for abfss:// URLs: submit with --packages org.apache.hadoop:hadoop-azure:3."),
         ("wrong://x/y", [], "this Spark has no file system for wrong:// URLs"),

@@ -188,11 +188,12 @@ def test_names_that_spark_cannot_read_are_refused(spark, tmp_path, name):
 def test_an_output_of_something_else_is_called_the_output(folder):
     """On Spark, too, and nobody gave --previous."""
     write_deltalake(folder / "some", pa.table({"member_id": ["m"], "subscribed": [["a"]]}))
-    write_deltalake(folder / "foreign", pa.table({"id": [1]}))
+    nobody = {"member_id": pa.nulls(1, pa.string()), "topic": ["a"], "first_partition": [0]}
+    write_deltalake(folder / "foreign", pa.table(nobody | {"partition_count": [1]}))
     tables = [TableRef.of(str(folder / name), "table") for name in ("some", "topics")]
     at = str(folder / "foreign")
     job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
-    with pytest.raises(SpecError, match=r"^--output: column 'member_id' is missing \(found id\)"):
+    with pytest.raises(SpecError, match=r"^--output: a row has a null"):
         run_job(job, Config(), SparkAssignment())
 
 
