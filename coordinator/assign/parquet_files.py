@@ -55,7 +55,7 @@ def _check_columns(schema: pa.Schema, first: pa.Schema, what: str, first_file: s
     kinds = dict(zip(first.names, first.types, strict=True))
     for field in schema:
         known = kinds.get(field.name, pa.null())
-        if _is_untyped(known) and not _is_untyped(field.type):
+        if is_untyped(known) and not is_untyped(field.type):
             lacks = "has no type" if field.name in kinds else "is missing"
             raise SpecError(
                 f"{what} has a column {field.name!r} that {lacks} in {first_file!r}: write all "
@@ -63,5 +63,6 @@ def _check_columns(schema: pa.Schema, first: pa.Schema, what: str, first_file: s
             )
 
 
-def _is_untyped(kind: pa.DataType) -> bool:
-    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _is_untyped(kind.value_type))
+def is_untyped(kind: pa.DataType) -> bool:
+    """Whether all values are null, or lists without any but null."""
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and is_untyped(kind.value_type))

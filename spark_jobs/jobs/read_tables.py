@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from assignors import SpecError
 from coordinator.assign.inputs import Input, RulesFile, local_table
-from coordinator.assign.parquet_files import read_schemas
+from coordinator.assign.parquet_files import is_untyped, read_schemas
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import TableRef
 
@@ -139,6 +139,9 @@ def _read_alike(
     frame = reader.parquet(*map(spark_pattern, files))
     # Spark before 4.1.1 reads Parquet's columns of type null as integers
     other = {name: F.lit(None) for name, kind in kinds.items() if pa.types.is_null(kind)}
+    for name, kind in kinds.items():
+        if is_untyped(kind) and name not in other:
+            other[name] = F.col(f"`{name}`").cast("array<string>")
     # and any Spark those of type uint64 as decimals; what is beyond int64 is no count anyway
     for name in _COUNTS:
         if kinds.get(name) == pa.uint64():
