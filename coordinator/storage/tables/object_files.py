@@ -338,7 +338,7 @@ def object_files(bucket: str) -> ObjectFiles:
 @cache
 def _object_files(bucket: str, used: StoreConfig) -> ObjectFiles:
     scheme, (container, account) = urlsplit(bucket).scheme, split_container(bucket)
-    check_environment()
+    check_environment(scheme)
     client: ClientConfig = {
         "timeout": f"{used.request_timeout_ms}ms",
         "connect_timeout": f"{used.connect_timeout_ms}ms",

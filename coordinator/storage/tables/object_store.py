@@ -49,8 +49,15 @@ _VARIABLES = (
 )
 """Environment variables by which delta-rs reaches a store, by the URL's scheme."""
 _ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
-_HEADERS = ("AWS_", "AZURE_")
-"""How the names of variables begin that go into the headers of requests."""
+_IN_HEADERS = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
+)  # fmt: skip
+"""What goes into the headers of requests, or into their addresses."""
+_MAKERS = {"s": "AWS_", "a": "AZURE_"}
+"""How the names of variables begin, by how the schemes of stores do."""
 
 NO_CREDENTIALS = "no credentials were found"
 _DEBUG = "\n\nDebug source"
@@ -78,7 +85,7 @@ def used_settings() -> StoreConfig:
 
 def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
     """Return what delta-rs is told beside the environment; by default it tries for minutes."""
-    check_environment()
+    check_environment(scheme)
     used = used_settings()
     timeout_ms = min(used.request_timeout_ms, LOOK_MS) if look else used.request_timeout_ms
     told = {
@@ -90,7 +97,7 @@ def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
     return told | place_options(scheme)
 
 
-def check_environment() -> None:
+def check_environment(scheme: str) -> None:
     """Check what a client takes from the environment; one that is made of odd values panics.
 
     Raises
@@ -98,8 +105,12 @@ def check_environment() -> None:
     ConfigError
         A variable is none that can be; its value, which may be a secret, is not said.
     """
-    for name, value in sorted(os.environ.items()):
-        if name.startswith(_HEADERS) and not value.isprintable():
+    maker = _MAKERS.get(scheme[:1].lower(), "none")
+    for name in (*_IN_HEADERS, *_ENDPOINTS):
+        value = os.environ.get(name)
+        if value is None or not name.startswith(maker):
+            continue
+        if not value.isprintable():
             raise ConfigError(
                 f"{name} has a line break or another control character: set it without"
             )
