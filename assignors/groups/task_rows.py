@@ -58,18 +58,22 @@ ANSWER_SCHEMA = pa.schema(
 """What a task answers: rows of the assignment, and one with its summary, or its refusal."""
 
 
-def list_columns(given: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return the columns of the rows that tasks get, with their types; times as milliseconds.
+def list_columns(
+    given: Mapping[str, Iterable[str]], until: str = TABLES["constraints"]["until"]
+) -> dict[str, str]:
+    """Return the columns of the rows that tasks get, with their types.
 
     Parameters
     ----------
     given
         The columns of each table.
+    until
+        The type of the column of that name: tasks read text and numbers as a process does.
     """
     out = {TABLE: TEXT, GROUP_ID: TEXT}
     for name, columns in given.items():
         out |= {column: TABLES[name][column] for column in columns}
-    return out | ({"until": WHOLE} if "until" in out else {})
+    return out | ({"until": until} if "until" in out else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ _PLACEHOLDER = "{partition}"
 _SELECTOR = re.compile(r"(.+)/(\d{1,10})(?:-(\d{1,10}))?", re.DOTALL)
 _LIMIT = re.compile(r"[0-9]{1,10}")
 _NUMBER_BITS = 31
+_MS_MIN, _MS_MAX = 10**11, 10**14
+"""Of a time as a number: as seconds, they would be the year 5138 or later; as microseconds, 1973
+or before. So a number between them is milliseconds, and any other may be something else."""
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -166,9 +170,20 @@ def _expected_value(kind: str) -> str:
 
 
 def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a user gave
-    """Return ms since 1970; a time without a zone is UTC."""
-    if value is None or type(value) is int:
+    """Return ms since 1970; a time without a zone is UTC.
+
+    Raises
+    ------
+    SpecError
+        It is no time, or a number that may be seconds or microseconds.
+    """
+    if value is None or (type(value) is int and _MS_MIN <= value < _MS_MAX):
         return value
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        raise SpecError(
+            f"{where}: until is {show(value)}, which may be seconds, milliseconds or another unit: "
+            "give a time such as 2026-12-31T18:00:00Z, or whole milliseconds since 1970"
+        )
     kind = pa.timestamp("us", tz="UTC")
     try:
         if isinstance(value, str):

@@ -125,7 +125,9 @@ def _assign(
         for name, frame in own.items()
     }
     task = Task(assignor, dict(options), given, shared, as_of_ms)
-    columns = list_columns(given)
+    ruled = own.get("constraints")
+    kinds = {} if ruled is None else dict(ruled.dtypes)
+    columns = list_columns(given, kinds.get("until", "timestamp"))
     parts = [widen(work_session.adopt(frame), name, columns) for name, frame in own.items()]
     rows = reduce(DataFrame.unionAll, parts)
     work_session.set_shuffle_parts(max(-(-rows.count() // TASK_ROWS), work_session.tasks))

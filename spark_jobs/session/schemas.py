@@ -25,6 +25,7 @@ from assignors.parse_tables import (
 )
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TIMES = (T.TimestampType, T.TimestampNTZType)
 
 _FITS: Mapping[str, Callable[[T.DataType], bool]] = {
     "string": lambda kind: kind == T.StringType(),
@@ -32,11 +33,11 @@ _FITS: Mapping[str, Callable[[T.DataType], bool]] = {
     "bigint": lambda kind: isinstance(kind, _INTEGERS),
     "double": lambda kind: isinstance(kind, T.NumericType),
     "boolean": lambda kind: kind == T.BooleanType(),
-    "timestamp": lambda kind: isinstance(kind, T.TimestampType | T.TimestampNTZType),
+    "timestamp": lambda kind: isinstance(kind, (*_TIMES, *_INTEGERS)) or kind == T.StringType(),
 }
 _LITERALS_MAX = 64
 """Larger arrays are broadcast: expressions are copied with every step of a plan."""
-_NAMES = {"bigint": "an integer type", "double": "a number"}
+_NAMES = {"bigint": "an integer type", "double": "a number", "timestamp": "a time"}
 
 ASSIGNMENT = T.StructType(
     [
@@ -110,8 +111,8 @@ def select_known(frame: DataFrame, where: str, columns: Mapping[str, str]) -> Da
     Parameters
     ----------
     columns
-        Types by name, as Spark calls them. Times become milliseconds since 1970; one without a
-        zone is UTC.
+        Types by name, as Spark calls them. A time without a zone is UTC; one that is text or a
+        number stays so, for `parse_constraints` to read or to refuse.
 
     Raises
     ------
@@ -131,14 +132,22 @@ def select_known(frame: DataFrame, where: str, columns: Mapping[str, str]) -> Da
                 f"expected {_NAMES.get(expected, expected)}"
             )
         column = F.col(field.name)
-        if expected != "timestamp":
-            out.append(column.cast(expected).alias(field.name))
-        elif field.dataType == T.TimestampNTZType():
-            epoch = f"timestampdiff(MILLISECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {field.name})"
-            out.append(F.expr(epoch).alias(field.name))
+        if expected == "timestamp":
+            out.append(_to_time(field).alias(field.name))
         else:
-            out.append(F.unix_millis(column.cast("timestamp")).alias(field.name))
+            out.append(column.cast(expected).alias(field.name))
     return frame.select(*out)
+
+
+def _to_time(field: T.StructField) -> Column:
+    """Return a column of times, or as it is where it has text or numbers."""
+    column = F.col(field.name)
+    if isinstance(field.dataType, _INTEGERS):
+        return column.cast("bigint")
+    if field.dataType == T.TimestampNTZType():
+        epoch = f"timestampdiff(MILLISECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {field.name})"
+        return F.timestamp_millis(F.expr(epoch))
+    return column if field.dataType == T.StringType() else column.cast("timestamp")
 
 
 def select_assignment(frame: DataFrame) -> DataFrame:

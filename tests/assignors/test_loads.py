@@ -56,7 +56,14 @@ REFUSED = {
     "drain": (rule(kind="drain", selector="m1"), "drain has value 'm1': leave the value out"),
     "hard": (rule(hard="yes"), "hard is 'yes': give true or false"),
     "until": (rule(until="soon"), "until is 'soon': give a time"),
+    "until in seconds": (
+        rule(until=1_793_000_000),
+        "until is 1793000000, which may be seconds, milliseconds or another unit: give a time",
+    ),
+    "until in microseconds": (rule(until=1_793_000_000_000_000), "whole milliseconds since 1970"),
+    "until as a fraction": (rule(until=1_793_000_000_000.5), "which may be seconds, milliseconds"),
     "field": (rule(owner="me"), "unknown field 'owner'"),
+    "until 0": (rule(until=0), "until is 0, which may be"),
     "rules no list": (spec(constraints={"kind": "pin"}), "constraints: expected a list of rules"),
 }
 
@@ -175,6 +182,10 @@ def test_rules_on_what_is_not_there_are_idle():
         "drain m1: expired at 2026-01-01T00:00:00Z",
     )
     assert len(GroupSpec.from_arrow(members, topics, constraints=rules).loads.constraints) == 2
+    whole = [{"kind": "drain", "selector": "m1", "until": ms} for ms in (now - 1, now + 1)]
+    loads = GroupSpec.from_arrow(members, topics, constraints=whole, as_of_ms=now).loads
+    assert loads.idle == ("drain m1: expired at 2026-01-01T23:59:59Z",)
+    assert len(loads.constraints) == 1
 
 
 def test_whole_weights_stay_exact_and_sums_stay_below_the_limit():

@@ -97,6 +97,44 @@ def test_weighted_on_spark_is_weighted_in_process(spark):
         spark_jobs.weighted.assign(spark, frames[0].selectExpr("*", "'g' AS group_id"), frames[1])
 
 
+NOW = 1_800_000_000_000
+UNTIL = {
+    "text": pa.array([None, "2026-12-31T18:00:00Z", "2030-01-01"]),
+    "milliseconds": pa.array([None, NOW - 1, NOW + 1], pa.int64()),
+    "times": pa.array([None, NOW - 1, NOW + 1], pa.timestamp("ms", "UTC")),
+    "local times": pa.array([None, NOW - 1, NOW + 1], pa.timestamp("ms")),
+    "nothing": pa.nulls(3, pa.string()),
+}
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kind", UNTIL)
+def test_an_end_of_a_rule_is_read_as_in_process(spark, kind, many):
+    """As text, as a number and as a time; of one group, and of many."""
+    from spark_jobs.assignors.groups import assign_groups as assign_frames
+
+    rules = pa.table(
+        {"kind": ["exclude"] * 3, "selector": ["a/0", "a/1", "a/2"], "value": ["m1"] * 3,
+         "until": UNTIL[kind]}
+    )  # fmt: skip
+    tables = {
+        "members": pa.table({"group_id": ["g"] * 2, "member_id": ["m1", "m2"],
+                             "subscribed": [["a"]] * 2, "capacity": [9.0, 1.0]}),
+        "topics": pa.table({"topic": ["a"], "partitions": [9]}),
+        "constraints": rules.append_column("group_id", pa.array(["g"] * 3)) if many else rules,
+    }  # fmt: skip
+    groups = GroupSet.from_arrow(
+        tables["members"], tables["topics"], constraints=tables["constraints"], as_of_ms=NOW
+    )
+    local = assign_groups(groups, get_assignor("weighted")).rows.sort_by(ORDER).to_pylist()
+    frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+    found = assign_frames(spark, "weighted", frames, {}, as_of_ms=NOW)
+    assert found.rows.toArrow().sort_by(ORDER).to_pylist() == local
+    bad = frames["constraints"].selectExpr("kind", "selector", "value", "1793000000 AS until")
+    with pytest.raises(SpecError, match="until is 1793000000, which may be seconds"):
+        assign_frames(spark, "weighted", frames | {"constraints": bad}, {}, as_of_ms=NOW)
+
+
 def test_rows_for_tasks_have_empty_lists_and_no_null_ones(spark):
     from spark_jobs.assignors.groups import widen
 
