@@ -8,10 +8,12 @@ import time
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.status import Status
 from coordinator.storage import admin_requests
-from coordinator.storage.record_log import LogError
+from coordinator.storage.record_log import LogError, MaintenanceStopped
 from coordinator.storage.state_loader import pack_log, write_snapshot
 from coordinator.storage.tables.store_files import files_at
 
+PAUSE_S = 10.0
+"""How long a run that failed is not repeated: each of them reads the log."""
 ROWS_A_MEMBER = 3
 """About how many rows of a snapshot a member takes."""
 logger = logging.getLogger("muster.coordinator")
@@ -32,15 +34,20 @@ class LogMaintenance:
         """The position of the last snapshot."""
         self._next_look = 0.0
         """When requests are looked for again; on an object store each look costs."""
+        self._next_run = 0.0
 
     def start(self) -> None:
         """Take the snapshot that the load began with for the last one."""
         self._snapshot_at = self._processor.loaded_from
 
+    def stop(self) -> None:
+        """Have a run that is under way end early, and no other begin; any thread may ask."""
+        self._processor.log.stop_maintenance()
+
     def run(self) -> None:
         """Do what is due now; only a coordinator that has the log does any of it."""
         processor = self._processor
-        if processor.status is not Status.ACTIVE:
+        if processor.status is not Status.ACTIVE or time.monotonic() < self._next_run:
             return
         try:
             self._compact()
@@ -48,8 +55,12 @@ class LogMaintenance:
                 processor.log.maintain()
             if self._snapshot_due():
                 self._snapshot_at = write_snapshot(processor.log, processor.clock())
+        except MaintenanceStopped:
+            return
         except LogError as error:
-            logger.warning("log maintenance failed: %s", error)
+            logger.warning("log maintenance failed, is tried again: %s", error)
+            processor.metrics.maintenance_failed()
+            self._next_run = time.monotonic() + PAUSE_S
 
     def _snapshot_due(self) -> bool:
         """Whether a snapshot would save as many rows as it costs."""

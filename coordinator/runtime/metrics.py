@@ -79,6 +79,9 @@ class Metrics:
         self._flush = self._histogram("batch_flush_time_ms", "Time to make a batch durable, ms.")
         self._flushes = self._counter("batch_flush", "Batches made durable.")
         self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
+        self._maintenance = self._counter(
+            "log_maintenance_failed", "Runs of log maintenance, and snapshots, that failed."
+        )
         self._catalog = self._counter(
             "topic_catalog_failed", "Reads of the topic catalog that failed."
         )
@@ -223,6 +226,10 @@ class Metrics:
     def commit_failed(self) -> None:
         """Count a batch that could not be made durable."""
         self._failed.inc()
+
+    def maintenance_failed(self) -> None:
+        """Count a run of log maintenance that failed, or a snapshot."""
+        self._maintenance.inc()
 
     def served(self, requests: Mapping[str, int]) -> None:
         """Count requests of clients on the wire, by API."""

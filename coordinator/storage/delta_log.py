@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
@@ -28,6 +29,7 @@ from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
     Fenced,
+    Unconfirmed,
     merge_advances,
 )
 from coordinator.storage.record_schema import SCHEMA
@@ -39,7 +41,7 @@ from coordinator.storage.snapshot_table import (
 )
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.commit_writer import WriteCommit, write_commit
+from coordinator.storage.tables.commit_writer import TableAction, WriteCommit, write_commit
 from coordinator.storage.tables.fenced_table import (
     FencedTable,
     VersionConflict,
@@ -101,14 +103,20 @@ class DeltaLog:
         self._disk = disk or filesystem_of(self.store, folder_mode(self.config))
         self._table = self._table_of("log", write_commit, open_table)
         self._snapshots = self._table_of("snapshots", write_commit, open_table)
-        self._care = Maintenance(self._table, self.config, self._disk)
-        self._care_of_snapshots = Maintenance(
-            self._snapshots,
-            replace(self.config, pack_commits=0, files_kept_ms=snapshot_files_kept_ms),
-            self._disk,
+        self._stopping = threading.Event()
+        self._care = Maintenance(
+            self._table, self.config, self._disk, self._commit_same_rows, self._stopping
         )
+        self._snapshot_files_kept_ms = snapshot_files_kept_ms
+        self._write_commit, self._open_table = write_commit, open_table
+        self._care_of_snapshots = self._take_care_of_snapshots()
         self._known = -1
         """The version that `position` is of."""
+
+    def _take_care_of_snapshots(self) -> Maintenance:
+        kept_ms = self._snapshot_files_kept_ms
+        config = replace(self.config, pack_commits=0, files_kept_ms=kept_ms)
+        return Maintenance(self._snapshots, config, self._disk, stopping=self._stopping)
 
     @classmethod
     def open(cls, store: str | os.PathLike[str], config: LogConfig | None = None) -> Self:
@@ -225,6 +233,14 @@ class DeltaLog:
         self._known = self._table.commit([part], epoch)
         self.position += len(rows)
 
+    def _commit_same_rows(self, actions: Sequence[TableAction], epoch: int) -> None:
+        """Commit what changes no row: the last position is the same, and nobody reads it anew."""
+        with self._table.lock:
+            was_known = self._known == self._table.version and not self._table.unsure
+            version = self._table.commit(actions, epoch)
+            if was_known:
+                self._known = version
+
     # Reading -------------------------------------------------------------------------------------
 
     def replay(self) -> Iterator[Batch]:
@@ -239,12 +255,14 @@ class DeltaLog:
         """
         with self._table.lock:
             self._settle()
-            parts, until = list_parts(self._table.load()), self.position
+            until = self.position
+        parts = list_parts(self._table.read())
         seen, after = ValueCache(), 0
         for batch in read_snapshot_at(self._disk, self._snapshots.path, until, seen):
             yield batch
             after = batch.position
         for rows in _read_rows(self._disk, self._table.path, parts, after):
+            self._care.refuse_stopped()
             yield from decode_batches(rows, seen)
 
     def target(self, record: TargetMetadata) -> WholeTarget:
@@ -256,17 +274,26 @@ class DeltaLog:
         self, records: Iterable[Record], position: int, at_ms: int, *, part_rows: int = PART_ROWS
     ) -> None:
         """Write the records that make the state at this position."""
-        replaced = write_snapshot(
-            self._open_snapshots(),
-            self._disk,
-            records,
-            position,
-            at_ms,
-            self.epoch,
-            sync=self.config.fsync,
-            part_rows=part_rows,
-        )
+        try:
+            replaced = write_snapshot(
+                self._open_snapshots(),
+                self._disk,
+                self._until_stopped(records),
+                position,
+                at_ms,
+                self.epoch,
+                sync=self.config.fsync,
+                part_rows=part_rows,
+            )
+        except Unconfirmed:
+            self._forget_snapshots()
+            raise
         self._care_of_snapshots.sweep(replaced, self.epoch)
+
+    def _until_stopped(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            self._care.refuse_stopped()
+            yield record
 
     def _open_snapshots(self) -> FencedTable:
         with self._snapshots.lock:
@@ -278,11 +305,24 @@ class DeltaLog:
             self._snapshots.add_columns(SNAPSHOT_SCHEMA, self.epoch)
         return self._snapshots
 
+    def _forget_snapshots(self) -> None:
+        """Open the table of snapshots anew next time: the log has all that they have."""
+        self._snapshots = self._table_of("snapshots", self._write_commit, self._open_table)
+        self._care_of_snapshots = self._take_care_of_snapshots()
+
     # Care ----------------------------------------------------------------------------------------
 
     def is_maintenance_due(self) -> bool:
         """Whether `maintain` would have something to do."""
         return self._care.due() or self._care_of_snapshots.due()
+
+    def lag(self) -> float:
+        """Return how many times over a checkpoint of the log is due."""
+        return self._care.lag()
+
+    def stop_maintenance(self) -> None:
+        """Have maintenance end early, in its thread."""
+        self._stopping.set()
 
     def maintain(self, *, pack: bool = False) -> None:
         """Checkpoint, remove old commits and compact; no row is ever deleted."""

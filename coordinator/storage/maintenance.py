@@ -8,9 +8,10 @@ rows in the same order into fewer files.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -24,7 +25,8 @@ from coordinator.storage.data_files import (
     read_parts,
     write_part,
 )
-from coordinator.storage.record_log import LogError
+from coordinator.storage.record_log import LogError, MaintenanceStopped
+from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.newest_version import explain_unreadable
@@ -39,18 +41,41 @@ from coordinator.storage.tables.store_files import open_delta
 
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
+PACKED_FILES_MAX = 2_000
+"""So many files are compacted at once: a run that is late ends soon all the same."""
 
 KEPT_TRUSTS = 5
 """How much longer a commit stays, at least, than others trust that it does (`Files.trust_s`)."""
 
 
 class Maintenance:
-    """Maintenance of one table. One thread calls it; the table's lock is held only briefly."""
+    """Maintenance of one table. One thread calls it.
 
-    def __init__(self, table: FencedTable, config: LogConfig, disk: Files) -> None:
+    It reads the table by handles of its own: whoever writes waits for a commit of it at most.
+
+    Parameters
+    ----------
+    commit
+        Commits a packing, in place of the table's own way: it changes no row.
+    stopping
+        Set when it is to end early.
+    """
+
+    def __init__(
+        self,
+        table: FencedTable,
+        config: LogConfig,
+        disk: Files,
+        commit: Callable[[Sequence[TableAction], int], object] | None = None,
+        stopping: threading.Event | None = None,
+    ) -> None:
         self._table = table
         self._config = config
         self._disk = disk
+        self._commit = commit or table.commit
+        self._stopping = stopping or threading.Event()
+        self._covered = -1
+        """The version of our last checkpoint that is whole, or that we began with."""
         self._checkpointed = 0
         self._packed = 0
         self._checkpoints: deque[tuple[float, int]] = deque()
@@ -67,6 +92,18 @@ class Maintenance:
         return (
             self._have_passed(self._checkpointed, self._config.reopen_commits) or self._pack_due()
         )
+
+    def lag(self) -> float:
+        """Return how many times over a checkpoint is due."""
+        if self._covered < 0:
+            self._covered = self._table.version
+        late = self._table.version - self._covered
+        return late / self._config.reopen_commits if self._config.reopen_commits else 0.0
+
+    def refuse_stopped(self) -> None:
+        """End here if we were told to."""
+        if self._stopping.is_set():
+            raise MaintenanceStopped(f"maintenance of {self._table.path} was stopped")
 
     def _pack_due(self) -> bool:
         return self._have_passed(self._packed, self._config.pack_commits)
@@ -91,7 +128,9 @@ class Maintenance:
             table = self._checkpoint()
             small = select_small_files(list_parts(table)) if pack else []
             self._table.replace_handle(table)
+            self.refuse_stopped()
             self._clean_commits()
+            self.refuse_stopped()
             self.sweep(self._pack(small, epoch), epoch)
         except (DeltaError, OSError) as error:
             reason = explain_unreadable(self._disk, self._table.path, error)
@@ -105,6 +144,7 @@ class Maintenance:
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
         # its commit file, would keep everybody from writing.
         table = open_delta(self._table.path, self._table.version)
+        self.refuse_stopped()
         table.create_checkpoint()
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]
@@ -113,6 +153,7 @@ class Maintenance:
             self._disk.sync(os.path.join(folder, name))
         self._disk.sync(folder)
         self._checkpoints.append((time.monotonic(), table.version()))
+        self._covered = table.version()
         return table
 
     def _clean_commits(self) -> None:
@@ -139,10 +180,13 @@ class Maintenance:
         table, sync = self._table, self._config.fsync
         if not small:
             return []
-        pieces = list(read_parts(table.path, small, small[0].first - 1))
+        pieces = []
+        for piece in read_parts(table.path, small, small[0].first - 1):
+            self.refuse_stopped()
+            pieces.append(piece)
         rows = pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
         added = write_part(self._disk, table.path, rows, sync=sync, data_change=False)
-        table.commit([added, *map(make_remove_action, small)], epoch)
+        self._commit([added, *map(make_remove_action, small)], epoch)
         return [part.path for part in small]
 
     def sweep(self, replaced_now: list[str], epoch: int) -> None:
@@ -165,23 +209,26 @@ class Maintenance:
 
         A file that no version names may be of a claim that is under way. It is of the version after
         those that its writer saw, or of none: so it is looked for again once there is one after
-        those that we saw. Our own are not under way while the lock is held.
+        those that we saw. That holds for our own, too: the lock, and so who writes, is not held up.
         """
-        with self._table.lock:
-            if self._unnamed is None:
-                there = self._disk.names(self._table.path)
-                self._unnamed = self._without_named(there)
-                self._looked = self._table.version
-            if not self._unnamed or self._table.version <= self._looked:
-                return []
-            abandoned = self._without_named(self._unnamed)
-            self._table.refuse_fenced(epoch)
-            self._unnamed = []
-            return abandoned
+        table = self._table
+        if self._unnamed == []:
+            return []
+        table.look()
+        if self._unnamed is None:
+            there = self._disk.names(table.path)
+            self._looked = table.version
+            self._unnamed = self._without_named(there)
+        if table.version <= self._looked:
+            return []
+        abandoned = self._without_named(self._unnamed)
+        table.refuse_fenced(epoch)
+        self._unnamed = []
+        return abandoned
 
     def _without_named(self, names: list[str]) -> list[str]:
-        """Return the data files among names that the newest version does not name."""
-        named = {part.path for part in list_parts(self._table.refresh())}
+        """Return the data files among names that the version we know does not name."""
+        named = {part.path for part in list_parts(self._table.read())}
         return [name for name in names if name.endswith(".parquet") and name not in named]
 
 
@@ -198,7 +245,7 @@ def select_small_files(parts: Sequence[Part]) -> list[Part]:
         if parts[at].bytes <= rest:
             start = at
         rest += parts[at].bytes
-    return list(parts[start:])
+    return list(parts[start : start + PACKED_FILES_MAX])
 
 
 def _is_checkpoint(name: str, version: int) -> bool:

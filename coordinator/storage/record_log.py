@@ -31,6 +31,17 @@ class CommitFailed(LogError):  # noqa: N818 - the word of the protocol
     """A commit was not acknowledged. Drop memory and replay: that shows whether it landed."""
 
 
+class Unconfirmed(CommitFailed):
+    """The disk did not confirm a commit: whoever wrote it must end, another may open the store.
+
+    What the disk has is unknown from then on, whatever it says of a second try.
+    """
+
+
+class MaintenanceStopped(LogError):  # noqa: N818 - as the others
+    """Maintenance was told to stop; what it has done is whole."""
+
+
 class CorruptLog(LogError):  # noqa: N818 - the word of the protocol
     """A file of the log cannot be read, or what it says cannot be; the message names it."""
 
@@ -133,7 +144,18 @@ class RecordLog(Protocol):
         ----------
         pack
             Pack small files now, whether that is due or not.
+
+        Raises
+        ------
+        MaintenanceStopped
+            It was told to.
         """
+
+    def lag(self) -> float:
+        """Return how far maintenance is behind: 1 where it is due now, more where it is late."""
+
+    def stop_maintenance(self) -> None:
+        """Have `maintain`, and `snapshot` and the `replay` for it, end early, in their thread."""
 
     def close(self) -> None:
         """Close the handle; does not release the claim."""
@@ -257,6 +279,13 @@ class MemoryLog:
 
     def maintain(self, *, pack: bool = False) -> None:
         """Do nothing: memory needs no maintenance."""
+
+    def lag(self) -> float:
+        """Nothing ever is late."""
+        return 0.0
+
+    def stop_maintenance(self) -> None:
+        """Do nothing: there is none."""
 
     def close(self) -> None:
         """Let go; the storage stays with whoever holds it."""

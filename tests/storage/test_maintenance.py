@@ -17,10 +17,15 @@ from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
 from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
+from coordinator.storage import delta_log, maintenance
 from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
-from coordinator.storage.maintenance import PACKED_BYTES_MAX, select_small_files
-from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.maintenance import (
+    PACKED_BYTES_MAX,
+    PACKED_FILES_MAX,
+    select_small_files,
+)
+from coordinator.storage.record_log import CommitFailed, Fenced, MaintenanceStopped
 from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from tests.support.lives import FOO, life
@@ -279,3 +284,102 @@ def test_a_snapshot_of_nothing_new_is_not_written_again(tmp_path, lived):
     for _ in range(2):
         lived.snapshot(life(1), 13, 99)
     assert len(files(tmp_path, "snapshots")) == 1
+
+
+class NotNow(Filesystem):
+    """A disk that does not confirm the commits of one table."""
+
+    table = "none"
+
+    def sync(self, path):
+        if f"/{self.table}/_delta_log/" in path and path.endswith(".json"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        super().sync(path)
+
+
+def test_snapshots_go_on_after_one_that_the_disk_did_not_confirm(tmp_path):
+    log = DeltaLog(tmp_path, disk=NotNow())
+    log.claim("me", "", 1)
+    position = log.append(life(1), 2)
+    log.snapshot(life(1), position, 3)
+    log.append(life(2), 4)
+    log._disk.table = "snapshots"
+    with pytest.raises(CommitFailed, match="did not confirm"):
+        log.snapshot(life(1) + life(2), log.position, 5)
+    log._disk.table = "none"
+    position = log.append(life(3), 6)
+    log.snapshot(life(1) + life(2) + life(3), position, 7)
+    first, *_ = log.replay()
+    assert first.position == position
+
+
+def test_after_a_packing_no_append_reads_the_table(tmp_path, monkeypatch):
+    """It would take the longer the more there is, and everybody would wait for it."""
+    log = claimed(tmp_path, reopen_commits=5, pack_commits=5)
+    for epoch in range(1, 7):
+        log.append(life(epoch), epoch + 1)
+    log.maintain()
+    assert len(list_parts(open_log_table(tmp_path))) == 1
+
+    def refuse(*_):
+        raise AssertionError("the table is read")
+
+    with monkeypatch.context() as patch:
+        for name in ("load", "refresh", "read"):
+            patch.setattr(log._table, name, refuse)
+        position = log.append(life(7), 8)
+    assert position == 1 + 7 * 11
+    assert rows(tmp_path)[-11:] == [(1, 8, record) for record in life(7)]
+
+
+@pytest.mark.parametrize("reading", ["a checkpoint", "a snapshot", "old files"])
+def test_appends_go_on_while_maintenance_reads_the_table(tmp_path, monkeypatch, reading):
+    log = claimed(tmp_path, reopen_commits=2, pack_commits=1000)
+    for epoch in range(1, 7):
+        log.append(life(epoch), epoch + 1)
+    went_on = []
+
+    def append_meanwhile(table):
+        writer = threading.Thread(target=log.append, args=(life(7), 8), daemon=True)
+        writer.start()
+        writer.join(20)
+        went_on.append(not writer.is_alive())
+        return list_parts(table)
+
+    monkeypatch.setattr(maintenance, "list_parts", append_meanwhile)
+    monkeypatch.setattr(delta_log, "list_parts", append_meanwhile)
+    if reading == "a snapshot":
+        assert [record for batch in log.replay() for record in batch.records]
+    else:
+        log.maintain(pack=reading == "a checkpoint")
+    assert went_on
+    assert all(went_on)
+
+
+def test_few_files_are_packed_at_once_and_all_in_the_end():
+    parts = [Part("", 100, 1, at, at) for at in range(10_000)]
+    rounds = 0
+    while len(parts) > 100:
+        small = select_small_files(parts)
+        assert len(small) <= PACKED_FILES_MAX
+        at = parts.index(small[0])
+        assert parts[at : at + len(small)] == small
+        packed = Part("", sum(part.bytes for part in small), 1, small[0].first, small[-1].last)
+        parts[at : at + len(small)] = [packed]
+        rounds += 1
+    assert rounds < 20
+
+
+def test_maintenance_that_is_told_to_stop_ends_and_what_it_did_is_whole(tmp_path):
+    log = claimed(tmp_path, reopen_commits=2)
+    for epoch in range(1, 7):
+        log.append(life(epoch), epoch + 1)
+    log.stop_maintenance()
+    with pytest.raises(MaintenanceStopped):
+        log.maintain(pack=True)
+    with pytest.raises(MaintenanceStopped):
+        log.snapshot(life(1), 12, 8)
+    log.append(life(7), 8)
+    assert len(rows(tmp_path)) == 77
+    again = [record for batch in claimed(tmp_path).replay() for record in batch.records]
+    assert again == [record for epoch in range(1, 8) for record in life(epoch)]

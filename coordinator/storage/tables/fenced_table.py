@@ -30,6 +30,7 @@ from coordinator.storage.record_log import (
     LogError,
     NewerLog,
     NoLog,
+    Unconfirmed,
 )
 from coordinator.storage.tables.commit_writer import APP, TableAction, WriteCommit, write_commit
 from coordinator.storage.tables.files import Files
@@ -40,6 +41,7 @@ from coordinator.storage.tables.newest_version import (
     load_surely,
     open_newest,
     open_surely,
+    open_to_read,
 )
 from coordinator.storage.tables.protocol import find_unwritten
 from coordinator.storage.tables.recovery import (
@@ -49,7 +51,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import explain
+from coordinator.storage.tables.store_files import explain, open_delta
 
 
 class VersionConflict(CommitFailed):
@@ -156,7 +158,7 @@ class FencedTable:
         """
         with self.lock:
             if self._broken:
-                raise CommitFailed(self._broken)
+                raise Unconfirmed(self._broken)
             self._seal()
             known, now = -1 if self.unsure else self.version, _now()
             self._adopt(open_surely(self._disk, self.path, self.version, self._open_table))
@@ -179,6 +181,24 @@ class FencedTable:
             if self._handle.version() != self.version:
                 load_surely(self._disk, self.path, self._handle, self.version)
             return self._handle
+
+    def read(self) -> DeltaTable:
+        """Return the table at the version that we know, by a handle of its own.
+
+        What is read of it takes its time, and nobody who writes is to wait for it.
+
+        Raises
+        ------
+        CommitFailed, NoLog, CorruptLog, NewerLog
+            As for `open_newest`.
+        """
+        version = self.version
+        try:
+            return open_delta(self.path, version)
+        except (DeltaError, OSError):  # a list that is late, or damage
+            table = open_to_read(self._disk, self.path)
+            load_surely(self._disk, self.path, table, version)
+            return table
 
     def look(self) -> None:
         """Refresh when there may be a newer version: when the next one exists, or ours is gone.
@@ -394,7 +414,7 @@ class FencedTable:
                 f"the disk did not confirm {commit_file(self.path, version)} ({error}): "
                 f"nothing more is written; see to the disk, then open the store again"
             )
-            raise CommitFailed(self._broken) from None
+            raise Unconfirmed(self._broken) from None
 
     def _adopt(self, handle: DeltaTable) -> None:
         self._handle = handle
