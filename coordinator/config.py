@@ -29,7 +29,7 @@ FOLDER_MODES = {
 """Modes that a store may have: nobody but its owner and its group ever writes."""
 INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms", "retry_ms"}
 """How long what is done again waits: of 0 it would never rest."""
-TIMEOUTS = {"connect_timeout_ms", "request_timeout_ms"}
+TIMEOUTS = {"answer_ms", "connect_timeout_ms", "request_timeout_ms"}
 """How long an answer is waited for: in 0 ms there is none."""
 KAFKA = "kafka://"
 """Begins the URL of a source that is a Kafka cluster: topics, or weights."""
@@ -87,6 +87,7 @@ class LogConfig:
     files_kept_ms: int = 3_600_000
     commits_kept_ms: int = 10_000
     maintenance_ms: int = 250
+    answer_ms: int = 15_000
     retention_days: int = 90
 
 

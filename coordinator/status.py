@@ -14,7 +14,15 @@ class Status(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     FENCED = "fenced"
+    BROKEN = "broken"
     CLOSED = "closed"
+
+
+LOST = frozenset({Status.FENCED.value, Status.BROKEN.value, Status.CLOSED.value})
+"""Those that last: this process answers nobody any more, whatever happens."""
+STUCK = "stuck"
+"""What a health page says of a coordinator that has not had its log for as long as a lease lives:
+it may recover, but somebody else may do better."""
 
 
 REFUSALS = {
@@ -34,6 +42,10 @@ REFUSALS = {
         ErrorCode.NOT_COORDINATOR,
         "Another coordinator has taken over the store: find the coordinator again.",
     ),
+    Status.BROKEN: (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        "The disk did not confirm a commit, so this coordinator has ended: find its successor.",
+    ),
     Status.CLOSED: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is shut down."),
 }
 
@@ -41,6 +53,15 @@ REFUSALS = {
 def refusal(status: Status) -> GroupError:
     """Return the error for requests that were not served, by the coordinator's status (G-150)."""
     return GroupError(*REFUSALS[status])
+
+
+def unanswered(ms: int) -> GroupError:
+    """Return the error for a request whose time is over: the store has not answered for so long."""
+    return GroupError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        f"The store has not answered for {ms} ms, and it is unknown whether this request was "
+        "written: try again.",
+    )
 
 
 def our_fault() -> GroupError:

@@ -23,6 +23,7 @@ from coordinator.cli.main import load_config
 from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
+from coordinator.status import LOST, Status
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import BusyError
@@ -144,7 +145,7 @@ def _serve(
     settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
     """Stand by until this process has the store, then serve until stopped or fenced."""
-    from coordinator.http.pages import LOST, PageServer  # noqa: PLC0415
+    from coordinator.http.pages import PageServer  # noqa: PLC0415
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_S)
@@ -192,7 +193,7 @@ def _serve(
             typer.echo(f"muster shows the groups at {shown.url}")
         if pages is not None:
             pages.registry = coordinator.metrics.registry
-            pages.status = lambda: coordinator.status
+            pages.status = lambda: coordinator.health
             pages.confirm = coordinator.confirm_status
         kept = f"store {store}" if store else "nothing is stored: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
@@ -201,9 +202,16 @@ def _serve(
                 hung_up.clear()
                 serving.reload()
             if coordinator.status in LOST:
-                raise BusyError(
-                    f"another coordinator has taken over {store}: start again to stand by"
-                )
+                raise BusyError(_explain_end(coordinator.status, store))
+
+
+def _explain_end(status: str, store: str | None) -> str:
+    """Say why this process ends, and what its owner does about it."""
+    if status == Status.FENCED.value:
+        return f"another coordinator has taken over {store}: start again to stand by"
+    if status == Status.BROKEN.value:
+        return f"the disk of {store} did not confirm a commit: see to it, then start again"
+    return f"the coordinator of {store} has failed, its log says why: start again"
 
 
 def _check_web(config: Config, store: str | None) -> None:

@@ -21,11 +21,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from coordinator.config import ServerConfig
 from coordinator.http.access import Page, PageAccess, text_page
-from coordinator.status import Status
+from coordinator.status import LOST, STUCK, Status
 from coordinator.wire.acceptor import Acceptor, ConnectionSlot
 from coordinator.wire.listener import bind_socket
 
-LOST = {Status.FENCED.value, Status.CLOSED.value}
 PATHS = ("/metrics", "/healthz", "/readyz")
 STANDS_BY = "stands by"
 """The status while this process waits for the store, which another coordinator has."""
@@ -49,7 +48,8 @@ class PageServer:
     Attributes
     ----------
     status
-        Returns the coordinator's last known status. /healthz fails if it must be restarted.
+        Returns what the coordinator says of its health. /healthz fails if it must be restarted:
+        it answers nobody any more, or has been stuck for as long as a lease lives.
     confirm
         Checks the log and returns the coordinator's status. /readyz succeeds if it is active. None
         while there is no coordinator.
@@ -128,7 +128,7 @@ class PageServer:
         if path in {"/metrics", "/readyz"}:
             return _status_page(status, fine=status == Status.ACTIVE.value)
         if path == "/healthz":
-            return _status_page(status, fine=status not in LOST)
+            return _status_page(status, fine=status not in {*LOST, STUCK})
         return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
 
     def close(self) -> None:

@@ -18,12 +18,10 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.member.events import MemberSettings
 from coordinator.member.transport import CoordinatorGoneError, Offsets, Served, TopicPartition
-from coordinator.status import Status
+from coordinator.status import LOST
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
-
-GONE = {Status.FENCED.value, Status.CLOSED.value}
 
 
 class InProcess:
@@ -85,7 +83,7 @@ class InProcess:
         except GroupError as error:  # of a fork
             raise CoordinatorGoneError(error.code, error.message) from error
         if isinstance(answer, GroupError):
-            if self._coordinator.status in GONE:
+            if self._coordinator.status in LOST:
                 raise CoordinatorGoneError(answer.code, answer.message)
             raise answer
         assert isinstance(answer, Result)

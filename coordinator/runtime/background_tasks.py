@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at
 
+CLOSE_S = 1.0
+"""How long `close` waits for what is under way; it goes on in its thread, and nobody waits."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -63,12 +66,14 @@ class BackgroundTasks:
     ) -> None:
         self._loop = loop
         self._lease = lease
+        self._given_up = False
         self._stopped = False
         self.maintenance = LogMaintenance(loop.processor)
         config = loop.processor.config
         while_loading = []
         if lease is not None:
-            while_loading.append(PeriodicTask("lease", config.lease.renew_ms / 1000, self._renew))
+            every_s = config.lease.renew_ms / 1000
+            while_loading.append(PeriodicTask("lease", every_s, self._renew, loop.lost))
         store = loop.processor.log.store
         poll_s = 0.0 if store is None else files_at(store).poll_s
         while_serving = [
@@ -110,15 +115,23 @@ class BackgroundTasks:
             thread.start()
 
     def close(self) -> None:
-        """Stop, and give the lease back so that a successor may start at once."""
+        """Stop, and give the lease back so that a successor may start at once.
+
+        Nobody waits for a task that takes its time, such as a request that a store does not answer.
+        What it still does it does as a coordinator that may have been fenced.
+        """
         self._stopped = True
+        self.maintenance.stop()
         for task in self._tasks:
             task.wake.set()
+        if self._lease is not None and not self._while_loading[0].is_alive():
+            self._lease.release()
+        until = time.monotonic() + CLOSE_S
         for thread in (*self._while_loading, *self._while_serving):
             if thread.is_alive():
-                thread.join()
-        if self._lease is not None:
-            self._lease.release()
+                thread.join(max(0.0, until - time.monotonic()))
+                if thread.is_alive():
+                    logger.warning("%s is under way still, nobody waits for it", thread.name)
 
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""
@@ -126,6 +139,8 @@ class BackgroundTasks:
             task.wake.wait(min(task.every_s, threading.TIMEOUT_MAX))
             task.wake.clear()  # before we look: `close` says that we stop before it wakes
             if self._stopped:
+                if task.run == self._renew and self._lease is not None:
+                    self._lease.release()
                 return
             try:
                 task.run()
@@ -137,15 +152,21 @@ class BackgroundTasks:
     def _renew(self) -> None:
         """Renew the lease while we load and serve; a fenced coordinator has none to renew.
 
-        Where nobody is answered any more it is given back, so that a stand-by takes over.
-        When it is not ours any more the log says whether we are fenced, even if nobody asks us
-        anything. A lease that is gone says nothing: a successor gives it back when it closes.
+        Where nobody is answered any more, or the log has not let us answer for as long as a lease
+        lives, it is given back, so that a stand-by takes over; who recovers before that takes it
+        again. When it is not ours any more the log says whether we are fenced, even if nobody asks
+        us anything. A lease that is gone says nothing: a successor gives it back when it closes.
         """
         assert self._lease is not None
         processor = self._loop.processor
-        if self._loop.ended:
-            self._lease.release()
-        elif processor.status is not Status.FENCED and not self._lease.renew(processor.clock()):
+        if self._loop.ended or processor.is_stuck:
+            if not self._given_up:
+                self._lease.release()
+                logger.error("the lease is given up: a stand-by may take over")
+            self._given_up = True
+            return
+        self._given_up = False
+        if processor.status is not Status.FENCED and not self._lease.renew(processor.clock()):
             try:
                 processor.log.look()
             except Fenced:

@@ -29,7 +29,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
-from coordinator.status import Status
+from coordinator.status import STUCK, Status
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.object_store import use_settings
@@ -196,6 +196,14 @@ class Coordinator(GroupRequests):
         """What the coordinator is doing: "active", or why it refuses; in a fork, "closed"."""
         here = os.getpid() == self._process
         return (self._processor.status if here else Status.CLOSED).value
+
+    @property
+    def health(self) -> str:
+        """The status, or "stuck": the log has not let it answer for as long as a lease lives.
+
+        A coordinator that is stuck has given its lease up, and may recover if nobody took it over.
+        """
+        return STUCK if self._processor.is_stuck else self.status
 
     @property
     def metrics(self) -> Metrics:

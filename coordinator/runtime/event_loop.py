@@ -27,19 +27,28 @@ from coordinator.core.events import (
     ResolveRegexes,
     Task,
 )
+from coordinator.errors import GroupError
 from coordinator.runtime import futures
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
-from coordinator.status import Status, refusal
+from coordinator.status import Status, refusal, unanswered
 
 TICK_MS = 50
 RETRY_S = 1.0
+CLOSE_S = 0.5
+"""How long `close` waits for the last answers."""
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
 """Requests about groups that a round takes: heartbeats wait for so many of them at most."""
+LATE = 5.0
+"""How many times over log maintenance is due where commits are slowed down for it."""
+CATCH_UP_MS = 200
+"""For how long at most: from twice as late on."""
+DEADLINE_S = 0.25
+"""How often it is looked whether requests have waited for the store for too long."""
 ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
@@ -94,25 +103,36 @@ class EventLoop:
         self.target_jobs = TargetJobs(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
+        self.lost = threading.Event()
+        """Set once nobody is answered any more, so that the lease is given back at once."""
+        self._over = threading.Event()
+        self._deadline = threading.Thread(
+            target=self._keep_deadline, name="muster-deadline", daemon=True
+        )
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
     def start(self) -> None:
         """Begin to serve."""
         self._thread.start()
+        self._deadline.start()
 
     def close(self) -> None:
-        """Answer what waits, then stop."""
+        """Answer what waits, then stop; who waits for longer, such as for a store, is refused."""
         with self._wake:
             self._open = False
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            logger.warning("the log is still being written to, nobody waits for it")
+            self.processor.close()
+            self._end(self._take_all())
         self.target_jobs.close()
         self._regex_jobs.close()
 
     @property
     def ended(self) -> bool:
-        """Whether nobody is answered any more, because the loop was closed or died."""
+        """Whether nobody is answered any more, because the loop was closed, died or gave up."""
         return self._ended
 
     def submit(self, events: list[Event]) -> Future[list[Answer]]:
@@ -134,7 +154,7 @@ class EventLoop:
                 self._queue_of(item).append(item)
                 self._wake.notify()
                 return item.future
-        _refuse(item)
+        _refuse(item, refusal(self.processor.status))
         return item.future
 
     def _queue_of(self, item: Item) -> deque[Item]:
@@ -146,11 +166,33 @@ class EventLoop:
     def _waiting(self) -> int:
         return len(self._brief) + len(self._others)
 
+    # In a thread of its own ----------------------------------------------------------------------
+
+    def _keep_deadline(self) -> None:
+        """Refuse who has waited for the store for too long; the loop may be waiting for it still.
+
+        Once it has not answered for so long, who comes is refused at once, until it answers.
+        """
+        most = self.processor.config.log.answer_ms
+        while not self._over.wait(DEADLINE_S):
+            if self.processor.health.waiting_ms < most:
+                continue
+            for item in self._take_all():
+                _refuse(item, unanswered(most))
+
+    def _take_all(self) -> list[Item]:
+        """Take what waits, and what this round is about."""
+        with self._wake:
+            left = [*self._items, *self._brief, *self._others]
+            self._brief.clear()
+            self._others.clear()
+        return left
+
     # In the loop's thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while self._wait():
+            while self._wait() and self.processor.status is not Status.BROKEN:
                 self._round()
             while self._waiting:
                 self._round()
@@ -160,14 +202,18 @@ class EventLoop:
             self.processor.close()
             with self._wake:
                 self._open = False
-                left = [*self._items, *self._brief, *self._others]
-                self._brief.clear()
-                self._others.clear()
+            left = self._take_all()
             self._later.give(self.processor.parked.take_answered())
             self._later.refuse()
-            for item in left:
-                _refuse(item)
-            self._ended = True
+            self._end(left)
+
+    def _end(self, left: list[Item]) -> None:
+        """Refuse who is left; nobody is answered any more."""
+        for item in left:
+            _refuse(item, refusal(self.processor.status))
+        self._ended = True
+        self._over.set()
+        self.lost.set()
 
     def _wait(self) -> bool:
         """Wait for something to do, or until a timer is due; False when it is time to stop."""
@@ -177,10 +223,18 @@ class EventLoop:
                 self._wake.wait(self.processor.wait_ms(TICK_MS) / 1000)
             going = self._open
         self._idle_s += time.monotonic() - began
-        linger = self.processor.config.log.linger_ms
+        linger = max(self.processor.config.log.linger_ms, self._catch_up_ms())
         if linger > 0 and self._waiting:
             time.sleep(linger / 1000)
         return going
+
+    def _catch_up_ms(self) -> int:
+        """Return how long requests wait for others, to share a commit, where maintenance is late.
+
+        Each commit makes it later; so there are few, and nobody is refused.
+        """
+        late = self.processor.log.lag() - LATE
+        return 0 if late <= 0 else min(CATCH_UP_MS, int(late * CATCH_UP_MS / LATE))
 
     def _round(self) -> None:
         """Answer what waits, fire timers, hand out tasks.
@@ -239,6 +293,9 @@ class EventLoop:
         for item in items:
             if item.call is not None:
                 continue
+            if item.future.done():  # refused meanwhile
+                at += len(item.piece)
+                continue
             found = answers[at : at + len(item.piece)]
             for event, answer in zip(item.piece, found, strict=True):
                 waits = isinstance(event, MAY_WAIT)
@@ -273,10 +330,9 @@ def _do_call(item: Item, call: Callable[[], object]) -> None:
         futures.set_answer(item.future, found)
 
 
-def _refuse(item: Item) -> None:
+def _refuse(item: Item, error: GroupError) -> None:
     """Answer what nobody will decide any more; who has an answer keeps it."""
-    closed = refusal(Status.CLOSED)
     if item.call is None:
-        futures.set_answer(item.future, [closed] * len(item.events))
+        futures.set_answer(item.future, [error] * len(item.events))
     else:
-        futures.fail(item.future, closed)
+        futures.fail(item.future, error)

@@ -35,14 +35,20 @@ from coordinator.core.state import State, TopicView
 from coordinator.error_text import one_line
 from coordinator.errors import GroupError
 from coordinator.runtime.event_decider import STEADY, EventDecider
-from coordinator.runtime.log_writer import LogWriter
+from coordinator.runtime.log_writer import LogHealth, LogWriter
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, report_changes
 from coordinator.status import Status, refusal
-from coordinator.storage.record_log import Fenced, LogError, RecordLog, find_position
+from coordinator.storage.record_log import (
+    Fenced,
+    LogError,
+    RecordLog,
+    Unconfirmed,
+    find_position,
+)
 from coordinator.storage.state_loader import load_state, read_targets
 
 T = TypeVar("T")
@@ -88,6 +94,8 @@ class EventProcessor:
         What is due when.
     parked
         Joins and syncs of classic groups that wait for others.
+    health
+        Since when the log keeps us from answering.
     loaded_from
         The position of the snapshot that the last load began with; about the log's beginning
         without one.
@@ -108,6 +116,7 @@ class EventProcessor:
         self.config = config
         self.clock = clock
         self.steady = SteadyClock(clock, monotonic or clock)
+        self.health = LogHealth(monotonic or clock)
         self.catalog = catalog
         self.metrics = metrics or Metrics()
         self.state = State()
@@ -128,6 +137,11 @@ class EventProcessor:
     def position(self) -> int:
         """Of the last record that is durable."""
         return self._writer.position
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the log has kept us from answering for as long as a lease lives."""
+        return self.health.stuck_ms >= self.config.lease.ttl_ms
 
     # Answering -----------------------------------------------------------------------------------
 
@@ -249,10 +263,13 @@ class EventProcessor:
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Do something with the log; False when that failed, and memory was dropped."""
+        self.health.ask()
         try:
             work()
         except Fenced as error:
             self.fence(str(error))
+        except Unconfirmed as error:
+            self.give_up(error)
         except (LogError, OSError) as error:
             logger.error(  # noqa: TRY400
                 "not acknowledged, memory is dropped: %s", one_line(error)
@@ -262,10 +279,12 @@ class EventProcessor:
             logger.exception("not acknowledged, memory is dropped")
             self._doubt()
         else:
+            self.health.clear()
             return True
         return False
 
     def _doubt(self) -> None:
+        self.health.answered()
         self.metrics.commit_failed()
         self.reload()
 
@@ -275,6 +294,7 @@ class EventProcessor:
             # The first records after a load were not written: to replay at once would go on for
             # ever.
             self.status = Status.FAILED
+            self.health.load_failed()
             return
         try:
             self.load()
@@ -286,16 +306,30 @@ class EventProcessor:
     def fence(self, why: str) -> None:
         """Stop answering: another coordinator has the store."""
         logger.warning("fenced: %s", why)
-        self.status = Status.FENCED
+        self._end(Status.FENCED)
+        self.metrics.fenced()
+
+    def give_up(self, why: Unconfirmed) -> None:
+        """Stop answering for good: what the disk has is unknown, to us and to every replay of ours.
+
+        Whoever opens the store next begins with what is there.
+        """
+        logger.error("this coordinator ends: %s", why)
+        self.metrics.commit_failed()
+        self._end(Status.BROKEN)
+
+    def _end(self, status: Status) -> None:
+        self.status = status
+        self.health.clear()
         self.parked.release()
         self.state = State()
         self.timers.clear()
         self._tasks = []
-        self.metrics.fenced()
 
     def close(self) -> None:
         """Stop answering: nobody asks any more."""
-        self.status = Status.CLOSED
+        if self.status is not Status.BROKEN:
+            self.status = Status.CLOSED
         self.parked.release()
 
     # Loading -------------------------------------------------------------------------------------
@@ -316,6 +350,7 @@ class EventProcessor:
 
     def _load(self) -> None:
         self.status = Status.LOADING
+        self.health.load()
         self.parked.release()
         self.steady.start()
         began = self.steady()
@@ -325,8 +360,12 @@ class EventProcessor:
         except Fenced:
             self.fence("while it replayed the log")
             return
+        except Unconfirmed as error:
+            self.give_up(error)
+            return
         except Exception:
             self.status = Status.FAILED
+            self.health.load_failed()
             raise
         self.state = state
         self._show_topics()
@@ -342,6 +381,8 @@ class EventProcessor:
             self.run(lost)
         self._forget_own_computations()
         self.see_topics()
+        if self.status is Status.ACTIVE:
+            self.health.clear()
         self.metrics.loaded(self.steady() - began)
 
     def _forget_own_computations(self) -> None:

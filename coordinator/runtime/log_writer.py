@@ -13,6 +13,62 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.storage.record_log import RecordLog
 
 
+class LogHealth:
+    """Since when a log has kept its coordinator from answering; any thread may ask.
+
+    Parameters
+    ----------
+    now
+        What deadlines run on, in ms.
+    """
+
+    def __init__(self, now: Clock) -> None:
+        self._now = now
+        self._asked: int | None = None
+        self._waiting: int | None = None
+        self._failing: int | None = None
+
+    def ask(self) -> None:
+        """A commit or a look at the log begins."""
+        self._asked = self._now()
+        if self._waiting is None:
+            self._waiting = self._asked
+
+    def answered(self) -> None:
+        """It ended, well or not."""
+        self._asked = None
+
+    def load(self) -> None:
+        """A replay begins."""
+        if self._waiting is None:
+            self._waiting = self._now()
+
+    def load_failed(self) -> None:
+        """A replay failed; it will be tried again."""
+        if self._failing is None:
+            self._failing = self._now()
+
+    def clear(self) -> None:
+        """Whatever it was, it is over: requests are answered or refused at once."""
+        self._asked = self._waiting = self._failing = None
+
+    @property
+    def waiting_ms(self) -> int:
+        """For how long nobody could be answered: a commit, or the replay after one, goes on."""
+        return self._since(self._waiting)
+
+    @property
+    def stuck_ms(self) -> int:
+        """For how long replays have failed, or one commit has not ended: others may do better.
+
+        One replay may take as long as it takes.
+        """
+        return max(self._since(self._asked), self._since(self._failing))
+
+    def _since(self, then: int | None) -> int:
+        return 0 if then is None else self._now() - then
+
+
 class LogWriter:
     """Writes to one log that this coordinator has claimed.
 

@@ -47,8 +47,8 @@ class RegexJobs:
         future.add_done_callback(done)
 
     def close(self) -> None:
-        """Wait for what runs; what waits is cancelled."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Cancel what waits; nobody waits for what runs."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def prepare_resolution(processor: EventProcessor, task: ResolveRegexes) -> Callable[[], Event]:

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.state import TopicView
-from coordinator.status import Status
+from coordinator.status import LOST
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
 from coordinator.wire.access import Access
@@ -60,7 +60,6 @@ class RunningServer:
         self._socket = bind_socket(config.listen, "server.listen")
         host, port = _find_advertised(config, self._socket)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        gone = {Status.FENCED.value, Status.CLOSED.value}
         self._refusals = RefusalCounter()
         self._cluster = Cluster(
             node_id=config.node_id,
@@ -68,7 +67,7 @@ class RunningServer:
             port=port,
             cluster_id=config.cluster_id,
             topics=lambda: backend.topics,
-            serves=lambda: backend.status not in gone,
+            serves=lambda: backend.status not in LOST,
             with_login=access.users is not None,
             kafka=backend.config.kafka,
             acls=lambda: access.acls,

@@ -146,3 +146,19 @@ def test_the_pages_over_tls(certificates):
 def test_bad_http_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         PageServer(ServerConfig(http_listen="127.0.0.1:0", **settings))
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        *[(status, 200) for status in ("active", "loading", "failed", "stands by")],
+        *[(status, 503) for status in ("stuck", "broken", "fenced", "closed")],
+    ],
+)
+def test_a_process_that_cannot_go_on_is_not_healthy(status, code):
+    """Loading again and failing once are not that: `Coordinator.health` says "stuck" in time."""
+    with pages_of() as pages:
+        pages.status = lambda: status
+        found, text = get(pages, "/healthz")
+        assert found == code
+        assert text.rstrip().endswith(status)

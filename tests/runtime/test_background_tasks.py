@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from coordinator.config import Config, LogConfig
 from coordinator.runtime.log_maintenance import LogMaintenance
 from tests.support.members import code_of, wait_for
 
+PATIENCE_S = 30.0
 BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5, maintenance_ms=60_000))
 """Nobody would look by itself before a test is over."""
 
@@ -47,3 +49,39 @@ def test_a_coordinator_that_lost_the_log_does_not_maintain_it(tmp_path, monkeypa
         assert {code_of(commit, first, 1) for _ in range(50)} == {"NOT_COORDINATOR"}
         wait_for(lambda: "active" in seen)
     assert "fenced" not in seen
+
+
+def test_who_closes_does_not_wait_for_maintenance(tmp_path, monkeypatch):
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+    config = Config(log=LogConfig(reopen_commits=1))
+    with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
+
+        def maintain(**_):
+            begun.set()
+            go.wait(PATIENCE_S)
+            ended.set()
+
+        monkeypatch.setattr(coordinator._processor.log, "maintain", maintain)
+        commit(coordinator, 2)
+        assert begun.wait(PATIENCE_S)
+        coordinator.close()
+        assert not ended.is_set()
+        with Coordinator.open(tmp_path, topics={"a": 1}, takeover="refuse") as second:
+            found = second.offset_fetch(group_id="simple")["topics"]["a"][0]
+            assert found["committed_offset"] == 1
+        go.set()
+
+
+def test_commits_slow_down_for_maintenance_that_is_late(tmp_path, monkeypatch):
+    """They share commits then; nobody is refused, and it catches up."""
+    config = Config(log=LogConfig(reopen_commits=1, fsync=False))
+    with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
+        log = coordinator._processor.log
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "maintain", lambda **_: None)
+            commit(coordinator, 12)
+            assert log.lag() >= 10
+            assert coordinator._inner._catch_up_ms() == 200
+        log.maintain()
+        assert log.lag() < 5
+        assert coordinator._inner._catch_up_ms() == 0

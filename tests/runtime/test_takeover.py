@@ -1,17 +1,23 @@
-"""`Coordinator` on a store: restarts, successors, zombies, and the lease."""
+"""`Coordinator` on a store: restarts, successors, zombies, the lease, and who cannot go on."""
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from contextlib import contextmanager
 
 import pytest
 
 from coordinator import Coordinator
-from coordinator.config import Config, LeaseConfig
+from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.record_log import LogError
+from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
 from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
+
+PATIENCE_S = 30.0
+NOT_NOW = "COORDINATOR_NOT_AVAILABLE"
 
 
 def test_answered_requests_survive_a_restart(tmp_path):
@@ -135,3 +141,121 @@ def test_a_store_that_is_moved_away_is_not_made_anew_by_a_close(tmp_path, caplog
         os.rename(store, tmp_path / "away")
     assert "the lease is not given back" in caplog.text
     assert not store.exists()
+
+
+def commit(coordinator, offset):
+    coordinator.offset_commit(group_id="simple", topics={"a": {0: offset}})
+
+
+def committed(coordinator):
+    return coordinator.offset_fetch(group_id="simple")["topics"]["a"][0]["committed_offset"]
+
+
+class FailingDisk:
+    """A disk that confirms no commit of the log."""
+
+    def __init__(self, disk):
+        self._disk = disk
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def sync(self, path):
+        if path.endswith(".json"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        self._disk.sync(path)
+
+
+def test_after_one_failed_sync_of_a_commit_a_stand_by_takes_over(tmp_path):
+    """The process that saw it ends: what the disk has is unknown, whatever it says next."""
+    with Coordinator.open(tmp_path, topics={"a": 1}) as first:
+        commit(first, 1)
+        table = first._processor.log._table
+        table._disk = FailingDisk(table._disk)
+        assert code_of(commit, first, 2) == NOT_NOW
+        wait_for(lambda: not (tmp_path / "_lease.json").exists())
+        assert (first.status, first.health, first.confirm_status()) == ("broken",) * 3
+        assert code_of(commit, first, 3) == NOT_NOW
+        with Coordinator.open(tmp_path, topics={"a": 1}, takeover="refuse") as second:
+            assert committed(second) in {1, 2}
+            commit(second, 4)
+            assert code_of(commit, first, 5) == NOT_NOW
+            assert committed(second) == 4
+
+
+def test_who_cannot_load_again_gives_its_lease_up_and_takes_it_again(tmp_path, monkeypatch):
+    config = Config(lease=LeaseConfig(ttl_ms=200, renew_ms=20))
+    lease = tmp_path / "_lease.json"
+    with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
+        commit(coordinator, 1)
+        log = coordinator._processor.log
+
+        def fail(*_):
+            raise CommitFailed("the disk is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "append", fail)
+            patch.setattr(log, "replay", fail)
+            assert code_of(commit, coordinator, 2) == NOT_NOW
+            wait_for(lambda: not lease.exists())
+            assert coordinator.health == "stuck"
+        wait_for(lambda: coordinator.status == "active")
+        wait_for(lease.exists)
+        assert coordinator.health == "active"
+        commit(coordinator, 3)
+
+
+@contextmanager
+def silent(answer_ms=100, **more):
+    """A coordinator whose log, once `begun` is cleared, does not answer until `go` is set."""
+    begun, go = threading.Event(), threading.Event()
+    go.set()
+
+    def fault(when):
+        if when == "before" and not go.is_set():
+            begun.set()
+            assert go.wait(PATIENCE_S)
+
+    config = Config(log=LogConfig(answer_ms=answer_ms, **more))
+    coordinator = Coordinator.open(None, topics={"a": 1}, config=config, log=MemoryLog(None, fault))
+    try:
+        yield coordinator, begun, go
+    finally:
+        go.set()
+        coordinator.close()
+
+
+def test_a_request_is_refused_when_its_time_is_over_whatever_the_store_does():
+    with silent() as (coordinator, begun, go):
+        commit(coordinator, 1)
+        go.clear()
+        for _ in range(3):  # the first is under way; others wait behind it
+            with pytest.raises(GroupError, match="has not answered for 100 ms") as refused:
+                commit(coordinator, 2)
+            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert refused.value.code.retriable
+        with pytest.raises(GroupError, match="has not answered"):
+            committed(coordinator)
+        assert begun.is_set()
+        go.set()
+        wait_for(lambda: code_of(commit, coordinator, 3) == "NONE")
+        assert committed(coordinator) == 3
+        join(coordinator, "m1")
+
+
+def test_who_closes_does_not_wait_for_a_store_that_does_not_answer():
+    with silent(answer_ms=3_600_000) as (coordinator, begun, go):
+        go.clear()
+        answers = coordinator.submit_heartbeat(
+            group_id="g",
+            member_id="m1",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["a"],
+            topic_partitions={},
+        )
+        assert begun.wait(PATIENCE_S)
+        coordinator.close()
+        assert not go.is_set()
+        with pytest.raises(GroupError, match="is shut down"):
+            answers.result(PATIENCE_S)
