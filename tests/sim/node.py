@@ -249,6 +249,9 @@ class Node:
         processor = self.processor
         assert processor is not None
         self.world.checker.rests(self)
+        if processor.status is Status.BROKEN:
+            self.die("its disk did not confirm a commit")
+            return
         if processor.status is Status.FAILED:
             self.world.schedule.after(RETRY_MS, self._retry, self.life)
         at = processor.timers.next_at() if processor.status is Status.ACTIVE else None
