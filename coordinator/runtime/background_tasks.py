@@ -162,7 +162,8 @@ class BackgroundTasks:
         if self._loop.ended or processor.is_stuck:
             if not self._given_up:
                 self._lease.release()
-                logger.error("the lease is given up: a stand-by may take over")
+                if processor.status is not Status.CLOSED:
+                    logger.error("the lease is given up: a stand-by may take over")
             self._given_up = True
             return
         self._given_up = False

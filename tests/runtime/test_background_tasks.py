@@ -85,3 +85,10 @@ def test_commits_slow_down_for_maintenance_that_is_late(tmp_path, monkeypatch):
         log.maintain()
         assert log.lag() < 5
         assert coordinator._inner._catch_up_ms() == 0
+
+
+def test_an_orderly_end_is_no_error(tmp_path, caplog):
+    with Coordinator.open(tmp_path, topics={"a": 1}) as coordinator:
+        commit(coordinator, 1)
+    assert not caplog.records
+    assert not (tmp_path / "_lease.json").exists()
