@@ -29,6 +29,7 @@ from benchmarks import (
     views,
     wire,
 )
+from benchmarks.availability import section as availability
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
 from benchmarks.stores import section as stores
@@ -54,6 +55,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "memory": memory.run,
     "coordinator": coordinator.run,
     "stores": stores.run,
+    "availability": availability.run,
     "wire": wire.run,
     "describe": wire.run_describe,
     "member": member.run,

@@ -1,0 +1,1 @@
+"""Availability: `python -m benchmarks --only availability`."""
