@@ -20,7 +20,14 @@ from coordinator.config import ConfigError, LogConfig, folder_mode
 from coordinator.core.records import Record, TargetMetadata
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.storage import target_table
-from coordinator.storage.data_files import SNAPSHOT, Part, list_parts, read_parts, write_part
+from coordinator.storage.data_files import (
+    FEW,
+    SNAPSHOT,
+    Part,
+    list_parts,
+    read_parts,
+    write_part,
+)
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_claim, encode_records
@@ -63,6 +70,8 @@ from coordinator.storage.tables.store_files import ELSEWHERE, MEMORY, files_at, 
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
+GATHERED = 500
+"""So many small data files are decoded together."""
 CLAIM_TRIES = 200
 """The same for a claim, which races with every commit of a coordinator that is alive."""
 SNAPSHOT_FILES_KEPT_MS = 300_000
@@ -261,7 +270,7 @@ class DeltaLog:
         for batch in read_snapshot_at(self._disk, self._snapshots.path, until, seen):
             yield batch
             after = batch.position
-        for rows in _read_rows(self._disk, self._table.path, parts, after):
+        for rows in _gather(_read_rows(self._disk, self._table.path, parts, after)):
             self._care.refuse_stopped()
             yield from decode_batches(rows, seen)
 
@@ -447,6 +456,24 @@ def _read_rows(disk: Files, folder: str, parts: Sequence[Part], after: int) -> I
     except CorruptLog as error:
         reason = find_damage(disk, folder)
         raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
+
+
+def _gather(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield small pieces together: what a piece costs to decode is most of what its rows cost."""
+    some: list[pa.Table] = []
+    for piece in pieces:
+        some.append(piece)
+        if len(some) == GATHERED or len(piece) > FEW:
+            yield _put_together(some)
+            some = []
+    if some:
+        yield _put_together(some)
+
+
+def _put_together(pieces: list[pa.Table]) -> pa.Table:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
 
 
 def _last_position(table: DeltaTable) -> int:

@@ -183,7 +183,7 @@ class FencedTable:
             return self._handle
 
     def read(self) -> DeltaTable:
-        """Return the table at the version that we know, by a handle of its own.
+        """Return the table at the version that we know, by a handle of its own if ours is older.
 
         What is read of it takes its time, and nobody who writes is to wait for it.
 
@@ -192,7 +192,10 @@ class FencedTable:
         CommitFailed, NoLog, CorruptLog, NewerLog
             As for `open_newest`.
         """
-        version = self.version
+        with self.lock:
+            version = self.version
+            if self._handle is not None and self._handle.version() == version:
+                return self._handle
         try:
             return open_delta(self.path, version)
         except (DeltaError, OSError):  # a list that is late, or damage
