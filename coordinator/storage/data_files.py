@@ -25,7 +25,7 @@ from coordinator.clock import wall_ms
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.store_files import is_remote, source_of
+from coordinator.storage.tables.store_files import failed_to_answer, is_remote, source_of
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
@@ -176,6 +176,9 @@ def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
                 rows += len(piece)
                 yield piece
     except (OSError, pa.ArrowException) as error:
+        if failed_to_answer(path, error):
+            why = getattr(error, "strerror", error)
+            raise CommitFailed(f"{path} cannot be read now: {why}") from None
         raise CorruptLog(f"{path} cannot be read: {error}") from None
     if rows != part.rows:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")

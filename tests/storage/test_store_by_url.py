@@ -305,6 +305,21 @@ def test_a_network_that_fails_is_no_damage(log, store, s3):
     assert DeltaLog(store).claim("two", "", 2) == 2
 
 
+@pytest.mark.parametrize("what", [".parquet", "/_lease.json"])
+def test_a_file_that_a_network_does_not_bring_is_no_damage(store, s3, what):
+    """Its removal, or a restore, would be the wrong remedy: a coordinator may be alive."""
+    with Coordinator.open(store, topics={"clicks": 2}) as coordinator:
+        join(coordinator, "m1")
+        s3.fault("503", what, times=99)
+        with pytest.raises((OSError, CommitFailed), match="503 Service Unavailable"):
+            verify(store)
+        if what == ".parquet":
+            with pytest.raises(CommitFailed, match="cannot be read now: 503 Service Unavailable"):
+                list(read_log(store))
+        s3.heal()
+        assert verify(store).groups == 1
+
+
 def test_a_store_in_a_folder_of_another_one_is_refused(store, tmp_path):
     """Whose clean-up would remove its files; beside it, or below another name, it may be."""
     for outer in (store, str(tmp_path / "store")):

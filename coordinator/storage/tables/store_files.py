@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -104,6 +105,15 @@ def source_of(path: str) -> Source:
 def open_delta(path: str, version: int | None = None) -> DeltaTable:
     """Open a Delta table, at a version or its newest; delta-rs's errors are raised as they are."""
     return DeltaTable(path, version=version, storage_options=files_at(path).options())
+
+
+def failed_to_answer(path: str, error: Exception) -> bool:
+    """Whether an object store did not bring a file, which says nothing of what is in it.
+
+    A file that is gone is an answer; so is one that pyarrow cannot read: its errors have no number.
+    """
+    known = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT}
+    return known and is_remote(path)
 
 
 def explain(path: str, error: Exception) -> str:
