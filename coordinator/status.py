@@ -8,8 +8,9 @@ from coordinator.errors import ErrorCode, GroupError
 
 
 class Status(StrEnum):
-    """What a coordinator is doing with its store."""
+    """What a coordinator is doing with its store; one that stands by waits for it."""
 
+    STANDS_BY = "stands by"
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
@@ -26,6 +27,10 @@ it may recover, but somebody else may do better."""
 
 
 REFUSALS = {
+    Status.STANDS_BY: (
+        ErrorCode.NOT_COORDINATOR,
+        "Another coordinator has the store: find the coordinator.",
+    ),
     Status.ACTIVE: (  # active again, after it dropped its memory and replayed the log
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         "The log failed, and it is unknown whether this request was written: try again.",

@@ -25,7 +25,7 @@ from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
 from coordinator.status import LOST, Status
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.storage.tables.store_files import is_remote, root_of
+from coordinator.storage.tables.store_files import MEMORY, is_remote, root_of
 from coordinator.storage.tables.table_io import BusyError
 
 if TYPE_CHECKING:
@@ -146,7 +146,6 @@ def _serve(
 ) -> None:
     """Stand by until this process has the store, then serve until stopped or fenced."""
     from coordinator.http.pages import PageServer  # noqa: PLC0415
-    from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_S)
     stop = threading.Event()
@@ -157,32 +156,17 @@ def _serve(
     server = settings.server
     with _explain_address("server.http_listen (--http)"):
         pages = PageServer(server) if server.http_listen else None
-    opening: Future[Coordinator] = Future()
-
-    def open_store() -> None:
-        address = server.advertised or server.listen
-        try:
-            opening.set_result(
-                Coordinator.open(
-                    store, config=settings, topics=topics, takeover=takeover, address=address
-                )
-            )
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            opening.set_exception(error)
-
     with progress.show("opening the store"):
-        # Opening may wait for hours and cannot be interrupted, so a stop does not wait for it.
-        threading.Thread(target=open_store, daemon=True).start()
-        while not opening.done():
-            if stop.wait(LOOK_S):
-                return
+        opened = _open(settings, store, topics, takeover, stop)
+    if opened is None:
+        return
     with ExitStack() as open_now:
-        coordinator = open_now.enter_context(opening.result())
+        coordinator, listen = open_now.enter_context(opened[0]), opened[1]
         gc.collect()
         gc.freeze()  # loaded modules stay: without scanning them, heartbeats cost a fifth less
         gc.set_threshold(*GC_THRESHOLDS)
         with _explain_address("server.listen (--listen)"):
-            serving = open_now.enter_context(coordinator.serve())
+            serving = open_now.enter_context(coordinator.serve(listen))
         if settings.push.workers:
             from coordinator.push.push import Push  # noqa: PLC0415
 
@@ -212,6 +196,49 @@ def _explain_end(status: str, store: str | None) -> str:
     if status == Status.BROKEN.value:
         return f"the disk of {store} did not confirm a commit: see to it, then start again"
     return f"the coordinator of {store} has failed, its log says why: start again"
+
+
+def _open(
+    settings: Config,
+    store: str | None,
+    topics: dict[str, int] | str | None,
+    takeover: str,
+    stop: threading.Event,
+) -> tuple[Coordinator, str] | None:
+    """Return a coordinator that has the store, and the address to listen on; None after a stop.
+
+    Until then clients are told who has it.
+    """
+    from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
+    from coordinator.wire.stand_by import StandBy  # noqa: PLC0415
+
+    opening: Future[Coordinator] = Future()
+    server = settings.server
+
+    def open_store() -> None:
+        address = server.advertised or server.listen
+        try:
+            opening.set_result(
+                Coordinator.open(
+                    store, config=settings, topics=topics, takeover=takeover, address=address
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            opening.set_exception(error)
+
+    with ExitStack() as meanwhile:
+        standing = None
+        if store is not None and not root_of(store).startswith(f"{MEMORY}:"):
+            standing = meanwhile.enter_context(StandBy(store, settings))
+        # Opening may wait for hours and cannot be interrupted, so a stop does not wait for it.
+        threading.Thread(target=open_store, daemon=True).start()
+        while not opening.done():
+            if stop.wait(LOOK_S):
+                return None
+        listen = server.listen
+        if standing is not None:
+            listen = standing.close(stays=opening.exception() is None)
+        return opening.result(), listen
 
 
 def _check_web(config: Config, store: str | None) -> None:

@@ -26,8 +26,6 @@ from coordinator.wire.acceptor import Acceptor, ConnectionSlot
 from coordinator.wire.listener import bind_socket
 
 PATHS = ("/metrics", "/healthz", "/readyz")
-STANDS_BY = "stands by"
-"""The status while this process waits for the store, which another coordinator has."""
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
 HEAD_BYTES_MAX = 8_192
 CONNECTION_S = 10.0
@@ -67,7 +65,7 @@ class PageServer:
     """
 
     def __init__(self, config: ServerConfig, *, head_s: float = HEAD_S) -> None:
-        self.status: Callable[[], str] = lambda: STANDS_BY
+        self.status: Callable[[], str] = lambda: Status.STANDS_BY.value
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
         access = PageAccess(config)

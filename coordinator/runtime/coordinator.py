@@ -30,6 +30,7 @@ from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weig
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.status import STUCK, Status
+from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.object_store import use_settings
@@ -219,6 +220,14 @@ class Coordinator(GroupRequests):
     def topics(self) -> TopicView:
         """The topics that the coordinator knows now; never changed, replaced by a new view."""
         return self._processor.topics
+
+    @property
+    def nodes(self) -> StoreNodes | None:
+        """The servers of the store, to be one of; None where no other process has it."""
+        log = self._processor.log
+        if log.store is None:
+            return None
+        return StoreNodes(log.store, self.config.lease, lambda: log.epoch)
 
     def serve(self, listen: str | None = None, *, insecure: bool = False) -> RunningServer:
         """Let Kafka clients join over the wire, beside the callers in this process.

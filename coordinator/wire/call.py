@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 from uuid import UUID
 
 from coordinator.core.events import Answer, Event
@@ -19,9 +20,20 @@ from coordinator.wire.session import Session
 NO_TOPIC_ID = UUID(int=0)
 
 
+class ClusterNode(NamedTuple):
+    """A server that clients are told of."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+NOBODY = ClusterNode(-1, "", -1)
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster of one node that clients see.
+    """The cluster that clients see: one node coordinates, the others stand by.
 
     Attributes
     ----------
@@ -31,6 +43,14 @@ class Cluster:
         Those that exist now.
     serves
         Whether this is the coordinator; not once another has taken the store over.
+    stands_by
+        Whether this node waits to become the coordinator: it knows nodes and topics, but no groups.
+    look
+        Reads the topics anew; None where they are known. It may take a while.
+    other_nodes
+        The other servers of the store.
+    other_coordinator
+        Who coordinates if this one does not, as far as that is known.
     kafka
         The settings that Kafka has, too.
     acls
@@ -49,12 +69,25 @@ class Cluster:
     cluster_id: str
     topics: Callable[[], TopicView]
     serves: Callable[[], bool]
+    stands_by: bool = False
+    look: Callable[[], object] | None = None
+    other_nodes: Callable[[], Sequence[ClusterNode]] = tuple
+    other_coordinator: Callable[[], ClusterNode | None] = lambda: None
     with_login: bool = False
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     acls: Callable[[], Acls | None] = lambda: None
     note_denial: Callable[[Session, Operation, Resource], object] = lambda *_: None
     operations: Callable[[str], int] | None = None
     versions: Mapping[Api, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
+
+    @property
+    def node(self) -> ClusterNode:
+        """The node that answers."""
+        return ClusterNode(self.node_id, self.host, self.port)
+
+    def coordinator(self) -> ClusterNode | None:
+        """Return who coordinates: this node, another, or nobody that is known."""
+        return self.node if self.serves() else self.other_coordinator()
 
     @property
     def has_classic_members(self) -> bool:

@@ -39,6 +39,13 @@ class WireError(Exception):
     """The peer's bytes are no request that we serve: close its connection."""
 
 
+class StandsByError(WireError):
+    """What is asked only the coordinator knows, and this server stands by: close the connection.
+
+    The client asks another one then, as if nobody listened here.
+    """
+
+
 def read_whole(read: Reader, data: bytes, at: int = 0) -> tuple[Any, int]:
     """Read one value.
 

@@ -13,10 +13,10 @@ from typing import Any
 from coordinator.core.events import Answer
 from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
-from coordinator.wire.apis.cluster_apis import GROUP_KEY, NOBODY
+from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC
 from coordinator.wire.apis.group_apis import HANDLERS
-from coordinator.wire.call import Call, Cluster, from_uuid, respond_with
+from coordinator.wire.call import NOBODY, Call, Cluster, from_uuid, respond_with
 from coordinator.wire.codec import Request, Values
 from coordinator.wire.session import Session
 
@@ -213,7 +213,7 @@ def refuse_group(group_id: str, of: Resource) -> dict[str, object]:
 
 def refuse_key(key: str, of: Resource) -> Values:
     """Refuse to name the coordinator of a group."""
-    return {**refusal_fields(of), **NOBODY, "key": key}
+    return {**refusal_fields(of), **NOBODY._asdict(), "key": key}
 
 
 def refuse_config(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes

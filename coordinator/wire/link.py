@@ -11,7 +11,7 @@ from coordinator.core.events import Answer
 from coordinator.wire.acceptor import ConnectionSlot
 from coordinator.wire.call import Call
 from coordinator.wire.connection import Connection, PendingRequest
-from coordinator.wire.decoder import WireError
+from coordinator.wire.decoder import StandsByError, WireError
 from coordinator.wire.session import subject_of
 from coordinator.wire.split_requests import SplitRequest
 
@@ -114,7 +114,7 @@ class Link(asyncio.Protocol):
                     self._loop.call_soon(self.proceed)
         except WireError as error:
             self._send()
-            self.close("refused", str(error))
+            self._close_refused(error)
             return
         self._update_reading()
 
@@ -205,7 +205,7 @@ class Link(asyncio.Protocol):
             self.proceed()
         elif isinstance(error, WireError):
             self._send()
-            self.close("refused", str(error))
+            self._close_refused(error)
         else:
             logger.error("no answer to %s", pending.request.api.name, exc_info=error)
             self.abort("failed")
@@ -279,6 +279,10 @@ class Link(asyncio.Protocol):
         if not self.waiting and now - self._heard > config.idle_ms / 1000:
             return "idle"
         return None
+
+    def _close_refused(self, error: WireError) -> None:
+        reason = "stands by" if isinstance(error, StandsByError) else "refused"
+        self.close(reason, str(error))
 
     def close(self, reason: str, message: str = "") -> None:
         """Close once what was written is sent."""

@@ -15,17 +15,20 @@ from typing import Protocol, Self
 
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.state import TopicView
-from coordinator.status import LOST
+from coordinator.status import LOST, Status
+from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
 from coordinator.wire.access import Access
 from coordinator.wire.acls import Operation, Resource
-from coordinator.wire.call import Cluster
+from coordinator.wire.call import Cluster, ClusterNode
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS
 from coordinator.wire.refusals import RefusalCounter
 from coordinator.wire.session import Session
 
 PORT_MAX = 65_535
+LEAVE_S = 2.0
+"""How long an end waits until the other servers can see it; a store may not answer."""
 logger = logging.getLogger("muster.wire")
 
 
@@ -44,6 +47,10 @@ class ServedCoordinator(server.EventSubmitter, Protocol):
     def topics(self) -> TopicView:
         """The topics there are."""
 
+    @property
+    def nodes(self) -> StoreNodes | None:
+        """The servers of its store, to be one of; None where nobody else can have it."""
+
 
 class RunningServer:
     """A server that runs until it is closed; a context manager.
@@ -52,6 +59,8 @@ class RunningServer:
     ----------
     address
         Where clients connect: `bootstrap.servers`.
+    listens
+        The host and port that its socket is bound to.
     """
 
     def __init__(self, backend: ServedCoordinator, config: ServerConfig) -> None:
@@ -59,21 +68,31 @@ class RunningServer:
         config = replace(config, connections_max=_limit_connections(config.connections_max))
         self._socket = bind_socket(config.listen, "server.listen")
         host, port = _find_advertised(config, self._socket)
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = _join(host, port)
+        bound = self._socket.getsockname()[1]
+        self.listens = _join(parse_address(config.listen, "server.listen")[0], bound)
+        stands_by = backend.status == Status.STANDS_BY.value
         self._refusals = RefusalCounter()
+        self._nodes = backend.nodes
         self._cluster = Cluster(
-            node_id=config.node_id,
+            node_id=self._register(config.node_id),
             host=host,
             port=port,
             cluster_id=config.cluster_id,
             topics=lambda: backend.topics,
-            serves=lambda: backend.status not in LOST,
+            serves=lambda: not stands_by and backend.status not in LOST,
+            stands_by=stands_by,
+            look=getattr(backend, "look", None),
+            other_nodes=self._other_nodes,
+            other_coordinator=self._other_coordinator,
             with_login=access.users is not None,
             kafka=backend.config.kafka,
             acls=lambda: access.acls,
             note_denial=self._note_denial,
             versions=VERSIONS | CLASSIC_VERSIONS if config.classic_protocol else VERSIONS,
         )
+        self._stays = False
+        self._closed = threading.Event()
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None
         self._call_in_loop: Callable[..., object] = lambda *_: None
@@ -85,12 +104,13 @@ class RunningServer:
         )
         self._thread.start()
         begun.result()
-        self._closed = threading.Event()
         if config.reread_ms:
-            words = (config.reread_ms / 1000,)
-            threading.Thread(
-                target=self._watch, args=words, name="muster-access", daemon=True
-            ).start()
+            self._repeat(self._watch, config.reread_ms / 1000, "muster-access")
+        self._telling = (
+            None
+            if self._nodes is None
+            else self._repeat(self._renew, self._nodes.every_s, "muster-nodes", self._leave)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -98,11 +118,20 @@ class RunningServer:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close all connections, and stop."""
+    def close(self, *, stays: bool = False) -> None:
+        """Close all connections, and stop.
+
+        Parameters
+        ----------
+        stays
+            The address is served on by another server of this process.
+        """
+        self._stays = stays
         self._closed.set()
         self._stop()
         self._thread.join()
+        if self._telling is not None:
+            self._telling.join(LEAVE_S)
 
     def reload(self, *, always: bool = True) -> None:
         """Read the files of TLS, users and access lists again: all, or those that have changed.
@@ -117,12 +146,59 @@ class RunningServer:
         """Count a denial, in the loop's thread: long requests are looked at in another."""
         self._call_in_loop(self._refusals.note_denial, session, operation, of)
 
-    def _watch(self, every_s: float) -> None:
-        while not self._closed.wait(every_s):
-            try:
-                self.reload(always=False)
-            except Exception:
-                logger.exception("reload failed: TLS, users and access lists stay as they were")
+    def _repeat(
+        self,
+        run: Callable[[], None],
+        every_s: float,
+        name: str,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> threading.Thread:
+        """Run something again and again until we close, in a thread of its own."""
+
+        def repeat() -> None:
+            while not self._closed.wait(every_s):
+                run()
+            at_end()
+
+        thread = threading.Thread(target=repeat, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _watch(self) -> None:
+        try:
+            self.reload(always=False)
+        except Exception:
+            logger.exception("reload failed: TLS, users and access lists stay as they were")
+
+    def _register(self, wanted: int) -> int:
+        """Return our node id; where the store cannot be written it is the one wanted."""
+        if self._nodes is None:
+            return wanted
+        try:
+            return self._nodes.register(wanted, self.address)
+        except OSError as error:
+            logger.warning("other servers are not told of %s: %s", self.address, error)
+            self._nodes = None
+            return wanted
+
+    def _renew(self) -> None:
+        assert self._nodes is not None
+        try:
+            self._nodes.renew()
+        except OSError as error:
+            logger.warning("the other servers of the store are not known anew: %s", error)
+
+    def _leave(self) -> None:
+        if self._nodes is not None and not self._stays:
+            self._nodes.leave()
+
+    def _other_nodes(self) -> tuple[ClusterNode, ...]:
+        others = () if self._nodes is None else self._nodes.others
+        return tuple(filter(None, map(_as_node, others)))
+
+    def _other_coordinator(self) -> ClusterNode | None:
+        found = None if self._nodes is None else self._nodes.coordinator()
+        return None if found is None else _as_node(found)
 
     async def _main(
         self,
@@ -143,6 +219,14 @@ class RunningServer:
         begun.set_result(None)
         await end.wait()
         await serving.close()
+
+
+def _as_node(node: Node) -> ClusterNode | None:
+    """Return a server as clients are told of it; None if they cannot be told."""
+    try:
+        return ClusterNode(node.node_id, *parse_address(node.address, "its address"))
+    except ConfigError:
+        return None
 
 
 def serve(
@@ -208,6 +292,10 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise ConfigError(f"{name} is {text!r}: give host:port, as in 127.0.0.1:9092")
     return host, int(port)
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _run(main: Coroutine[None, None, None], begun: Future[None]) -> None:

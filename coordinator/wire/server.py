@@ -20,10 +20,11 @@ from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
 from coordinator.later_answer import LaterAnswer
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
+from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Call, Cluster
-from coordinator.wire.codec import Request, decode_body
+from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quotas
@@ -191,13 +192,17 @@ class Server:
             if request.throttle_ms:
                 self.metrics.throttled(request.throttle_ms)
                 link.mute(request.throttle_ms)
-        if not request.unread:
+        look = self._cluster.look if request.api is Api.METADATA else None
+        if not request.unread and look is None:
             self.start(link, pending, self._plan(request))
             return
         link.busy, link.unread_bytes = True, len(request.unread)
 
         def read() -> Call | SplitRequest:
-            decode_body(request)
+            if request.unread:
+                decode_body(request)
+            if look is not None:
+                look()
             return self._plan(request)
 
         future = self.loop.run_in_executor(self._writers, read)
@@ -205,6 +210,8 @@ class Server:
 
     def _plan(self, request: Request) -> Call | SplitRequest:
         """Return how a request is answered: whole, or split."""
+        if self._cluster.stands_by:
+            refuse_standing_by(request)
         return split_request(request) or authorize_request(request, self._cluster)
 
     def _charge(self, request: Request, requests: int, size: int) -> int:

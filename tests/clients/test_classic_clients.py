@@ -14,7 +14,15 @@ import pytest
 from spark_jobs.jars import JarsMissingError
 from tests.clients.foreign import ClientMissingError, go_member, node_member, python_member
 from tests.clients.java import JavaMissingError, compiled
-from tests.clients.world import MEMBER, Coordinators, Group, partitions, until
+from tests.clients.world import (
+    MEMBER,
+    Coordinators,
+    Group,
+    await_named,
+    free_port,
+    partitions,
+    until,
+)
 
 TOPICS = {"clicks": 8}
 CLICKS = partitions("clicks", 8)
@@ -153,6 +161,29 @@ def test_members_stay_when_another_process_takes_over(client, tmp_path, request)
         joined(group, client, names)
         changes = group.changes()
         own.serve()  # stands by
+        own.servers[0].kill()
+        group.works(names)
+        if not any(f"[{name}]" in request.node.name for name in REJOIN):
+            assert group.changes() == changes
+        group.settled(names, CLICKS)
+        group.join("m3", **client)
+        group.settled([*names, "m3"], CLICKS)
+        group.works([*names, "m3"])
+
+
+@clients_but()
+def test_members_go_on_at_the_address_of_a_stand_by(client, tmp_path, request):
+    """Who was told of one address only would learn of the other from it."""
+    elsewhere = f"127.0.0.1:{free_port()}"
+    with (
+        Coordinators(tmp_path, TOPICS) as own,
+        Group(tmp_path, "g", [own.address, elsewhere]) as group,
+    ):
+        own.serve(elsewhere)  # stands by
+        await_named(own.address, 2)
+        names = ["m0", "m1", "m2"]
+        joined(group, client, names)
+        changes = group.changes()
         own.servers[0].kill()
         group.works(names)
         if not any(f"[{name}]" in request.node.name for name in REJOIN):

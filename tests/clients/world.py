@@ -40,6 +40,8 @@ poll_ms = 200
 """
 """A session ends in six seconds: short, but long enough for a busy machine."""
 
+PLAIN = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+
 
 def until(condition, what, patience_s=PATIENCE_S):
     """Wait for something to become true."""
@@ -147,6 +149,17 @@ class Coordinators:
             return False
 
         until(served, lambda: [one.errors.read_text() for one in self.servers])
+
+
+def await_named(address, count):
+    """Wait until a server tells clients of so many."""
+
+    def named():
+        with contextlib.suppress(OSError, struct.error), Client(address) as client:
+            return len(client.ask(Api.METADATA, 12, topics=(), **PLAIN).brokers) == count
+        return False
+
+    until(named, lambda: f"{address} does not name {count} nodes")
 
 
 class Group:

@@ -1,8 +1,9 @@
 """APIs about the cluster: versions, metadata, coordinators, login.
 
-Muster is the one node of a small cluster. Its topics are those of the catalog, with their ids; it
-holds no records, so every partition is led here, begins and ends at offset 0, and a Fetch waits
-and brings nothing: that keeps clients quiet.
+The nodes of the cluster are the servers of one store: one coordinates, the others stand by and
+name it to clients. Its topics are those of the catalog, with their ids; it holds no records, so the
+coordinator leads every partition, which begins and ends at offset 0, and a Fetch waits and brings
+nothing: that keeps clients quiet.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ from functools import lru_cache
 from kio.schema.errors import ErrorCode
 
 from coordinator.core.state import Topic
-from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
+from coordinator.wire.call import (
+    NOBODY,
+    Call,
+    Cluster,
+    ClusterNode,
+    from_uuid,
+    respond_with,
+    to_uuid,
+)
 from coordinator.wire.codec import VERSIONS, Api, EncodedPart, Request, Values, encode_part
-from coordinator.wire.decoder import WireError
+from coordinator.wire.decoder import StandsByError, WireError
 from coordinator.wire.session import is_valid_software
 
 NO_RECORDS = "Muster keeps no records: write them where the members of its groups read them."
 ONLY_GROUPS = "Only consumer groups have a coordinator here."
 SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
-NOBODY = {"node_id": -1, "host": "", "port": -1}
 MILLISECOND = timedelta(milliseconds=1)
 NOT_ASKED = -(2**31)
 """What Kafka says of authorized operations that nobody asked for."""
@@ -40,6 +48,16 @@ PLACES_SINCE = {
 }
 """What a negative timestamp of ListOffsets means, and since which version."""
 OFFSETS_NEWER = VERSIONS[Api.LIST_OFFSETS][1] + 1
+WHILE_STANDING_BY = {
+    Api.API_VERSIONS,
+    Api.METADATA,
+    Api.DESCRIBE_CLUSTER,
+    Api.FIND_COORDINATOR,
+    Api.LIST_GROUPS,
+    Api.SASL_HANDSHAKE,
+    Api.SASL_AUTHENTICATE,
+}
+"""What a node answers that stands by: who coordinates, and that it has no groups itself."""
 HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
 """Those that an empty partition has an offset for."""
 
@@ -61,7 +79,7 @@ def api_versions(request: Request, cluster: Cluster) -> Call:
 
 
 def metadata(request: Request, cluster: Cluster) -> Call:
-    """Describe this node and topics: all, or those asked for; none is ever created."""
+    """Describe the nodes and topics: all, or those asked for; none is ever created."""
     return Call(lambda _: _describe_cluster(request, cluster))
 
 
@@ -75,16 +93,34 @@ def _describe_cluster(request: Request, cluster: Cluster) -> Values:
         else [_find_topic(one, request.version, cluster) for one in asked]
     )
     return {
-        "brokers": [_node(cluster)],
+        "brokers": [node._asdict() for node in _list_nodes(cluster)],
         "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.node_id,
+        "controller_id": _find_leader(cluster).node_id,
         "topics": topics,
         "error_code": ErrorCode.none,
     }
 
 
-def _node(cluster: Cluster) -> dict[str, object]:
-    return {"node_id": cluster.node_id, "host": cluster.host, "port": cluster.port}
+def refuse_standing_by(request: Request) -> None:
+    """Refuse what only the coordinator knows; the client asks another node then.
+
+    Raises
+    ------
+    StandsByError
+        It is such a request.
+    """
+    if request.api not in WHILE_STANDING_BY:
+        raise StandsByError(f"this server stands by, and is asked for {request.api.name}")
+
+
+def _list_nodes(cluster: Cluster) -> list[ClusterNode]:
+    """Return this node and the others: clients go on by their addresses when one has ended."""
+    return sorted((cluster.node, *cluster.other_nodes()))
+
+
+def _find_leader(cluster: Cluster) -> ClusterNode:
+    """Return who leads all partitions and is the controller: the coordinator."""
+    return cluster.coordinator() or cluster.node
 
 
 def _find_topic(one: object, version: int, cluster: Cluster) -> Values | EncodedPart:
@@ -110,7 +146,8 @@ def _find_topic(one: object, version: int, cluster: Cluster) -> Values | Encoded
 def _describe_topic(topic: Topic, version: int, cluster: Cluster) -> EncodedPart:
     name, topic_id = topic.key
     operations = _operations(name, cluster)
-    return _encode_topic(version, name, topic_id, topic.partitions, cluster.node_id, operations)
+    leader = _find_leader(cluster).node_id
+    return _encode_topic(version, name, topic_id, topic.partitions, leader, operations)
 
 
 def _operations(name: str, cluster: Cluster) -> int:
@@ -141,33 +178,34 @@ def _encode_topic(
 
 
 def describe_cluster(request: Request, cluster: Cluster) -> Call:
-    """Describe the cluster of this one node."""
+    """Describe the cluster's nodes."""
     brokers = getattr(request.body, "endpoint_type", BROKERS) == BROKERS
     return respond_with(
         {
             "error_code": ErrorCode.none if brokers else ErrorCode.unsupported_endpoint_type,
             "error_message": None if brokers else "There are no controllers here: ask for brokers.",
             "cluster_id": cluster.cluster_id,
-            "controller_id": cluster.node_id,
-            "brokers": [_node(cluster) | {"broker_id": cluster.node_id, "is_fenced": False}]
-            if brokers
-            else [],
+            "controller_id": _find_leader(cluster).node_id,
+            "brokers": [
+                node._asdict() | {"broker_id": node.node_id, "is_fenced": False}
+                for node in (_list_nodes(cluster) if brokers else ())
+            ],
         }
     )
 
 
 def find_coordinator(request: Request, cluster: Cluster) -> Call:
-    """Name this node, the coordinator of every group; there are no transactions here."""
+    """Name the one coordinator of every group; there are no transactions here."""
     asked = request.body
     is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
+    place = NOBODY
     if not is_group:
         code, message = ErrorCode.invalid_request, ONLY_GROUPS
-    elif not cluster.serves():
-        code, message = ErrorCode.coordinator_not_available, "Another has taken the store over."
+    elif (node := cluster.coordinator()) is None:
+        code, message = ErrorCode.coordinator_not_available, "Another has the store."
     else:
-        code, message = ErrorCode.none, None
-    place = _node(cluster) if code is ErrorCode.none else NOBODY
-    answer = {"error_code": code, "error_message": message, **place}
+        code, message, place = ErrorCode.none, None, node
+    answer = {"error_code": code, "error_message": message, **place._asdict()}
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
     values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
     return respond_with(values, refusal="" if is_group else ONLY_GROUPS)

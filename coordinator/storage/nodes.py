@@ -1,0 +1,205 @@
+"""Nodes of a store: the servers that coordinate it or stand by, by whose addresses clients go on.
+
+Each server has a file `_nodes/<node id>.json`, which it writes again and again, and reads those of
+the others. Nothing rests on them but what clients are told: who coordinates is decided by the log.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import msgspec
+
+from coordinator.clock import Clock, wall_ms
+from coordinator.config import LeaseConfig
+from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.files import Files, SwapLostError
+
+FOLDER, SUFFIX = "_nodes", ".json"
+NODE_ID_MAX = 2**31 - 1
+TRIES = 20
+logger = logging.getLogger("muster.coordinator")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """What the file of a node says.
+
+    Attributes
+    ----------
+    address
+        Where clients are told to find it, as host:port.
+    coordinator_epoch
+        Of its claim of the log; 0 while it stands by.
+    renewed_ms
+        When it was written: a file that is written no more is that of a server that has ended.
+    token
+        Of this very server.
+    """
+
+    node_id: int
+    address: str
+    coordinator_epoch: int
+    renewed_ms: int
+    token: str
+
+
+class StoreNodes:
+    """One server's side of the nodes of a store.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    epoch
+        Returns the coordinator epoch of this server, 0 while it stands by.
+
+    Attributes
+    ----------
+    others
+        The other servers there are, by their ids, as they were seen last.
+    every_s
+        How often to `renew`.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        config: LeaseConfig,
+        epoch: Callable[[], int] = lambda: 0,
+        clock: Clock = wall_ms,
+        disk: Files | None = None,
+    ) -> None:
+        self._root, self._folder = root, f"{root}/{FOLDER}"
+        self._disk = disk or filesystem_of(root)
+        self._epoch, self._clock = epoch, clock
+        self._token = uuid.uuid4().hex
+        self._patience_s = config.ttl_ms / 1000
+        self._own: Node | None = None
+        self._warned = False
+        self._seen: dict[int, tuple[Node, int]] = {}
+        """Files as they were read last, and when they were first seen so."""
+        self.every_s = max(config.renew_ms / 1000, 5 * self._disk.poll_s)
+        self._gone_ms = max(config.ttl_ms, int(3_000 * self.every_s))
+        self.others: tuple[Node, ...] = ()
+
+    def register(self, wanted: int, address: str) -> int:
+        """Take an id, and tell the others the address.
+
+        It is the one that this address has, so that a server that stood by keeps its own; else the
+        one wanted, unless another has it; else the least that nobody has.
+
+        Raises
+        ------
+        OSError
+            The store cannot be written.
+        """
+        for _ in range(TRIES):
+            with self._hold_lock():
+                found = self._look()
+                taken = {one.node_id: one.address for one in self.others}
+                mine = [node_id for node_id, held in taken.items() if held == address]
+                free = (n for n in range(1, NODE_ID_MAX) if n not in taken)
+                node_id = mine[0] if mine else wanted if wanted not in taken else next(free)
+                try:
+                    self._write(node_id, address, found.get(node_id))
+                except SwapLostError:
+                    continue  # another was faster
+            self.others = tuple(one for one in self.others if one.node_id != node_id)
+            return node_id
+        raise OSError(errno.EAGAIN, "other servers take each node id at the same time", self._root)
+
+    def renew(self) -> None:
+        """Write our file anew, and read those of the others.
+
+        Raises
+        ------
+        OSError
+            The store is gone, or cannot be read or written.
+        """
+        assert self._own is not None
+        if self._disk.has_locks and not self._disk.is_folder(self._root):
+            raise FileNotFoundError(errno.ENOENT, "the store is gone", self._root)
+        node_id, address = self._own.node_id, self._own.address
+        with self._hold_lock():
+            found = self._look()
+            clash = next((one for one in self.others if one.node_id == node_id), None)
+            if clash is None or clash.address == address:
+                with suppress(SwapLostError):  # it is looked at again
+                    self._write(node_id, address, found.get(node_id))
+            elif not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%s is node %d too: give each server a server.node_id of its own",
+                    *(clash.address, node_id),
+                )
+        self.others = tuple(one for one in self.others if one.node_id != node_id)
+
+    def leave(self) -> None:
+        """Remove our file, unless another server has taken the id; where that fails it ages."""
+        if self._own is None:
+            return
+        path = self._path(self._own.node_id)
+        try:
+            with self._hold_lock():
+                content, _ = self._disk.read_tagged(path)
+                if msgspec.json.decode(content, type=Node).token == self._token:
+                    self._disk.remove(path)
+        except (OSError, ValueError) as error:
+            logger.info("%s stays until it has aged: %s", path, error)
+
+    def coordinator(self) -> Node | None:
+        """Return who coordinates among the others, as far as they say."""
+        claimed = [one for one in self.others if one.coordinator_epoch]
+        return max(claimed, key=lambda one: one.coordinator_epoch, default=None)
+
+    def _look(self) -> dict[int, str]:
+        """Read all files, note whose servers are there, and return the files' tags by id."""
+        tags, now = {}, self._clock()
+        others = []
+        for name in self._disk.names(self._folder):
+            node_id = name.removesuffix(SUFFIX)
+            if not node_id.isdecimal() or name != f"{node_id}{SUFFIX}":
+                continue
+            try:
+                content, tag = self._disk.read_tagged(self._path(int(node_id)))
+            except FileNotFoundError:
+                continue
+            tags[int(node_id)] = tag
+            try:
+                node = msgspec.json.decode(content, type=Node)
+            except (ValueError, RecursionError):
+                continue  # it is nobody's, and its id is free
+            is_other = node.node_id == int(node_id) and node.token != self._token
+            if is_other and self._lives(node, now):
+                others.append(node)
+        self.others = tuple(sorted(others, key=lambda one: one.node_id))
+        return tags
+
+    def _lives(self, node: Node, now: int) -> bool:
+        """Whether a file was written lately, by its own clock or since we look: clocks differ."""
+        before, since = self._seen.get(node.node_id, (None, min(node.renewed_ms, now)))
+        if before is not None and before != node:
+            since = now
+        self._seen[node.node_id] = node, since
+        return now - since < self._gone_ms
+
+    def _write(self, node_id: int, address: str, tag: str | None) -> None:
+        own = Node(node_id, address, self._epoch(), self._clock(), self._token)
+        content = msgspec.json.format(msgspec.json.encode(own)) + b"\n"
+        self._disk.make_folder(self._folder)
+        self._disk.swap(self._path(node_id), content, tag)
+        self._own = own
+
+    def _path(self, node_id: int) -> str:
+        return f"{self._folder}/{node_id}{SUFFIX}"
+
+    def _hold_lock(self) -> AbstractContextManager[bool]:
+        """Between reading and writing: two servers must not both find an id free."""
+        if not self._disk.has_locks:
+            return nullcontext(True)
+        return self._disk.lock(os.path.join(self._root, "_locks", FOLDER), self._patience_s)
