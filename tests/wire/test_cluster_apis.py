@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.errors import ErrorCode
 from coordinator.wire.apis.group_apis import HANDLERS
+from coordinator.wire.call import ClusterNode
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS, Api
 from coordinator.wire.decoder import WireError
 from tests.support.wire_side import (
@@ -158,3 +159,17 @@ def test_records_are_refused(version):
     )
     with pytest.raises(WireError, match="keeps no records"):
         side.ask(Api.PRODUCE, version, acks=0, **fields)
+
+
+def test_other_servers_are_named_and_the_one_that_coordinates_leads(side):
+    there = ClusterNode(8, "there", 9093)
+    side.cluster = side.cluster_with(other_nodes=lambda: (there,))
+    words = {"include_topic_authorized_operations": False, "allow_auto_topic_creation": False}
+    answer = side.ask(Api.METADATA, 12, topics=None, **words)
+    assert [one.node_id for one in answer.brokers] == [7, 8]
+    assert answer.controller_id == answer.topics[0].partitions[0].leader_id == 7
+    side.cluster = side.cluster_with(serves=lambda: False, other_coordinator=lambda: there)
+    answer = side.ask(Api.METADATA, 12, topics=None, **words)
+    assert answer.controller_id == answer.topics[0].partitions[0].leader_id == 8
+    (found,) = side.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"]).coordinators
+    assert (found.node_id, found.host, found.port, int(found.error_code)) == (*there, NONE)
