@@ -145,8 +145,11 @@ def _serve(
     settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
 ) -> None:
     """Stand by until this process has the store, then serve until stopped or fenced."""
+    from prometheus_client import disable_created_metrics  # noqa: PLC0415
+
     from coordinator.http.pages import PageServer  # noqa: PLC0415
 
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # most series would be there twice
     sys.setswitchinterval(SWITCH_S)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

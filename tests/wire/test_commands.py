@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import tomllib
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -125,6 +126,16 @@ def test_sighup_reloads_the_access_lists(tmp_path):
             time.sleep(0.05)
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
+
+
+def test_metrics_have_no_series_of_when_each_began(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        http = "{}:{}".format(*free.getsockname())
+    with served(tmp_path, "--http", http):
+        page = urllib.request.urlopen(f"http://{http}/metrics", timeout=PATIENCE_S).read()
+    assert b"wire_connections" in page
+    assert b"_created" not in page
 
 
 @long
