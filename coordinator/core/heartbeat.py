@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import re2
@@ -103,13 +104,12 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         timers.append(_rebalance_timer(update.meta, after))
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
     asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
-    shown = asked or _is_different(before, after)
-    response = HeartbeatResponse(
-        event.member_id,
-        after.member_epoch,
-        interval,
-        drop_epochs(after.assigned) if shown else None,
-    )
+    told: Spans | None = None
+    if asked or before.assigned is not after.assigned:
+        told = drop_epochs(after.assigned)
+        if not asked and told == drop_epochs(before.assigned):
+            told = None
+    response = HeartbeatResponse(event.member_id, after.member_epoch, interval, told)
     records = [*replaced, *update.records, *epoch.records, *reached.records]
     return Result(records, response, timers, [*epoch.tasks, *reached.tasks])
 
@@ -338,9 +338,11 @@ def reach_target(
     settings = state.settings.get(event.group_id, {})
     before = update.current
     target = _update_target(state, config, settings, update, epoch, now_ms)
-    owned = resolve_owned(state, before, event)
     goal = ReconcileGoal(
-        target.epoch, target.spans, owned, update.names_changed or update.regex_changed
+        target.epoch,
+        target.spans,
+        partial(resolve_owned, state, before, event),
+        update.names_changed or update.regex_changed,
     )
     after = reconcile(state, update.group, update.meta, before, update.serial, goal)
     if after is None:
@@ -427,11 +429,12 @@ def _is_delegated(config: Config, settings: Mapping[str, str], update: MemberUpd
     """Whether the target is computed off the heartbeat path: by the group's setting, or by size."""
     if settings.get("consumer.assignor.engine", config.engine.engine) == "spark":
         return True
-    members = len(update.group.members) + 1
-    if members > config.engine.step_rows_max:
-        return True
-    rows = members + update.group.targets.rows()
-    return rows > config.engine.step_rows_max
+    group, names = update.group, update.meta.subscribed_topic_names
+    rows = len(group.members) + 1 + len(group.names)
+    if names not in group.lists:
+        rows += len(names)
+    most = config.engine.step_rows_max
+    return rows > most or rows + group.targets.rows() > most
 
 
 def _delegate_target(
@@ -483,11 +486,3 @@ def _is_full(event: Heartbeat) -> bool:
         and (event.subscribed_topic_names is not None or event.subscribed_topic_regex is not None)
         and event.topic_partitions is not None
     )
-
-
-def _is_different(before: CurrentMember, after: CurrentMember) -> bool:
-    """Whether the member may use other partitions than before."""
-    same = before.assigned is after.assigned or drop_epochs(before.assigned) == drop_epochs(
-        after.assigned
-    )
-    return not same

@@ -49,6 +49,8 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
     IllegalStateError
         Somebody holds one of them already.
     """
+    if len(holding) >= MANY:
+        holding = _claim_new_topics(group, member, holding)
     for key, first, end, _ in holding:
         span = _get_owners(group, key, end)[first:end]
         if len(span.nonzero()[0]):  # not FREE; the quickest way to know
@@ -56,6 +58,29 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
                 f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"
             )
         span.fill(member.serial)
+
+
+def _claim_new_topics(group: Group, member: Member, holding: Holding) -> Holding:
+    """Claim the spans of topics that nobody held anything of, in one array; return the others.
+
+    Where there are very many topics, an array for each by itself takes most of the time.
+    """
+    known = group.owners
+    old = {span[0] for span in holding if span[0] in known}
+    new = [span for span in holding if span[0] not in old]
+    keys = [span[0] for span in new]
+    if len(set(keys)) < len(keys):
+        return holding  # several spans of a topic: the array has to hold all of them
+    first, end = (
+        np.fromiter(column, np.int64, len(new))
+        for column in ((span[1] for span in new), (span[2] for span in new))
+    )
+    lengths = np.stack([first, end - first], axis=1).ravel()
+    flat = np.tile(np.array([FREE, member.serial], np.int32), len(new)).repeat(lengths)
+    stops = np.cumsum(end).tolist()
+    for key, start, stop in zip(keys, [0, *stops], stops, strict=False):
+        known[key] = flat[start:stop]
+    return tuple([span for span in holding if span[0] in old])
 
 
 def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]], many: int = MANY) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 
@@ -29,6 +31,9 @@ Spans: TypeAlias = tuple[Span, ...]
 HeldSpan: TypeAlias = tuple[TopicKey, int, int, int]
 """A span with the assignment epoch at which its partitions were given (G-122)."""
 Holding: TypeAlias = tuple[HeldSpan, ...]
+Cuts: TypeAlias = tuple[list[int], list[int]]
+NO_CUTS: Cuts = ([], [])
+_TOPIC = itemgetter(0)
 
 
 @lru_cache(maxsize=100_000)
@@ -79,6 +84,9 @@ def partitions_by(of: Callable[[TopicKey], Named], spans: Iterable[Span]) -> dic
 
 def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     """Return a holding without its epochs, touching spans merged."""
+    holding = tuple(holding)
+    if len(set(map(_TOPIC, holding))) == len(holding):
+        return tuple([span[:3] for span in holding])
     merged: list[Span] = []
     for topic, first, end, _ in holding:
         if merged and merged[-1][0] == topic and merged[-1][2] == first:
@@ -90,11 +98,13 @@ def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
 
 def add_epoch(spans: Iterable[Span], assignment_epoch: int) -> Holding:
     """Return spans as given at this assignment epoch."""
-    return tuple((topic, first, end, assignment_epoch) for topic, first, end in spans)
+    return tuple([(topic, first, end, assignment_epoch) for topic, first, end in spans])
 
 
 def union(left: Holding, right: Holding) -> Holding:
     """Return two holdings that do not overlap as one; spans merge where their epochs are equal."""
+    if not left or not right:
+        return left or right
     merged: list[HeldSpan] = []
     for span in sorted(left + right):
         if merged:
@@ -108,16 +118,17 @@ def union(left: Holding, right: Holding) -> Holding:
 
 def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, Holding]:
     """Return (holding ∩ by, holding − by); `by` holds spans of either kind."""
-    if not holding:
-        return (), ()
+    by = tuple(by)
+    if not holding or not by:
+        return (), holding
     inside: list[HeldSpan] = []
     outside: list[HeldSpan] = []
     cuts = _by_topic(by)
     for topic, first, end, epoch in holding:
         at = first
-        for low, high in cuts.get(topic, ()):
-            if high <= at:
-                continue
+        lows, highs = cuts.get(topic, NO_CUTS)
+        for place in range(bisect_right(highs, first), len(lows)):
+            low, high = lows[place], highs[place]
             if low >= end:
                 break
             if low > at:
@@ -131,17 +142,21 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
 
 def subtract_spans(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
+    spans, by = tuple(spans), tuple(by)
+    if not by:
+        return spans
     return drop_epochs(split(add_epoch(spans, 0), by)[1])
 
 
 def do_overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
     """Whether two sets of spans share a partition."""
     cuts = _by_topic(right)
-    return any(
-        low < end and first < high
-        for topic, first, end in _heads(left)
-        for low, high in cuts.get(topic, ())
-    )
+    for span in left:
+        lows, highs = cuts.get(span[0], NO_CUTS)
+        place = bisect_right(highs, span[1])  # type: ignore[call-overload]
+        if place < len(lows) and lows[place] < span[2]:
+            return True
+    return False
 
 
 def is_within(spans: Spans, holding: Holding) -> bool:
@@ -162,10 +177,16 @@ def count_partitions(spans: Iterable[tuple[object, ...]]) -> int:
     return sum(end - first for _, first, end in _heads(spans))
 
 
-def _by_topic(spans: Iterable[tuple[object, ...]]) -> dict[object, list[tuple[int, int]]]:
-    cuts: dict[object, list[tuple[int, int]]] = {}
+def _by_topic(spans: Iterable[tuple[object, ...]]) -> dict[object, Cuts]:
+    """Return where the spans of each topic begin and end, in order."""
+    cuts: dict[object, Cuts] = {}
     for topic, first, end in _heads(spans):
-        cuts.setdefault(topic, []).append((first, end))
+        found = cuts.get(topic)
+        if found is None:
+            cuts[topic] = ([first], [end])
+        else:
+            found[0].append(first)
+            found[1].append(end)
     return cuts
 
 

@@ -11,11 +11,14 @@ with the target T (empty when the member is not subscribed), assigned A and pend
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from coordinator.core.partition_spans import (
+    HeldSpan,
     Holding,
     Span,
     Spans,
@@ -30,6 +33,7 @@ from coordinator.core.records import CurrentMember, MemberMetadata, MemberState
 from coordinator.core.state import Group, State
 from coordinator.errors import ErrorCode, GroupError
 
+AnySpan = TypeVar("AnySpan", Span, HeldSpan)
 ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
     MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
     MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
@@ -48,14 +52,15 @@ class ReconcileGoal:
     epoch, target
         The assignment epoch and the member's part of the target assignment.
     owned
-        What the heartbeat reports; None is unchanged, not nothing.
+        Returns what the heartbeat reports, which may be very many partitions and is mostly not
+        asked; None is unchanged, not nothing.
     resubscribed
         Whether this heartbeat changed the member's subscription.
     """
 
     epoch: int
     target: Spans
-    owned: Spans | None
+    owned: Callable[[], Spans | None]
     resubscribed: bool
 
 
@@ -82,14 +87,15 @@ def reconcile(
         elif goal.resubscribed:
             new = _drop_unsubscribed(state, group, meta, current, goal)
     elif current.state is MemberState.UNREVOKED_PARTITIONS:
-        if not _owns(goal.owned, current.pending):
+        if not _owns(goal, current.pending):
             new = _next_assignment(state, group, meta, current, serial, goal)
         elif goal.resubscribed:
             new = _drop_unsubscribed(state, group, meta, current, goal)
     elif current.state is MemberState.UNRELEASED_PARTITIONS:
         new = _next_assignment(state, group, meta, current, serial, goal)
     else:
-        if goal.owned is None or goal.owned:
+        owned = goal.owned()
+        if owned is None or owned:
             raise GroupError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 "The consumer group member is in an unknown state. "
@@ -111,14 +117,14 @@ def _next_assignment(
     goal: ReconcileGoal,
 ) -> CurrentMember:
     """Compute next: G-56…G-62."""
-    target = tuple(span for span in goal.target if _is_subscribed(state, group, meta, span))
+    target = _keep_subscribed(state, group, meta, goal.target)
     keep: Holding = current.assigned
     revoke: Holding = ()
     want: Spans = ()
     if drop_epochs(current.assigned) != target:
         keep, revoke = split(current.assigned, target)
         want = subtract_spans(target, keep)
-    if revoke and _owns(goal.owned, revoke):
+    if revoke and _owns(goal, revoke):
         return msgspec.structs.replace(
             current,
             previous_member_epoch=current.member_epoch,
@@ -126,11 +132,7 @@ def _next_assignment(
             assigned=keep,
             pending=revoke,
         )
-    given = tuple(
-        (key, low, high)
-        for key, first, end in want
-        for low, high in group.free(key, first, end, serial)
-    )
+    given = group.free_of(want, serial)
     unreleased = given != want
     return CurrentMember(
         group_id=current.group_id,
@@ -146,25 +148,36 @@ def _drop_unsubscribed(
     state: State, group: Group, meta: MemberMetadata, current: CurrentMember, goal: ReconcileGoal
 ) -> CurrentMember:
     """Give up what the member no longer subscribes to, before a new target is reached: G-63."""
-    keep = tuple(s for s in current.assigned if _is_subscribed(state, group, meta, s[:3]))
+    keep = _keep_subscribed(state, group, meta, current.assigned)
     if keep == current.assigned:
         return current
-    dropped = tuple(s for s in current.assigned if not _is_subscribed(state, group, meta, s[:3]))
+    _, dropped = split(current.assigned, keep)
     pending = union(current.pending, dropped)
     fewer = msgspec.structs.replace(
         current, previous_member_epoch=current.member_epoch, assigned=keep
     )
-    if not _owns(goal.owned, pending):
+    if not _owns(goal, pending):
         return fewer
     return msgspec.structs.replace(fewer, state=MemberState.UNREVOKED_PARTITIONS, pending=pending)
 
 
-def _is_subscribed(state: State, group: Group, meta: MemberMetadata, span: Span) -> bool:
-    """Whether the member subscribes to the topic, and it still is the one of this id (G-56)."""
-    key = span[0]
-    return state.has_topic(key) and group.subscribes(meta, key.name)
+def _keep_subscribed(
+    state: State, group: Group, meta: MemberMetadata, spans: tuple[AnySpan, ...]
+) -> tuple[AnySpan, ...]:
+    """Return those of topics that the member subscribes to and that still have their id (G-56)."""
+    topics, subscribes = state.topics, group.subscriptions(meta)
+    return tuple(
+        [
+            span
+            for span in spans
+            if (topic := topics.get(span[0].name)) is not None
+            and topic.key == span[0]
+            and subscribes(span[0].name)
+        ]
+    )
 
 
-def _owns(owned: Spans | None, revoked: Holding) -> bool:
+def _owns(goal: ReconcileGoal, revoked: Holding) -> bool:
     """Whether the member may still use some of these: it says so, or does not say (G-53)."""
+    owned = goal.owned()
     return owned is None or do_overlap(owned, revoked)

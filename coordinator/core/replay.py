@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.classic.written import group_of
 from coordinator.core.partition_owners import claim_many, claim_partitions, release_partitions
-from coordinator.core.partition_spans import Holding
+from coordinator.core.partition_spans import Holding, kafka_id
 from coordinator.core.records import (
     KINDS,
     Audited,
@@ -41,7 +41,16 @@ from coordinator.core.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.core.state import HASH_BITS, Computation, Group, Member, NameList, State, Topic
+from coordinator.core.state import (
+    HASH_BITS,
+    NOTHING,
+    Computation,
+    Group,
+    Member,
+    NameList,
+    State,
+    Topic,
+)
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.errors import IllegalStateError
 
@@ -74,7 +83,7 @@ def replay_all(state: State, records: Iterable[Record]) -> None:
 
 def replay_alone(state: State, records: Iterable[Record]) -> State:
     """Return the state that records make by themselves, of no group yet, with a state's topics."""
-    alone = replace(state, groups={}, classic={}, classic_bytes=0, offsets={})
+    alone = replace(state, groups={}, subscribers={}, classic={}, classic_bytes=0, offsets={})
     replay_all(alone, records)
     return alone
 
@@ -218,9 +227,10 @@ def _apply_advanced(record: MembersAdvanced, state: State) -> None:
 @_apply.register
 def _apply_regex(record: RegexResolved, state: State) -> None:
     group = _ensure(state, record.group_id)
-    old = group.regexes.get(record.regex)
-    _count_names(state, group, old.topics if old else (), record.topics)
+    before, now = group.matched.get(record.regex, NOTHING), frozenset(record.topics)
+    _count_names(state, group, before - now, now - before)
     group.regexes[record.regex] = record
+    group.matched[record.regex] = now
     # A snapshot does not tell every change of topics, but no count may be given twice.
     state.topics_version = max(state.topics_version, record.version)
 
@@ -303,7 +313,10 @@ def _end_group(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     if group is not None and group.members:
         raise IllegalStateError(f"group {record.group_id} ends with members in it")
-    state.groups.pop(record.group_id, None)
+    if group is not None:
+        del state.groups[record.group_id]
+        for name in group.names:
+            _end_subscription(state, group, name)
     if not state.offsets.get(record.group_id):
         state.offsets.pop(record.group_id, None)
 
@@ -344,6 +357,7 @@ def _end_regex(state: State, record: Tombstone) -> None:
     group = state.groups.get(record.group_id)
     found = group.regexes.pop(record.name or "", None) if group else None
     if group is not None and found is not None:
+        del group.matched[found.regex]
         before = group.topics_hash
         _count_names(state, group, found.topics, ())
         change = group.topics_hash - before
@@ -455,27 +469,43 @@ def _uncount_member(state: State, group: Group, member: Member) -> None:
         del group.instances[meta.instance_id]
 
 
-def _count_names(state: State, group: Group, gone: tuple[str, ...], come: tuple[str, ...]) -> None:
+def _count_names(state: State, group: Group, gone: Iterable[str], come: Iterable[str]) -> None:
+    names, topics, change = group.names, state.topics, 0
     for name in come:
-        group.names[name] += 1
-        if group.names[name] == 1 and name in state.topics:
-            _add_hash(group, state.topics[name].hash)
+        count = names.get(name, 0)
+        names[name] = count + 1
+        if not count:
+            state.subscribers.setdefault(name, set()).add(group)
+            topic = topics.get(name)
+            change += topic.hash if topic else 0
     for name in gone:
-        if _count_down(group.names, name) and name in state.topics:
-            _add_hash(group, -state.topics[name].hash)
+        if _count_down(names, name):
+            _end_subscription(state, group, name)
+            topic = topics.get(name)
+            change -= topic.hash if topic else 0
+    _add_hash(group, change)
+
+
+def _end_subscription(state: State, group: Group, name: str) -> None:
+    groups = state.subscribers[name]
+    groups.remove(group)
+    if not groups:
+        del state.subscribers[name]
 
 
 def _set_topic(state: State, name: str, topic: Topic | None) -> None:
     old = state.topics.get(name)
     change = (topic.hash if topic else 0) - (old.hash if old else 0)
-    for group in state.groups.values():
-        if group.names[name] > 0:
-            _add_hash(group, change)
+    for group in state.subscribers.get(name, ()):
+        _add_hash(group, change)
     state.topics_version += 1
+    if old is not None and state.topics_by_id.get(old_id := kafka_id(old.key.topic_id)) is old:
+        del state.topics_by_id[old_id]
     if topic is None:
         state.topics.pop(name, None)
     else:
         state.topics[name] = topic
+        state.topics_by_id[kafka_id(topic.key.topic_id)] = topic
 
 
 def _add_hash(group: Group, change: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.partition_spans import Spans, TopicKey, kafka_id
+from coordinator.core.partition_spans import Span, Spans, TopicKey, kafka_id
 from coordinator.core.records import (
     ComputationPrepared,
     CurrentMember,
@@ -33,6 +33,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.target_assignment import Targets
 
+NOTHING: frozenset[str] = frozenset()
 FREE = 0
 """No member's serial: they count from 1."""
 LEFT_FOR_A_WHILE = -2
@@ -219,6 +220,8 @@ class Group:
     names: Counter[str] = field(default_factory=Counter)
     """In how many distinct lists and resolved regexes each topic is."""
     regex_members: Counter[str] = field(default_factory=Counter)
+    matched: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The topics of each resolved regex: one may match all that there are."""
     wishes: Counter[str] = field(default_factory=Counter)
     """How many members ask for each assignor."""
     classic_members: int = 0
@@ -280,21 +283,40 @@ class Group:
         member_id = self.instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def subscribes(self, meta: MemberMetadata, name: str) -> bool:
-        """Whether a member with this metadata is subscribed to a topic: by name or regex (G-86)."""
+    def subscriptions(self, meta: MemberMetadata) -> Callable[[str], bool]:
+        """Return what tells whether a member is subscribed to a topic: by name or regex (G-86)."""
         names = meta.subscribed_topic_names
-        at = bisect_left(names, name)
-        if at < len(names) and names[at] == name:
-            return True
-        found = self.regexes.get(meta.subscribed_topic_regex)
-        return found is not None and name in found.topics
+        matched = self.matched.get(meta.subscribed_topic_regex, NOTHING)
+        if not names:
+            return matched.__contains__
 
-    def free(self, key: TopicKey, first: int, end: int, serial: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of a span that nobody but this member holds."""
-        owners = self.owners.get(key)
-        if owners is None or first >= len(owners):
-            yield first, end
-            return
+        def subscribes(name: str) -> bool:
+            at = bisect_left(names, name)
+            return (at < len(names) and names[at] == name) or name in matched
+
+        return subscribes
+
+    def free_of(self, spans: Spans, serial: int) -> Spans:
+        """Return the parts of spans that nobody but this member holds."""
+        found: list[Span] = []
+        unclaimed, mine = self.owners, (FREE, serial)
+        for span in spans:
+            owners = unclaimed.get(span[0])
+            first, end = span[1], span[2]
+            if owners is None or first >= len(owners):
+                found.append(span)
+            elif end - first == 1:  # of most topics, where there are very many
+                if owners[first] in mine:
+                    found.append(span)
+            else:
+                key = span[0]
+                found += ((key, low, high) for low, high in self._free(owners, first, end, serial))
+        return tuple(found)
+
+    @staticmethod
+    def _free(
+        owners: NDArray[np.int32], first: int, end: int, serial: int
+    ) -> Iterator[tuple[int, int]]:
         held = owners[first:end]
         taken = (held != FREE) & (held != serial)
         if not taken.any():
@@ -323,6 +345,11 @@ class TopicView:
         """Return a copy that no later change reaches."""
         return cls(dict(topics), {kafka_id(topic.key.topic_id): topic for topic in topics.values()})
 
+    @classmethod
+    def now(cls, state: State) -> TopicView:
+        """Return a copy of all topics that are there."""
+        return cls(dict(state.topics), dict(state.topics_by_id))
+
 
 @dataclass(slots=True, eq=False)
 class State:
@@ -339,6 +366,10 @@ class State:
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""
     topics: dict[str, Topic] = field(default_factory=dict)
+    topics_by_id: dict[str, Topic] = field(default_factory=dict)
+    """The same by `kafka_id`."""
+    subscribers: dict[str, set[Group]] = field(default_factory=dict)
+    """By topic name, whether it exists or not: the groups in whose `names` it is."""
     topics_version: int = 0
     """How often topics changed; versions of regexes are of this count (G-82)."""
     new_topics_version: int = 0

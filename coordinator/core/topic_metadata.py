@@ -5,7 +5,7 @@ See docs/design/behaviours.md#regular-expressions.
 
 from __future__ import annotations
 
-from coordinator.core.events import RegexesResolved, Result, TopicsReported
+from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
 from coordinator.core.state import HASH_BITS, Group, State
@@ -16,21 +16,16 @@ def update_topics(state: State, event: TopicsReported) -> Result:
 
     Groups notice at their next heartbeat, by the hash.
     """
-    records: list[Record] = []
-    gone = []
-    for name in sorted(state.topics.keys() - event.topics.keys()):
-        records.append(Tombstone(TopicChanged.kind, name=name))
-        gone.append(name)
-    for name, seen in sorted(event.topics.items()):
-        old = state.topics.get(name)
-        same = old is not None and old.key.topic_id == seen.topic_id
-        version = old.version if old and same else state.topics_version + len(records) + 1
-        new = TopicChanged(name, seen.topic_id, seen.partitions, seen.racks, version)
-        if old is not None and not same:
+    gone = sorted(state.topics.keys() - event.topics.keys())
+    records: list[Record] = [Tombstone(TopicChanged.kind, name=name) for name in gone]
+    for name in sorted(name for name, seen in event.topics.items() if _is_other(state, name, seen)):
+        seen, old = event.topics[name], state.topics.get(name)
+        version = state.topics_version + len(records) + 1
+        if old is not None and old.key.topic_id == seen.topic_id:
+            version = old.version
+        elif old is not None:
             gone.append(name)
-        elif old is not None and (old.partitions, old.racks) == (seen.partitions, seen.racks):
-            continue
-        records.append(new)
+        records.append(TopicChanged(name, seen.topic_id, seen.partitions, seen.racks, version))
     dead = set(gone)
     records += [
         end_of_offset(group_id, topic, partition)
@@ -39,6 +34,16 @@ def update_topics(state: State, event: TopicsReported) -> Result:
         if topic in dead
     ]
     return Result(records)
+
+
+def _is_other(state: State, name: str, seen: CatalogTopic) -> bool:
+    """Whether a topic is new, or another one than is known."""
+    old = state.topics.get(name)
+    return old is None or (old.key.topic_id, old.partitions, old.racks) != (
+        seen.topic_id,
+        seen.partitions,
+        seen.racks,
+    )
 
 
 def update_regexes(state: State, event: RegexesResolved) -> Result:
@@ -86,8 +91,9 @@ def _holds_unsubscribed(group: Group, idle: set[str]) -> bool:
     the group epoch.
     """
     return any(
-        not group.subscribes(member.meta, key.name)
+        not subscribes(key.name)
         for member_id, member in group.members.items()
         if member.meta.subscribed_topic_regex in idle
+        for subscribes in (group.subscriptions(member.meta),)
         for key, _, _ in group.targets.get(member_id, ())
     )

@@ -425,7 +425,7 @@ class EventProcessor:
 
     def _show_topics(self) -> None:
         self._topics_version = self.state.topics_version
-        self.topics = TopicView.of(self.state.topics)
+        self.topics = TopicView.now(self.state)
 
 
 def _have_types(group_id: object, member_ids: Sequence[object], epochs: Sequence[object]) -> bool:

@@ -86,10 +86,8 @@ def test_what_is_free_for_a_member(mine, data, first, count):
         replay(state, CurrentMember("g", member, assigned=holding))
     group = state.groups["g"]
     for key in KEYS:
-        spans = [
-            (key, *part)
-            for part in group.free(key, first, first + count, group.members["m1"].serial)
-        ]
+        asked = ((key, first, first + count),)
+        spans = group.free_of(asked, group.members["m1"].serial)
         wanted = {(key, p) for p in range(first, first + count)} - held(others).keys()
         assert partitions(spans) == wanted
         assert canonical(spans)

@@ -361,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         owners = {partition: who for partition, (who,) in invariants.holders(group).items()}
         for name, topic in state.topics.items():
             subscribers = {
-                m for m, found in group.members.items() if group.subscribes(found.meta, name)
+                m for m, found in group.members.items() if group.subscriptions(found.meta)(name)
             }
             for partition in range(topic.partitions if subscribers else 0):
                 assert owners.pop((topic.key, partition), None) in subscribers

@@ -312,10 +312,7 @@ def _check_generation(member: Member, generation: int) -> None:
 def _is_released(group: Group, member: Member) -> bool:
     """Whether all partitions that a member waits for are free."""
     missing = subtract_spans(group.targets.get(member.member_id, ()), member.current.assigned)
-    return all(
-        list(group.free(key, first, end, member.serial)) == [(first, end)]
-        for key, first, end in missing
-    )
+    return group.free_of(missing, member.serial) == missing
 
 
 def _join_timer(member: Member) -> SetTimer:

@@ -1,0 +1,163 @@
+"""A group of very many topics: no step looks at all of them for each of them.
+
+Counted in comparisons of names, which do not depend on the machine: of N topics a step may sort
+them, so that a name is compared log N times, but not with all others.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.config import Config
+from coordinator.core.events import (
+    CatalogTopic,
+    DescribeGroup,
+    Heartbeat,
+    RegexesResolved,
+    ResolveRegexes,
+    TopicsReported,
+)
+from coordinator.core.partition_spans import TopicKey, do_overlap, split, subtract_spans
+from coordinator.core.replay import replay
+from coordinator.core.state import State
+from coordinator.core.state_machine import step
+from coordinator.kafka_config import kafka_config
+from tests.support.coordinator_core import INTERVAL
+
+TOPICS = 600
+A_NAME = 40
+"""So often a name may be compared in one step: twice as often as seen, a tenth of all others."""
+JOINS = {"topic_partitions": {}, "rebalance_timeout_ms": 60_000}
+
+
+class Name(str):
+    """The name of a topic that counts how often names are compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    def __lt__(self, other):
+        Name.compared += 1
+        return str.__lt__(self, other)
+
+
+class Life:
+    """A core that notes how often its dearest step, with the replay of its records, compares."""
+
+    def __init__(self):
+        self.config = Config(kafka=kafka_config({INTERVAL: 0}))
+        self.state, self.now = State(), 1_000_000
+        self.worst = (0, "")
+        self.told = {}
+
+    def run(self, event):
+        Name.compared = 0
+        result = step(self.state, self.config, event, self.now)
+        for record in result.records:
+            replay(self.state, record)
+        self.worst = max(self.worst, (Name.compared, type(event).__name__))
+        for task in result.tasks:
+            assert isinstance(task, ResolveRegexes)
+            names, version = sorted(self.state.topics), self.state.topics_version
+            found = dict.fromkeys(task.regexes, names)
+            self.run(RegexesResolved(task.group_id, found, version, self.now))
+        return result
+
+    def topics(self, count):
+        names = [Name(f"t{number:05}") for number in range(count)]
+        self.run(TopicsReported({name: CatalogTopic(f"{name}-id", 1, ()) for name in names}))
+
+    def beat(self, member, epoch=None, **fields):
+        members = self.state.groups["g"].members if epoch is None else {}
+        epoch = members[member].epoch if epoch is None else epoch
+        response = self.run(Heartbeat("g", member, epoch, **fields)).response
+        if response.assignment is not None:
+            self.told[member] = {key.name: [first] for key, first, _ in response.assignment}
+
+    def settle(self):
+        for _ in range(4):
+            for member in sorted(self.state.groups["g"].members):
+                self.beat(member)
+                self.beat(member, topic_partitions=self.told.get(member, {}))
+
+
+@pytest.mark.parametrize("by", ["regex", "names"])
+def test_no_step_compares_each_topic_with_all_others(by):
+    life = Life()
+    life.topics(TOPICS)
+
+    def asks():
+        names = [] if by == "regex" else sorted(life.state.topics)
+        return {"subscribed_topic_regex": "t.*" if by == "regex" else "", **JOINS} | {
+            "subscribed_topic_names": names
+        }
+
+    life.beat("m1", 0, **asks())
+    life.settle()
+    assert len(life.told["m1"]) == TOPICS
+    life.beat("m2", 0, **asks())
+    life.settle()
+    assert (len(life.told["m1"]), len(life.told["m2"])) == (TOPICS / 2, TOPICS / 2)
+    life.now += 700_000  # regexes are looked at again
+    life.topics(TOPICS + 1)
+    if by == "names":
+        life.beat("m1", subscribed_topic_names=asks()["subscribed_topic_names"])
+    life.settle()
+    life.run(DescribeGroup("g"))
+    life.beat("m1", -1)
+    life.settle()
+    assert len(life.told["m2"]) == TOPICS + 1 if by == "regex" else TOPICS
+    compared, event = life.worst
+    assert 0 < compared <= A_NAME * TOPICS, event
+
+
+def test_a_change_of_topics_looks_at_no_group_that_does_not_subscribe():
+    life = Life()
+    life.topics(1)
+    for number in range(50):
+        life.run(Heartbeat(f"g{number}", "m", 0, subscribed_topic_names=["t00000"], **JOINS))
+
+    class Watched(dict):
+        def values(self):
+            raise AssertionError("all groups are looked at for each topic")
+
+    life.state.groups = Watched(life.state.groups)
+    hashes = {group_id: group.topics_hash for group_id, group in life.state.groups.items()}
+    life.topics(20)
+    assert {g: group.topics_hash for g, group in life.state.groups.items()} == hashes
+    life.run(TopicsReported({}))
+    assert {group.topics_hash for _, group in life.state.groups.items()} == {0}
+
+
+class Edge(int):
+    """Where a span begins or ends: counts how often edges are compared."""
+
+    compared = 0
+    __hash__ = int.__hash__
+
+
+def _counted(name):
+    def compare(self, other):
+        Edge.compared += 1
+        return getattr(int, name)(self, other)
+
+    return compare
+
+
+for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
+    setattr(Edge, _name, _counted(_name))
+
+
+@pytest.mark.parametrize("work", [split, subtract_spans, do_overlap])
+def test_many_ranges_of_one_topic_are_not_each_compared_with_all(work):
+    key = TopicKey("t", "1")
+    mine = tuple((key, Edge(4 * n), Edge(4 * n + 1)) for n in range(TOPICS))
+    others = tuple((key, Edge(4 * n + 2), Edge(4 * n + 3)) for n in range(TOPICS))
+    Edge.compared = 0
+    work(tuple((*span, 1) for span in mine) if work is split else mine, others)
+    assert 0 < Edge.compared <= A_NAME * TOPICS
