@@ -26,6 +26,7 @@ from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.store_marks import FileSum
+from coordinator.storage.tables.claims import find_claims, note_claim
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.fenced_table import FencedTable
@@ -124,7 +125,7 @@ class StoreCopy:
         actions = [*map(_to_add_action, whole), *cut]
         table = FencedTable(os.path.join(self.to, "log"), disk, sync=True)
         table.open(SCHEMA)
-        table.commit(actions, self.coordinator_epoch)
+        table.commit(actions, self.coordinator_epoch, _note_claims(log, position))
         self._read_last(table.path, actions)
 
     def _cut(self, part: NumberedFile, position: int) -> AddAction:
@@ -174,7 +175,7 @@ class StoreCopy:
             copy = FencedTable(os.path.join(self.to, "snapshots"), disk, sync=True)
             disk.make_folder(copy.path)
             copy.open(SNAPSHOT_SCHEMA, partition_by=SNAPSHOT)
-            copy.commit(actions, self.coordinator_epoch)
+            copy.commit(actions, self.coordinator_epoch, _note_claims(table, self.position))
 
     def _copy_targets(self) -> None:
         for _ in range(TRIES):
@@ -246,6 +247,13 @@ class StoreCopy:
             f"the files of {self.source}/{name} were replaced {TRIES} times while they were "
             f"copied: raise log.files_kept_ms, the time for which replaced files are kept"
         )
+
+
+def _note_claims(table: TableFiles, until: int) -> dict[str, int]:
+    """Return the numbers by which a copy keeps the claims up to a position."""
+    found = find_claims(table.writers.get).items()
+    notes = [note_claim(epoch, claim) for epoch, claim in found if claim.position <= until]
+    return {name: number for some in notes for name, number in some.items()}
 
 
 def _to_add_action(file: DataFile) -> AddAction:

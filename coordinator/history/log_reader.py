@@ -27,6 +27,7 @@ from coordinator.storage.delta_log import follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
+from coordinator.storage.tables.claims import read_claims
 from coordinator.storage.tables.store_files import files_at, root_of, source_of
 from coordinator.storage.target_table import load_target
 
@@ -211,7 +212,8 @@ class LogReader:
         if not self._live:
             return
         path = os.path.join(self.store, "snapshots")
-        yield from read_snapshot_at(files_at(path), path, self.position, seen)
+        claims = read_claims(self._table)
+        yield from read_snapshot_at(files_at(path), path, claims, self.position, seen)
 
     def _position_of(self, as_of: int | datetime | None) -> int:
         last = self._parts[-1].last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +34,8 @@ AS_TEXT_ONCE = "subscribed_topic_names"
 FEW = 100
 """Rows of which Python finds the least and greatest value sooner than Arrow is called, and one
 thread reads all columns sooner than several."""
+GATHERED = 500
+"""So many small data files are decoded together."""
 TEXT_MAX = 256
 """Statistics have no longer texts: each commit has them, and each reader loads them all."""
 
@@ -50,6 +52,10 @@ class Part:
     rows: int
     first: int
     last: int
+    epoch: int = 0
+    """The newest coordinator epoch of its rows."""
+    at_ms: int = 0
+    """When the last of its rows was written."""
     snapshot: int = 0
     """Which snapshot it is a part of; in a snapshot, positions count its own rows."""
 
@@ -61,6 +67,7 @@ def list_parts(table: DeltaTable) -> list[Part]:
         return []
     snapshot = f"partition.{SNAPSHOT}"
     names = ["path", "size_bytes", "num_records", "min.position", "max.position"]
+    names += ["max.coordinator_epoch", "max.at_ms"]
     names += [snapshot] if snapshot in found.column_names else []
     parts = [Part(*row) for row in zip(*(found[name].to_pylist() for name in names), strict=True)]
     for part in parts:
@@ -130,6 +137,24 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
             coming = _read_ahead(reader, pieces)
             yield piece
             reading.advance(len(piece))
+
+
+def gather_pieces(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield small pieces together: what a piece costs to decode is most of what its rows cost."""
+    some: list[pa.Table] = []
+    for piece in pieces:
+        some.append(piece)
+        if len(some) == GATHERED or len(piece) > FEW:
+            yield _put_together(some)
+            some = []
+    if some:
+        yield _put_together(some)
+
+
+def _put_together(pieces: list[pa.Table]) -> pa.Table:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
 
 
 def _read_ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -21,9 +21,9 @@ from coordinator.core.records import Record, TargetMetadata
 from coordinator.core.target_assignment import WholeTarget
 from coordinator.storage import target_table
 from coordinator.storage.data_files import (
-    FEW,
     SNAPSHOT,
     Part,
+    gather_pieces,
     list_parts,
     read_parts,
     write_part,
@@ -38,17 +38,27 @@ from coordinator.storage.record_log import (
     Fenced,
     Unconfirmed,
     merge_advances,
+    rise,
 )
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import (
     PART_ROWS,
     SNAPSHOT_SCHEMA,
+    Snapshot,
+    find_lost_rows,
+    list_snapshots,
     read_snapshot_at,
     write_snapshot,
 )
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.commit_writer import TableAction, WriteCommit, write_commit
+from coordinator.storage.tables.claims import Claim, Claims, draw_claim_id, note_claim, read_claims
+from coordinator.storage.tables.commit_writer import (
+    NO_MORE,
+    TableAction,
+    WriteCommit,
+    write_commit,
+)
 from coordinator.storage.tables.fenced_table import (
     FencedTable,
     VersionConflict,
@@ -61,6 +71,7 @@ from coordinator.storage.tables.newest_version import (
     open_to_read,
 )
 from coordinator.storage.tables.recovery import (
+    RESTORE,
     find_damage,
     list_remains,
     log_folder,
@@ -70,8 +81,6 @@ from coordinator.storage.tables.store_files import ELSEWHERE, MEMORY, files_at, 
 
 TRIES = 20
 """How often a version that another writer took is tried for again."""
-GATHERED = 500
-"""So many small data files are decoded together."""
 CLAIM_TRIES = 200
 """The same for a claim, which races with every commit of a coordinator that is alive."""
 SNAPSHOT_FILES_KEPT_MS = 300_000
@@ -121,6 +130,9 @@ class DeltaLog:
         self._care_of_snapshots = self._take_care_of_snapshots()
         self._known = -1
         """The version that `position` is of."""
+        self._at_ms = 0
+        """When the last row was written, as it says."""
+        self._claims: Claims = {}
 
     def _take_care_of_snapshots(self) -> Maintenance:
         kept_ms = self._snapshot_files_kept_ms
@@ -145,22 +157,27 @@ class DeltaLog:
 
     def claim(self, owner: str, address: str, at_ms: int) -> int:
         """Take the log over with the next coordinator epoch, and return it."""
-        table = self._table
+        table, claim_id = self._table, draw_claim_id()
         with table.lock:
             try:
                 self._disk.make_folder(self.store)
                 self._disk.make_folder(table.path)
-                table.open(SCHEMA, remains=self._remains())
                 if self.config.fsync and self._disk.needs_sync:
                     set_aside_torn(self._disk, self._snapshots.path)
+                snapshots = list_snapshots(self._disk, self._snapshots.path)
+                table.open(SCHEMA, remains=self._remains())
+                self._refuse_lost_rows(snapshots)
             except OSError as error:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
             for _ in range(CLAIM_TRIES):
-                self.position = _last_position(table.load())
+                self._find_end()
+                claim = Claim(self.position + 1, claim_id)
                 try:
                     self._write(
-                        encode_claim(owner, address, self.position + 1, at_ms, epoch), epoch
+                        encode_claim(owner, address, claim.position, self._rise(at_ms), epoch),
+                        epoch,
+                        note_claim(epoch, claim),
                     )
                 except VersionConflict:
                     if table.epoch >= epoch:
@@ -170,11 +187,24 @@ class DeltaLog:
                         ) from None
                 else:
                     self.epoch = epoch
+                    self._claims = read_claims(table.load()) | {epoch: claim}
                     self._add_columns()
                     return epoch
         raise CommitFailed(
             f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
             f"it: try again, or stop that coordinator"
+        )
+
+    def _refuse_lost_rows(self, snapshots: Sequence[Snapshot]) -> None:
+        """Refuse a log that ends before its snapshot, unless rows may be lost: without syncs."""
+        said = find_lost_rows(snapshots, self._table.load(), self._table.path)
+        if said is None:
+            return
+        if self._disk.needs_sync and not self.config.fsync:
+            logger.error("%s", said)
+            return
+        raise CorruptLog(
+            f"{said}: {RESTORE}; or go on without them once {self._snapshots.path} is removed"
         )
 
     def _remains(self) -> list[str]:
@@ -210,9 +240,8 @@ class DeltaLog:
                 if not rows:
                     return self.position
                 try:
-                    self._write(
-                        encode_records(rows, self.position + 1, at_ms, self.epoch), self.epoch
-                    )
+                    made = encode_records(rows, self.position + 1, self._rise(at_ms), self.epoch)
+                    self._write(made, self.epoch)
                 except VersionConflict:
                     continue
                 return self.position
@@ -235,11 +264,22 @@ class DeltaLog:
             table.refresh()
         table.refuse_fenced(self.epoch)
         if self._known != table.version:
-            self.position, self._known = _last_position(table.load()), table.version
+            self._find_end()
 
-    def _write(self, rows: pa.Table, epoch: int) -> None:
+    def _find_end(self) -> None:
+        """Find the position and the time of the last row of the version that we know."""
+        parts = list_parts(self._table.load())
+        self.position = max((part.last for part in parts), default=0)
+        self._at_ms = max((part.at_ms for part in parts), default=0)
+        self._known = self._table.version
+
+    def _rise(self, at_ms: int) -> int:
+        self._at_ms = rise(self._at_ms, at_ms)
+        return self._at_ms
+
+    def _write(self, rows: pa.Table, epoch: int, notes: Mapping[str, int] = NO_MORE) -> None:
         part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
-        self._known = self._table.commit([part], epoch)
+        self._known = self._table.commit([part], epoch, notes)
         self.position += len(rows)
 
     def _commit_same_rows(self, actions: Sequence[TableAction], epoch: int) -> None:
@@ -267,10 +307,10 @@ class DeltaLog:
             until = self.position
         parts = list_parts(self._table.read())
         seen, after = ValueCache(), 0
-        for batch in read_snapshot_at(self._disk, self._snapshots.path, until, seen):
+        for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):
             yield batch
             after = batch.position
-        for rows in _gather(_read_rows(self._disk, self._table.path, parts, after)):
+        for rows in gather_pieces(_read_rows(self._disk, self._table.path, parts, after)):
             self._care.refuse_stopped()
             yield from decode_batches(rows, seen)
 
@@ -287,6 +327,7 @@ class DeltaLog:
             replaced = write_snapshot(
                 self._open_snapshots(),
                 self._disk,
+                self._claims,
                 self._until_stopped(records),
                 position,
                 at_ms,
@@ -456,25 +497,3 @@ def _read_rows(disk: Files, folder: str, parts: Sequence[Part], after: int) -> I
     except CorruptLog as error:
         reason = find_damage(disk, folder)
         raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
-
-
-def _gather(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield small pieces together: what a piece costs to decode is most of what its rows cost."""
-    some: list[pa.Table] = []
-    for piece in pieces:
-        some.append(piece)
-        if len(some) == GATHERED or len(piece) > FEW:
-            yield _put_together(some)
-            some = []
-    if some:
-        yield _put_together(some)
-
-
-def _put_together(pieces: list[pa.Table]) -> pa.Table:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.concat_tables(pieces, promote_options="default").unify_dictionaries()
-
-
-def _last_position(table: DeltaTable) -> int:
-    return max((part.last for part in list_parts(table)), default=0)

@@ -29,12 +29,12 @@ from coordinator.storage.record_log import LogError, MaintenanceStopped
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.floor import raise_floor
 from coordinator.storage.tables.newest_version import explain_unreadable
+from coordinator.storage.tables.old_commits import OldCommits
 from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
-    COMMIT_FILE,
     LAST_CHECKPOINT,
-    UNFINISHED_COMMIT,
     log_folder,
 )
 from coordinator.storage.tables.store_files import open_delta
@@ -43,9 +43,6 @@ PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
 PACKED_FILES_MAX = 2_000
 """So many files are compacted at once: a run that is late ends soon all the same."""
-
-KEPT_TRUSTS = 5
-"""How much longer a commit stays, at least, than others trust that it does (`Files.trust_s`)."""
 
 
 class Maintenance:
@@ -76,6 +73,7 @@ class Maintenance:
         self._stopping = stopping or threading.Event()
         self._covered = -1
         """The version of our last checkpoint that is whole, or that we began with."""
+        self._old_commits = OldCommits(table, disk)
         self._checkpointed = 0
         self._packed = 0
         self._checkpoints: deque[tuple[float, int]] = deque()
@@ -157,23 +155,21 @@ class Maintenance:
         return table
 
     def _clean_commits(self) -> None:
-        """Remove commits and checkpoints that an older checkpoint of ours holds."""
-        old = time.monotonic() - max(
-            self._config.commits_kept_ms / 1000, KEPT_TRUSTS * self._disk.trust_s
-        )
+        """Remove commits and checkpoints that an older checkpoint of ours holds.
+
+        What is not removed now, since a store removes some of many, or is gone for a while, is
+        found again by the next run.
+        """
+        old = time.monotonic() - self._config.commits_kept_ms / 1000
         while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= old:
             self._checkpoints.popleft()
         made, version = self._checkpoints[0]
         if made > old:
             return
-        folder = log_folder(self._table.path)
-        gone = []
-        for name in self._disk.names(folder):
-            found = COMMIT_FILE.match(name) or CHECKPOINT_FILE.match(name)
-            found = found or UNFINISHED_COMMIT.match(name)
-            if found and int(found[1]) < version:
-                gone.append(os.path.join(folder, name))
-        self._disk.remove_all(gone)
+        gone = self._old_commits.find_removable(version)
+        if gone:
+            raise_floor(self._disk, self._table.path, version)
+            self._disk.remove_all(gone)
 
     def _pack(self, small: list[Part], epoch: int) -> list[str]:
         """Write small files anew as one, commit it in their place, and return their paths."""

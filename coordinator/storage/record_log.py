@@ -161,6 +161,14 @@ class RecordLog(Protocol):
         """Close the handle; does not release the claim."""
 
 
+def rise(last_ms: int, now_ms: int) -> int:
+    """Return when rows are written: a clock that was set back does not set the log back.
+
+    Rows of one commit have one time; so that of the next is another one then.
+    """
+    return now_ms if now_ms >= last_ms else last_ms + 1
+
+
 def merge_advances(records: Iterable[Record]) -> list[Record]:
     """Return records as they are written: advances to the same epoch side by side become one."""
     out: list[Record] = []
@@ -293,6 +301,7 @@ class MemoryLog:
     def _commit(self, records: list[Record], rows: int, at_ms: int, epoch: int) -> None:
         known = self.storage.epoch
         self._fault("before")
+        at_ms = rise(self.storage.batches[-1].at_ms if self.storage.batches else 0, at_ms)
         if self.storage.epoch != known:
             raise Fenced(f"another coordinator claimed at the same time, with epoch {known + 1}")
         self.storage.epoch = epoch

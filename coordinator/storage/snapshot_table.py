@@ -1,15 +1,17 @@
 """Snapshots: the state at a position, as the records that make it.
 
 A snapshot is one commit to a table of its own. It is a shortcut: whatever is wrong with it, the log
-has everything.
+has everything. It is bound to its log by the claim under which it was made (claims.py): one of
+another copy of the log is passed over.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -27,6 +29,14 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.claims import (
+    Claim,
+    Claims,
+    has_history,
+    note_claim,
+    read_claim,
+    read_claims,
+)
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
@@ -38,9 +48,32 @@ PART_ROWS = 250_000
 logger = logging.getLogger("muster.coordinator")
 
 
+class Snapshot(NamedTuple):
+    """Which state a snapshot has.
+
+    Attributes
+    ----------
+    position
+        Of the log.
+    epoch
+        Of the coordinator that made it.
+    claim
+        Of that coordinator; None for one that an older version of Muster made.
+    """
+
+    position: int
+    epoch: int
+    claim: Claim | None
+
+    def is_of(self, log: Claims) -> bool:
+        """Whether it was made of the log that has these claims."""
+        return has_history(log, self.epoch, self.claim, self.position)
+
+
 def write_snapshot(
     table: FencedTable,
     disk: Files,
+    claims: Claims,
     records: Iterable[Record],
     position: int,
     at_ms: int,
@@ -53,14 +86,18 @@ def write_snapshot(
 
     Parameters
     ----------
+    claims
+        Of the log, ours among them.
     position
         What the log's rows up to there come to.
     part_rows
         Rows of one of its files, at most.
     """
     with table.lock:
-        there = _group_by_position(table.load())
-    if position in there:
+        handle = table.load()
+        there = _list_snapshots(handle)
+    ours = sorted(one for one in there if one.is_of(claims))
+    if any(one.position == position for one in ours):
         return []
     actions: list[TableAction] = []
     source, row = iter(records), 1
@@ -74,54 +111,84 @@ def write_snapshot(
         raise
     if not actions:
         return []
-    old = sorted(there)[: max(0, len(there) + 1 - KEPT)]
-    replaced = [part for snapshot in old for part in there[snapshot]]
-    table.commit([*actions, *map(make_remove_action, replaced)], epoch)
+    kept = ours[max(0, len(ours) + 1 - KEPT) :]
+    replaced = [part for one, parts in there.items() if one not in kept for part in parts]
+    notes = {} if epoch in {one.epoch for one in ours} else note_claim(epoch, claims[epoch])
+    table.commit([*actions, *map(make_remove_action, replaced)], epoch, notes)
     return [part.path for part in replaced]
 
 
-def read_snapshot_at(disk: Files, path: str, until: int, seen: ValueCache) -> Iterator[Batch]:
+def read_snapshot_at(
+    disk: Files, path: str, claims: Claims, until: int, seen: ValueCache
+) -> Iterator[Batch]:
     """Open the table of snapshots and yield the newest one up to a position, if there is any.
 
     Whatever is wrong with the snapshots, the log has everything.
+
+    Parameters
+    ----------
+    claims
+        Of the log.
     """
-    table = FencedTable(path, disk, sync=False)
+    there = _open_snapshots(disk, path)
+    for snapshot in sorted(there, reverse=True):
+        if not snapshot.is_of(claims):
+            logger.warning("snapshot %d is passed over: it is not of this log", snapshot.position)
+        elif snapshot.position <= until:
+            batches = _read_snapshot(path, snapshot.position, there[snapshot], seen)
+            if batches is not None:
+                yield from batches
+                return
+
+
+def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
+    """Return the snapshots that a table has, if it can be read."""
+    return sorted(_open_snapshots(disk, path))
+
+
+def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
+    """Return what is to be said of a log that ends before a snapshot of it; None if it does not."""
+    last, claims = max((part.last for part in list_parts(log)), default=0), read_claims(log)
+    ahead = [one.position for one in snapshots if one.position > last and one.is_of(claims)]
+    if not ahead:
+        return None
+    return (
+        f"{path} has lost rows: it ends at position {last}, and its snapshot at position "
+        f"{max(ahead)} was made after them"
+    )
+
+
+def _open_snapshots(disk: Files, path: str) -> dict[Snapshot, list[Part]]:
     try:
-        table.refresh()
+        return _list_snapshots(FencedTable(path, disk, sync=False).refresh())
     except NoLog:
-        return
+        return {}
     except LogError as error:
         logger.warning("snapshots are passed over: %s", error)
-        return
-    yield from _read_snapshot(table, until, seen)
+        return {}
 
 
-def _read_snapshot(table: FencedTable, until: int, seen: ValueCache) -> Iterator[Batch]:
-    """Yield the newest snapshot that can be read; its batches bear the snapshot's position.
+def _read_snapshot(
+    path: str, position: int, parts: list[Part], seen: ValueCache
+) -> deque[Batch] | None:
+    """Return a snapshot's batches, which bear its position; None where it cannot be read.
 
     It is read whole before the first batch leaves: half of one is worse than none.
     """
-    with table.lock:
-        there = _group_by_position(table.load())
-    for position in sorted(there, reverse=True):
-        if position > until:
-            logger.warning("snapshot %d is ahead of the log, which ends at %d", position, until)
-            continue
-        found: deque[Batch] = deque()
-        try:
-            for rows in read_parts(table.path, there[position]):
-                found += decode_batches(rows, seen)
-        except CorruptLog as error:
-            logger.warning("snapshot %d is passed over: %s", position, error)
-            continue
-        while found:
-            batch = found.popleft()
-            yield Batch(position, batch.at_ms, batch.epoch, batch.records)
-        return
+    found: deque[Batch] = deque()
+    try:
+        for rows in read_parts(path, parts):
+            for batch in decode_batches(rows, seen):
+                found.append(Batch(position, batch.at_ms, batch.epoch, batch.records))
+    except CorruptLog as error:
+        logger.warning("snapshot %d is passed over: %s", position, error)
+        return None
+    return found
 
 
-def _group_by_position(table: DeltaTable) -> dict[int, list[Part]]:
-    found: dict[int, list[Part]] = {}
+def _list_snapshots(table: DeltaTable) -> dict[Snapshot, list[Part]]:
+    found: dict[Snapshot, list[Part]] = {}
     for part in list_parts(table):
-        found.setdefault(part.snapshot, []).append(part)
+        one = Snapshot(part.snapshot, part.epoch, read_claim(table, part.epoch))
+        found.setdefault(one, []).append(part)
     return found

@@ -11,6 +11,8 @@ from coordinator.core.state_records import records_of
 from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog
+from coordinator.storage.snapshot_table import Snapshot
+from coordinator.storage.tables.claims import Claims, find_claims
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
 from coordinator.verify.decoding import decode_records
@@ -25,10 +27,15 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDigest:
-    """The digest of a snapshot, and its position."""
+    """A snapshot and its digest."""
 
-    position: int
+    snapshot: Snapshot
     digest: StateDigest
+
+    @property
+    def position(self) -> int:
+        """Of the snapshot."""
+        return self.snapshot.position
 
 
 class SnapshotChecker:
@@ -38,15 +45,23 @@ class SnapshotChecker:
     ----------
     compared
         How many snapshots equal the state of the log so far.
+    passed_over
+        How many are not of this log, so that no coordinator loads them.
     """
 
     def __init__(self, store: str) -> None:
         self.folder = os.path.join(store, "snapshots")
-        self.compared = 0
+        self.compared = self.passed_over = 0
         try:
             self._waiting = sorted(self._read(), key=lambda one: one.position, reverse=True)
         except NoLog:
             self._waiting = []
+
+    def bind(self, log: Claims) -> None:
+        """Pass over the snapshots that are not of a log, before it is replayed."""
+        ours = [one for one in self._waiting if one.snapshot.is_of(log)]
+        self.passed_over = len(self._waiting) - len(ours)
+        self._waiting = ours
 
     def due(self, position: int) -> bool:
         """Whether a snapshot must be compared before the log is replayed beyond a position."""
@@ -87,26 +102,30 @@ class SnapshotChecker:
 
     def _read(self) -> Iterator[SnapshotDigest]:
         table = read_table_files(self.folder)
-        for position, parts in sorted(_group_by_position(table).items()):
+        claims = find_claims(table.writers.get)
+        for (position, epoch), parts in sorted(_group_by_position(table).items()):
             try:
-                yield SnapshotDigest(position, _digest_files(parts))
+                snapshot = Snapshot(position, epoch, claims.get(epoch))
+                yield SnapshotDigest(snapshot, _digest_files(parts))
             except FileNotFoundError as error:
                 if os.path.basename(error.filename) in read_table_files(self.folder).files:
                     raise CorruptLog(f"{error.filename} is missing: {REMEDY}") from None
                 # Otherwise a live coordinator wrote a newer snapshot and dropped this one.
 
 
-def _group_by_position(table: TableFiles) -> dict[int, list[NumberedFile]]:
-    found: dict[int, list[NumberedFile]] = {}
+def _group_by_position(table: TableFiles) -> dict[tuple[int, int], list[NumberedFile]]:
+    """Return the files of each snapshot, by its position and the epoch of its coordinator."""
+    found: dict[tuple[int, int], list[NumberedFile]] = {}
     for file in table.files.values():
         try:
             position = int(file.partition[SNAPSHOT] or "")
-        except (KeyError, ValueError):
+            epoch = int(file.statistics["maxValues"]["coordinator_epoch"])
+        except (KeyError, ValueError, TypeError):
             raise CorruptLog(
                 f"the commits of {table.folder} do not say which snapshot {file.name} belongs "
                 f"to: {REMEDY}"
             ) from None
-        found.setdefault(position, []).extend(sort_by_position(table, [file]))
+        found.setdefault((position, epoch), []).extend(sort_by_position(table, [file]))
     return {at: sorted(parts, key=lambda part: part.first) for at, parts in found.items()}
 
 

@@ -21,6 +21,7 @@ from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
+from coordinator.storage.tables.claims import find_claims
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY, find_unsupported
@@ -52,6 +53,9 @@ class VerifyResult:
         The log's version as a Delta table.
     snapshots
         How many snapshots equal the replayed log.
+    snapshots_passed_over
+        How many are not of this log: of another copy of it, or of an older version of Muster.
+        Coordinators do not load them, and remove them when they write one.
     targets
         How many targets match their digest in the log. Targets past their retention are removed,
         and not counted.
@@ -62,6 +66,7 @@ class VerifyResult:
     log_version: int
     log_files: int
     snapshots: int
+    snapshots_passed_over: int
     targets: int
     groups: int
     members: int
@@ -111,6 +116,7 @@ def verify_tables(root: str) -> VerifyResult:
     lease = read_lease(root)
     snapshots = SnapshotChecker(root)
     log = _read_log(root)
+    snapshots.bind(find_claims(log.writers.get))
     walk = LogWalk(log, snapshots)
     walk.run()
     check_lease(lease, walk.epoch, wall_ms())
@@ -124,6 +130,7 @@ def verify_tables(root: str) -> VerifyResult:
         log_version=log.version,
         log_files=len(log.files),
         snapshots=snapshots.compared,
+        snapshots_passed_over=snapshots.passed_over,
         targets=targets,
         groups=len(groups) + len(classic),
         members=sum(len(group.members) for group in groups)

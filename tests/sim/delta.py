@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,7 @@ from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_log import Batch
-from coordinator.storage.tables.commit_writer import TableAction, WriteCommit, write_commit
+from coordinator.storage.tables.commit_writer import Commit, WriteCommit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file, log_folder
 
@@ -94,20 +94,13 @@ class FaultyDeltaLog(DeltaLog):
 def failing(faults: LogFaults) -> WriteCommit:
     """Return the writing of commits with faults around it."""
 
-    def commit(
-        disk: Filesystem,
-        path: str,
-        version: int,
-        actions: Sequence[TableAction],
-        epoch: int,
-        commit_id: str,
-    ) -> None:
+    def write(disk: Filesystem, path: str, commit: Commit) -> None:
         faults.commit("before")
         faults.take_over()
-        write_commit(disk, path, version, actions, epoch, commit_id)
+        write_commit(disk, path, commit)
         faults.commit("after")
 
-    return commit
+    return write
 
 
 class DeltaStore:

@@ -54,12 +54,12 @@ PLANTED = {
 """Where, what is replaced, and by what."""
 
 
-def rebased(_disk, path, _version, actions, _epoch, commit_id):
+def rebased(_disk, path, commit):
     """Commit with delta-rs's own retries."""
     table = DeltaTable(path)
-    properties = CommitProperties(custom_metadata={COMMIT_ID: commit_id})
+    properties = CommitProperties(custom_metadata={COMMIT_ID: commit.commit_id})
     table.create_write_transaction(
-        list(actions),
+        list(commit.actions),
         "append",
         table.schema(),
         table.metadata().partition_columns or None,

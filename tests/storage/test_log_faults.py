@@ -16,7 +16,7 @@ from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
-from coordinator.storage.tables.commit_writer import write_commit
+from coordinator.storage.tables.commit_writer import Commit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
@@ -162,13 +162,13 @@ def test_a_commit_takes_the_next_version_or_none(tmp_path):
     newer = open_log_table(tmp_path)
     newer.create_write_transaction([theirs], "append", newer.schema())
     with pytest.raises(FileExistsError):
-        write_commit(Filesystem(), f"{tmp_path}/log", 2, [ours], 1, "id")
+        write_commit(Filesystem(), f"{tmp_path}/log", Commit(2, [ours], 1, ""))
     assert rows_of(tmp_path) == life(2)
 
 
 @pytest.mark.parametrize("asked", ["look", "append"])
-def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, asked):
-    """The file that would tell it of its successor is long gone."""
+def test_a_zombie_is_fenced_by_a_claim_that_clean_ups_leave(tmp_path, asked):
+    """What its successor wrote is long gone, but for the entry after its own last one."""
     zombie = claimed(tmp_path)
     zombie.append(life(1), 2)
     config = LogConfig(reopen_commits=5, pack_commits=10_000, commits_kept_ms=0)
@@ -177,8 +177,8 @@ def test_a_zombie_whose_next_version_was_cleaned_up_is_fenced(tmp_path, asked):
         successor.append(life(epoch), epoch)
         if successor.is_maintenance_due():
             successor.maintain()
-    for version in (1, 2, 3):
-        assert not os.path.exists(commit_file(str(tmp_path / "log"), version))
+    there = [os.path.exists(commit_file(str(tmp_path / "log"), version)) for version in range(6)]
+    assert there == [True, True, False, True, False, False]  # made, claimed, claimed again
     with pytest.raises(Fenced, match="with epoch 2"):
         zombie.look() if asked == "look" else zombie.append(life(99), 99)
     successor.append(life(20), 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 import statistics
 import sys
 import threading
@@ -12,8 +13,9 @@ from contextlib import suppress
 
 import pytest
 
+from coordinator.backup import backup, restore
 from coordinator.config import LogConfig
-from coordinator.core.records import CurrentMember, MemberMetadata, TopicChanged
+from coordinator.core.records import CurrentMember, MemberMetadata, OffsetCommitted, TopicChanged
 from coordinator.core.replay import replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_records import records_of
@@ -25,9 +27,17 @@ from coordinator.storage.maintenance import (
     PACKED_FILES_MAX,
     select_small_files,
 )
-from coordinator.storage.record_log import CommitFailed, Fenced, MaintenanceStopped
+from coordinator.storage.record_log import (
+    CommitFailed,
+    CorruptLog,
+    Fenced,
+    MaintenanceStopped,
+)
+from coordinator.storage.snapshot_table import list_snapshots
+from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.verify import verify
 from tests.support.lives import FOO, life
 
 
@@ -42,7 +52,9 @@ def files(store, name="log"):
 
 
 def commits(store):
-    return sorted(path.name for path in (store / "log" / "_delta_log").glob("*.json"))
+    """Return the versions that have an entry."""
+    folder = store / "log" / "_delta_log"
+    return sorted(int(path.stem) for path in folder.glob("[0-9]*.json"))
 
 
 def rows(store, **more):
@@ -146,7 +158,7 @@ def test_the_folder_of_commits_stays_short(tmp_path):
         log.append(life(epoch, members=1), epoch + 1)
         if log.is_maintenance_due():
             log.maintain()
-    assert len(commits(tmp_path)) < 5
+    assert commits(tmp_path) == [0, 1, 26, *range(31, 35)]  # what was made and claimed stays
     assert len(rows(tmp_path)) == 32 * 5
     log.look()
     assert claimed(tmp_path).epoch == 3
@@ -233,12 +245,63 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path, lived, caplog):
     assert "snapshots are passed over" in caplog.text
 
 
-def test_a_snapshot_ahead_of_the_log_is_passed_over(lived, caplog):
-    """As after the log alone was restored from a copy."""
-    whole = fingerprint(replayed(lived.replay()))
-    lived.snapshot(life(99), 1000, 99)
-    assert fingerprint(replayed(lived.replay())) == whole
-    assert "snapshot 1000 is ahead of the log" in caplog.text
+@pytest.fixture
+def short(tmp_path):
+    """A log of one life."""
+    log = claimed(tmp_path / "short")
+    log.append(life(1), 2)
+    return log
+
+
+def test_a_log_that_ends_before_its_snapshot_is_refused(short, caplog):
+    """As a copy of a live store may be, whose log was copied before its snapshots."""
+    short.snapshot(life(99), 1000, 99)
+    for use in (lambda: claimed(short.store), lambda: verify(short.store)):
+        with pytest.raises(CorruptLog, match=r"snapshot.* position 1000.*remove"):
+            use()
+    assert claimed(short.store, fsync=False).position == short.position + 1
+    assert "has lost rows" in caplog.text
+
+
+@pytest.fixture
+def copied(tmp_path, short):
+    """A copy of a store whose log is older than its snapshot, by a claim and a commit."""
+    copy = tmp_path / "copy"
+    shutil.copytree(short.store, copy)
+    late = claimed(copy)
+    late.append([OffsetCommitted("g", "foo", "id", 0, 555)], 30)
+    write_snapshot(late, 31)
+    shutil.rmtree(copy / "log")
+    shutil.copytree(f"{short.store}/log", copy / "log")
+    return copy
+
+
+def snapshots_of(store):
+    return [one.position for one in list_snapshots(Filesystem(), f"{store}/snapshots")]
+
+
+def test_a_snapshot_of_another_copy_of_the_log_is_never_believed(copied, caplog):
+    """Neither while it is ahead of the log nor once the log is beyond it."""
+    log = claimed(copied)
+    for offset in (105, 106, 107):
+        log.append([OffsetCommitted("g", "foo", "id", 0, offset)], 40)
+    assert snapshots_of(copied) == [14]
+    assert log.position == 16
+    whole = fingerprint(replayed(read_log(copied)))
+    assert fingerprint(replayed(log.replay())) == whole
+    assert "snapshot 14 is passed over: it is not of this log" in caplog.text
+    assert verify(copied).snapshots_passed_over == 1
+    write_snapshot(log, 50)
+    assert snapshots_of(copied) == [16]
+    assert fingerprint(replayed(claimed(copied).replay())) == whole
+
+
+def test_a_snapshot_goes_with_its_log_into_a_backup(tmp_path, short):
+    write_snapshot(short, 50)
+    short.append([OffsetCommitted("g", "foo", "id", 0, 9)], 51)
+    backup(short.store, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert next(claimed(tmp_path / "restored").replay()).position == short.position - 1
 
 
 def test_a_fenced_coordinator_writes_no_snapshot(tmp_path, lived):

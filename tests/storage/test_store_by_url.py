@@ -244,9 +244,8 @@ def test_a_zombie_that_slept_through_clean_up_is_fenced(log, store, monkeypatch)
         successor.maintain(pack=True)
         successor.append(life(8), 8)
         successor.maintain(pack=True)
-    taken = f"{store}/log/_delta_log/{log._table.version + 1:020}.json"
-    assert not log._disk.exists(taken)  # so nothing keeps its next commit from landing
-    log._table._seen = None
+    for version, there in ((log._table.version, False), (log._table.version + 1, True)):
+        assert log._disk.exists(commit_file(f"{store}/log", version)) is there
     with pytest.raises(Fenced):
         log.append(life(9), 9)
     with pytest.raises(Fenced):

@@ -154,10 +154,10 @@ def test_a_coordinator_from_before_is_fenced(store):
 
 @pytest.mark.parametrize("landed", [False, True])
 def test_who_dies_while_it_adds_columns_leaves_a_store_that_the_next_one_takes(store, landed):
-    def dying(disk, path, version, actions, epoch, commit_id):
-        adds_columns = isinstance(actions[0], Field)
+    def dying(disk, path, commit):
+        adds_columns = isinstance(commit.actions[0], Field)
         if landed or not adds_columns:
-            write_commit(disk, path, version, actions, epoch, commit_id)
+            write_commit(disk, path, commit)
         if adds_columns:
             raise KeyboardInterrupt
 

@@ -29,7 +29,6 @@ from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.state_loader import load_state as loaded
 from coordinator.storage.tables.commit_reader import read_table_files
-from coordinator.storage.tables.recovery import commit_file
 from coordinator.verify import verify
 from tests.faults.damage import live
 from tests.support.classic_stories import classic_log
@@ -418,8 +417,9 @@ def test_a_folder_without_a_store_is_bad_input(tmp_path, muster_here):
 
 def test_a_newer_format_is_bad_input(tmp_path, muster_here):
     claimed(tmp_path)
-    first = Path(commit_file(str(tmp_path / "log"), 0))
-    first.write_text(first.read_text().replace('"muster.format":"1"', '"muster.format":"2"'))
+    DeltaTable(str(tmp_path / "log")).alter.set_table_properties(
+        {"muster.format": "2"}, raise_if_not_exists=False
+    )
     done = muster_here("verify", "--store", str(tmp_path))
     assert done.returncode == 2
     assert b"has format 2" in done.stderr

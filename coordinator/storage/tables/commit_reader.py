@@ -24,6 +24,8 @@ from coordinator.storage.tables.recovery import (
     COMMIT_FILE,
     RESTORE,
     commit_file,
+    digest_entry,
+    find_break,
     lines_of,
     log_folder,
     remedy_for,
@@ -205,6 +207,7 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
             # Readers do without it, but nobody can write after it.
             missing = commit_file(folder, table.version)
             raise CorruptLog(f"{missing} is missing: {RESTORE}")
+    before = None
     for version in versions:
         if version <= table.version:
             continue
@@ -213,11 +216,22 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
             raise CorruptLog(f"{missing} is missing: {RESTORE}")
         path = commit_file(folder, version)
         newest = version == versions[-1]
-        table.apply(read_commit(path, newest=newest), path)
+        actions, before = _read_linked(path, before, newest=newest)
+        table.apply(actions, path)
         table.version = version
     if not table.protocol or not table.metadata:
         raise CorruptLog(f"{log_folder(folder)} says nothing of the table itself: {RESTORE}")
     return table
+
+
+def _read_linked(path: str, before: str | None, *, newest: bool) -> tuple[list[LoggedAction], str]:
+    """Return the actions of a commit and its digest, once it is seen to follow the one before."""
+    content = files_at(path).read(path)
+    actions = list(_read_actions(content, path, newest=newest))
+    for first in (action["commitInfo"] for action in actions if "commitInfo" in action):
+        if broken := find_break(path, first, before):
+            raise CorruptLog(broken)
+    return actions, digest_entry(content)
 
 
 def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:
@@ -230,7 +244,10 @@ def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:
     CorruptLog
         It is not whole.
     """
-    content = files_at(path).read(path)
+    return _read_actions(files_at(path).read(path), path, newest=newest)
+
+
+def _read_actions(content: bytes, path: str, *, newest: bool) -> Iterator[LoggedAction]:
     remedy = remedy_for(path, newest=newest)
     try:
         actions = [json.loads(line) for line in lines_of(content)]

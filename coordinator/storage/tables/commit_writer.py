@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -18,12 +19,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.clock import wall_ms
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.recovery import ACTIONS, commit_file
+from coordinator.storage.tables.recovery import ACTIONS, PREVIOUS, commit_file
 from coordinator.storage.tables.store_files import open_delta
 
 APP = "coordinator"
 """The Delta application whose transaction number is the coordinator epoch."""
 COMMIT_ID = "muster.commit_id"
+STAYS = "muster.stays"
+"""The same: true where the entry must never be removed, see `Commit`."""
 ENGINE = "muster"
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
@@ -33,25 +36,75 @@ SAFE = "/=@:,;!~*'()+$&"
 
 TableAction: TypeAlias = AddAction | RemoveAction | Field
 """What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
-WriteCommit: TypeAlias = Callable[[Files, str, int, Sequence[TableAction], int, str], None]
 
 
-def write_commit(
-    disk: Files,
-    path: str,
-    version: int,
-    actions: Sequence[TableAction],
-    epoch: int,
-    commit_id: str,
-) -> None:
-    """Commit actions at this version, or fail; a simulator wraps this one.
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is to be one version of a table.
+
+    Attributes
+    ----------
+    version
+        One more than the newest that the writer has seen.
+    epoch
+        Of the writer.
+    previous
+        The digest of the entry at that newest version.
+    stays
+        Whether the entry must never be removed: whoever wrote the one before does not know of it.
+    notes
+        Numbers that the table keeps for good, by name: Delta's transactions.
+    commit_id
+        By which the writer finds its own entry; nobody else's commit has it.
+    """
+
+    version: int
+    actions: Sequence[TableAction]
+    epoch: int
+    previous: str
+    stays: bool = False
+    notes: Mapping[str, int] = field(default_factory=dict)
+    commit_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    at_ms: int = field(default_factory=wall_ms)
+
+    @property
+    def columns(self) -> list[Field]:
+        """The columns that it adds; then it does nothing else, and delta-rs writes it."""
+        found = [action for action in self.actions if isinstance(action, Field)]
+        assert not found or len(found) == len(self.actions), "columns are added by themselves"
+        return found
+
+    def chain(self) -> dict[str, Any]:
+        """Return how the entry is bound to the one before, in its first line."""
+        return {PREVIOUS: self.previous} | ({STAYS: True} if self.stays else {})
+
+    def transactions(self) -> dict[str, int]:
+        """Return the transaction numbers that the entry sets."""
+        return {APP: self.epoch} | dict(self.notes)
+
+    def encode(self) -> bytes:
+        """Return the entry, where it adds no columns."""
+        numbers = self.transactions()
+        lines = [
+            describe_commit(
+                len(self.actions) + len(numbers), self.chain(), self.commit_id, self.at_ms
+            ),
+            *describe_actions(self.actions),
+            *({"txn": {"appId": app, "version": number}} for app, number in numbers.items()),
+        ]
+        return encode_lines(lines)
+
+
+WriteCommit: TypeAlias = Callable[[Files, str, Commit], None]
+
+
+def write_commit(disk: Files, path: str, commit: Commit) -> None:
+    """Write a commit at its version, or fail; a simulator wraps this one.
 
     Parameters
     ----------
     path
         The table's folder.
-    version
-        One more than the newest that the writer has seen.
 
     Raises
     ------
@@ -60,14 +113,10 @@ def write_commit(
     OSError
         The disk failed; the commit may be there or not.
     """
-    columns = [action for action in actions if isinstance(action, Field)]
-    if columns:
-        assert len(columns) == len(actions), "columns are added in a commit of their own"
-        _add_columns(open_delta(path, version - 1), columns, epoch, commit_id)
-        return
-    lines = [describe_commit(len(actions) + 1, commit_id=commit_id), *describe_actions(actions)]
-    lines.append({"txn": {"appId": APP, "version": epoch}})
-    put_entry(disk, path, version, lines)
+    if commit.columns:
+        _add_columns(open_delta(path, commit.version - 1), commit)
+    else:
+        disk.create(commit_file(path, commit.version), commit.encode())
 
 
 def put_entry(disk: Files, path: str, version: int, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -80,25 +129,32 @@ def put_entry(disk: Files, path: str, version: int, lines: Sequence[Mapping[str,
     OSError
         The disk failed; the entry may be there or not.
     """
+    disk.create(commit_file(path, version), encode_lines(lines))
+
+
+def encode_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the lines of an entry as JSON."""
     text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
-    disk.create(commit_file(path, version), f"{text}\n".encode())
+    return f"{text}\n".encode()
 
 
-def _add_columns(table: DeltaTable, columns: Sequence[Field], epoch: int, commit_id: str) -> None:
+def _add_columns(table: DeltaTable, commit: Commit) -> None:
+    numbers = commit.transactions()
+    # One line, the table's new metadata, however many columns; and one a number.
+    said = {COMMIT_ID: commit.commit_id, ACTIONS: 1 + len(numbers), **commit.chain()}
     table.alter.add_columns(
-        list(columns),
+        commit.columns,
         commit_properties=CommitProperties(
             max_commit_retries=0,
-            app_transactions=[Transaction(APP, epoch)],
-            # One line, the table's new metadata, however many columns; and one with the epoch.
-            custom_metadata={COMMIT_ID: commit_id, ACTIONS: 2},
+            app_transactions=[Transaction(app, number) for app, number in numbers.items()],
+            custom_metadata=said,
         ),
         post_commithook_properties=NO_HOOKS,
     )
 
 
 def describe_commit(
-    lines_after: int, more: Mapping[str, Any] = NO_MORE, commit_id: str = ""
+    lines_after: int, more: Mapping[str, Any] = NO_MORE, commit_id: str = "", at_ms: int = 0
 ) -> dict[str, Any]:
     """Return the first line of an entry: who wrote it, which no other entry has.
 
@@ -108,10 +164,12 @@ def describe_commit(
         What else it says, in Delta's words.
     commit_id
         By which its writer finds it; by default a new one.
+    at_ms
+        When it is written, milliseconds since 1970; by default now.
     """
     return {
         "commitInfo": {
-            "timestamp": wall_ms(),
+            "timestamp": at_ms or wall_ms(),
             "operation": "WRITE",
             "operationParameters": {"mode": "Append"},
             **more,

@@ -5,15 +5,18 @@ with delta-rs's retries, which would both lay a fenced writer's rows on top of i
 After every look at newer versions the writer's epoch is compared with the table's before anything
 else is written, because the number alone does not keep an old writer from appending.
 
-A commit reads nothing. delta-rs makes the table, reads it, and writes its checkpoints.
+What follows the last entry that a writer knows is its own next one, or a successor's claim, which
+is never removed (`Commit.stays`). So the next version is free only while nobody has claimed the
+table, whatever was cleaned up since (docs/design/log_format.md#what-a-writer-may-conclude).
+
+delta-rs makes the table, reads it, and writes its checkpoints.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -21,7 +24,6 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.error_text import one_line
 from coordinator.storage.record_log import (
     CommitFailed,
@@ -32,8 +34,24 @@ from coordinator.storage.record_log import (
     NoLog,
     Unconfirmed,
 )
-from coordinator.storage.tables.commit_writer import APP, TableAction, WriteCommit, write_commit
+from coordinator.storage.tables.commit_writer import (
+    APP,
+    NO_MORE,
+    Commit,
+    TableAction,
+    WriteCommit,
+    write_commit,
+)
+from coordinator.storage.tables.entries import (
+    find_digest,
+    has_commit,
+    is_fresh,
+    names_files,
+    now,
+    read_digest,
+)
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.floor import read_floor
 from coordinator.storage.tables.newest_version import (
     PROPERTIES,
     OpenTable,
@@ -53,6 +71,8 @@ from coordinator.storage.tables.recovery import (
 )
 from coordinator.storage.tables.store_files import explain, open_delta
 
+CLEANED_UP = "others have cleaned up since"
+
 
 class VersionConflict(CommitFailed):
     """Another writer, with no higher epoch, committed this version; nothing was written."""
@@ -69,6 +89,11 @@ class FencedTable:
         Of the writer of that version, or of one before.
     unsure
         Whether a commit of ours may have landed or not; the next use looks.
+    own_from
+        The version of our claim, as which we have tried last to write one: from there on all
+        entries are ours while nobody has fenced us.
+    sealed
+        Versions of ours that we have taken by a commit that does nothing.
     lock
         Held around every use of the table; maintenance runs in another thread.
     """
@@ -86,6 +111,8 @@ class FencedTable:
         self.version = -1
         self.epoch = 0
         self.unsure = True
+        self.own_from = -1
+        self.sealed: set[int] = set()
         self.lock = threading.RLock()
         self._disk = disk
         self._write_commit = write_commit
@@ -94,8 +121,10 @@ class FencedTable:
         self._sync = sync and disk.needs_sync
         self._broken = ""
         self._unwritten: str | None = None
+        self._digest: str | None = None
+        """Of the entry at our version; None where it was gone when it was to be read."""
         self._seen: tuple[int, int] | None = None
-        """When our version was last the newest, on both clocks; used where commits stay a while."""
+        """When our version was last the newest, on both clocks."""
         self._late: int | None = None
         """The version that a write of ours, which was given up, may still take."""
 
@@ -124,9 +153,9 @@ class FencedTable:
                 self._create(schema, partition_by)
                 self.refresh()
                 self._disk.permit(log_folder(self.path))
-                if self._sync:  # its folder too: a power cut must not leave data files without it
+                if self._sync:  # a power cut must not leave data files without it
                     self._disk.sync(self.path)
-                    self._disk.sync(os.path.dirname(self.path))
+                    self._disk.sync_above(self.path)
             self._refuse_unwritten()
             # delta-rs reads an empty commit as one that did nothing.
             if reason := find_damage(self._disk, self.path):
@@ -160,13 +189,25 @@ class FencedTable:
             if self._broken:
                 raise Unconfirmed(self._broken)
             self._seal()
-            known, now = -1 if self.unsure else self.version, _now()
-            self._adopt(open_surely(self._disk, self.path, self.version, self._open_table))
-            self._seen = now
+            known, began = -1 if self.unsure else self.version, now()
+            opened = open_surely(self._disk, self.path, self.version, self._open_table)
+            self._refuse_older(opened)
+            self._adopt(opened)
+            self._digest = self._read_digest()
+            self._seen = began
             newest = commit_file(self.path, self.version)
             if self._sync and self.version != known and self._disk.exists(newest):
                 self._persist(self.version)
             return self.load()
+
+    def _refuse_older(self, opened: DeltaTable) -> None:
+        """Refuse to go back, but to a table whose higher epoch says that we are fenced."""
+        epoch = opened.transaction_version(APP) or 0
+        if opened.version() < self.version and epoch <= self.epoch:
+            raise CorruptLog(
+                f"{self.path} was at version {self.version} and is at {opened.version()}: another "
+                f"copy was put in its place while it was in use; stop what uses it, then open it"
+            )
 
     def load(self) -> DeltaTable:
         """Return the table at the version that we know, for what is to be read of it.
@@ -204,20 +245,17 @@ class FencedTable:
             return table
 
     def look(self) -> None:
-        """Refresh when there may be a newer version: when the next one exists, or ours is gone.
-
-        A successor cleans up commits that its checkpoints hold, so the next version alone says
-        nothing to somebody who slept for long.
-        """
+        """Refresh when there may be a newer version: the next one exists, or ours is not there."""
         with self.lock:
-            now = _now()
-            if self.unsure or not (
-                self._is_kept(self.version)
-                and not self._disk.exists(commit_file(self.path, self.version + 1))
+            began = now()
+            if (
+                self.unsure
+                or self._disk.exists(commit_file(self.path, self.version + 1))
+                or not self._is_in_place()
             ):
                 self.refresh()
             else:
-                self._seen = now
+                self._seen = began
 
     def replace_handle(self, fresh: DeltaTable) -> None:
         """Read by a fresh handle from now on: one from before many commits has to read them all."""
@@ -226,8 +264,15 @@ class FencedTable:
             if not self.unsure and known <= fresh.version() <= self.version:
                 self._handle = fresh
 
-    def commit(self, actions: Sequence[TableAction], epoch: int) -> int:
+    def commit(
+        self, actions: Sequence[TableAction], epoch: int, notes: Mapping[str, int] = NO_MORE
+    ) -> int:
         """Commit at the next version and return it; it is durable then.
+
+        Parameters
+        ----------
+        notes
+            Numbers that the table is to keep, by name.
 
         Raises
         ------
@@ -239,24 +284,28 @@ class FencedTable:
             Nothing was written, or (`unsure`) it cannot be seen whether it was.
         """
         with self.lock:
-            began = _now()  # we may be stopped once it has landed
+            began = now()  # we may be stopped once it has landed
             try:
-                version = self._find_next_version(epoch)
+                commit = self._make_commit(actions, epoch, notes)
             except LogError:
                 self.discard(actions)
                 raise
-            self._land(actions, version, epoch)
-            self._persist(version)
-            self.version, self.epoch, self.unsure = version, epoch, False
+            self._land(commit)
+            if not self._persist(commit.version):
+                self._resolve(commit, CLEANED_UP)
+            self.version, self.epoch, self.unsure = commit.version, epoch, False
+            self._digest = find_digest(self._disk, self.path, commit)
             self._seen = began
-            return version
+            return commit.version
 
-    def _find_next_version(self, epoch: int) -> int:
-        """Return the version that a commit is to have, which was made for the one we know."""
+    def _make_commit(
+        self, actions: Sequence[TableAction], epoch: int, notes: Mapping[str, int]
+    ) -> Commit:
+        """Return a commit for the version after the one that we know."""
         known = self.version
         try:
-            # Where commits stay a while, seeing it afterwards is enough.
-            if self.unsure or not (self._disk.trust_s or self._is_kept(known)):
+            # Where requests count, seeing afterwards that it is in place is enough.
+            if self.unsure or not (self._disk.trust_s or self._is_in_place()):
                 self.refresh()
         except OSError as error:
             raise CommitFailed(f"nothing was written to {self.path}: {error}") from None
@@ -264,22 +313,32 @@ class FencedTable:
         if self.version != known:
             raise self._conflict(known + 1)
         self._refuse_unwritten()
-        return known + 1
+        if stays := epoch > self.epoch:
+            self.own_from = known + 1
+        return Commit(known + 1, actions, epoch, self._digest or "", stays=stays, notes=notes)
 
-    def _land(self, actions: Sequence[TableAction], version: int, epoch: int) -> None:
-        """Get the actions into a version, whatever is said of it."""
-        commit_id = uuid.uuid4().hex
+    def _land(self, commit: Commit) -> None:
+        """Get a commit into its version, whatever is said of it."""
         self.unsure = True
         try:
-            self._write_commit(self._disk, self.path, version, actions, epoch, commit_id)
-            if self._is_kept(version - 1):
+            self._write_commit(self._disk, self.path, commit)
+            if self._follows_ours(commit):
                 return
-            reason = "others have cleaned up since"
+            reason = CLEANED_UP
         except (DeltaError, OSError) as error:
             if self._disk.lands_late and not isinstance(error, FileExistsError):
-                self._late = version
+                self._late = commit.version
             reason = explain(self.path, error)
-        self._resolve(actions, version, epoch, commit_id, reason)
+        self._resolve(commit, reason)
+
+    def _follows_ours(self, commit: Commit) -> bool:
+        """Whether an entry that was put is the one after ours, and not where one was removed.
+
+        A claim that was made for an old version may be where others have cleaned up.
+        """
+        if not self._is_in_place():
+            return False
+        return not commit.stays or read_floor(self._disk, self.path) <= commit.version
 
     def _refuse_unwritten(self) -> None:
         if self._unwritten:
@@ -288,26 +347,20 @@ class FencedTable:
                 f"not know: nothing was written; drop it from the table, or {RESTORE}"
             )
 
-    def _is_kept(self, version: int) -> bool:
-        """Whether a commit is still there.
+    def _is_in_place(self) -> bool:
+        """Whether the entry of our version is there, and the one that we know.
 
-        Commits that a checkpoint holds are removed, the oldest first. So while one is there no
-        later one was removed, and where a later one is not, nobody has committed it. Where each
-        request counts, ours is not looked at while it surely stays (`Files.trust_s`).
+        It may be cleaned up by a successor, or the whole table be another one by now. Where each
+        request counts, it is not looked at if it was there a moment ago (`Files.trust_s`): what
+        Muster itself does is found out without this.
         """
-        if version == self.version and self._is_fresh():
-            return True
-        return self._disk.exists(commit_file(self.path, version))
+        return (
+            is_fresh(self._seen, self._disk.trust_s)
+            or self._digest == self._read_digest() is not None
+        )
 
-    def _is_fresh(self) -> bool:
-        """Whether our version was the newest so shortly ago that nobody can have removed it.
-
-        On either clock: a machine that was suspended may learn of it from the wall clock alone.
-        """
-        if self._seen is None or not self._disk.trust_s:
-            return False
-        since = [now - then for now, then in zip(_now(), self._seen, strict=True)]
-        return 0 <= min(since) <= max(since) <= self._disk.trust_s * 1000
+    def _read_digest(self) -> str | None:
+        return read_digest(self._disk, self.path, self.version)
 
     def _seal(self) -> None:
         """See to it that a write of ours, which was given up, lands now or never.
@@ -321,10 +374,10 @@ class FencedTable:
         """
         if self._late is None:
             return
+        self.sealed.add(self._late)
+        seal = Commit(self._late, [], self.epoch, self._digest or "", stays=True)
         with suppress(FileExistsError):
-            self._write_commit(
-                self._disk, self.path, self._late, [], self.epoch, f"seal-{uuid.uuid4().hex}"
-            )
+            self._write_commit(self._disk, self.path, seal)
         self._late = None
 
     def _conflict(self, version: int) -> VersionConflict:
@@ -370,47 +423,55 @@ class FencedTable:
                 f"epoch {self.epoch}"
             )
 
-    def _resolve(
-        self, actions: Sequence[TableAction], version: int, epoch: int, commit_id: str, reason: str
-    ) -> None:
+    def _resolve(self, commit: Commit, reason: str) -> None:
         """Find out what a commit came to; return when it landed after all.
 
-        A successor may have cleaned it up by now, and the entry before it too, or we may have put
-        it below a checkpoint, where nobody reads it and nobody ever will. The table tells: it names
-        our data files, or the entry is taken back. Where a successor is, none of them is removed,
-        for it may have packed them.
+        It is the next entry if it is there and not below the floor. Below it, the table tells: it
+        names our data files, or the entry is where another one was removed, and nobody reads it.
+        Where a successor is, no data file is removed, for it may have packed them.
         """
-        entry = commit_file(self.path, version)
+        entry = commit_file(self.path, commit.version)
         try:
+            if self._is_replaced(commit.version - 1) and has_commit(self._disk, self.path, commit):
+                self._disk.remove(entry)  # of another table
             table = self.refresh()
-            ours = self._disk.exists(entry) and commit_id.encode() in self._disk.read(entry)
-            if ours and self._is_kept(version - 1):
-                return
-            landed = _names(table, actions)
-            if ours and not landed:
-                self._disk.remove(entry)
-                self.refresh()
+            landed = names_files(table, commit.actions) or (
+                has_commit(self._disk, self.path, commit)
+                and read_floor(self._disk, self.path) <= commit.version
+            )
         except (CorruptLog, NoLog, OSError) as error:
             self.unsure = True
             raise CommitFailed(
-                f"version {version} of {self.path} was not acknowledged ({reason}), and whether it "
-                f"landed cannot be seen: {one_line(error)}"
+                f"version {commit.version} of {self.path} was not acknowledged ({reason}), and "
+                f"whether it landed cannot be seen: {one_line(error)}"
             ) from None
-        self.refuse_fenced(epoch)
+        self.refuse_fenced(commit.epoch)
         if landed:
             return
-        self.discard(actions)
-        if self.version >= version:
-            raise self._conflict(version)
+        self.discard(commit.actions)
+        if self.version >= commit.version:
+            raise self._conflict(commit.version)
         raise CommitFailed(f"nothing was written to {self.path}: {reason}")
 
-    def _persist(self, version: int) -> None:
-        """Sync a commit. On one that cannot be nothing is ever built, and nothing answered."""
+    def _is_replaced(self, version: int) -> bool:
+        """Whether the entry of a version that we knew is gone, and nobody has cleaned up."""
+        if self._digest is None or self._read_digest() == self._digest:
+            return False
+        return read_floor(self._disk, self.path) <= version
+
+    def _persist(self, version: int) -> bool:
+        """Sync a commit; False where a successor has cleaned it up.
+
+        On one that cannot be synced nothing is ever built, and nothing answered.
+        """
         if not self._sync:
-            return
+            return True
         try:
             self._disk.sync(commit_file(self.path, version))
             self._disk.sync(log_folder(self.path))
+        except FileNotFoundError:
+            self.unsure = True
+            return False
         except OSError as error:
             self.unsure = True
             self._broken = (
@@ -418,6 +479,7 @@ class FencedTable:
                 f"nothing more is written; see to the disk, then open the store again"
             )
             raise Unconfirmed(self._broken) from None
+        return True
 
     def _adopt(self, handle: DeltaTable) -> None:
         self._handle = handle
@@ -425,14 +487,3 @@ class FencedTable:
         self.epoch = handle.transaction_version(APP) or 0
         self._unwritten = find_unwritten(handle)
         self.unsure = False
-
-
-def _names(table: DeltaTable, actions: Sequence[TableAction]) -> bool:
-    """Whether a table has a data file that the actions add."""
-    added = {action.path for action in actions if isinstance(action, AddAction)}
-    found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist() if added else []
-    return not added.isdisjoint(found)
-
-
-def _now() -> tuple[int, int]:
-    return monotonic_ms(), wall_ms()

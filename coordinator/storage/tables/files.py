@@ -48,7 +48,7 @@ class Files(Protocol):
 
     @property
     def trust_s(self) -> float:
-        """For how long a commit surely stays that was seen to be the newest; 0: nobody knows."""
+        """For how long a table is not looked at that was seen to be in its place; 0: not at all."""
 
     @property
     def poll_s(self) -> float:
@@ -113,6 +113,9 @@ class Files(Protocol):
 
     def sync(self, path: str) -> None:
         """Wait until a file, or the names in a folder, would survive a power cut."""
+
+    def sync_above(self, path: str) -> None:
+        """Wait until a folder that was made, and those above it, would survive a power cut."""
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Write a data file, with checksums, and return its size."""

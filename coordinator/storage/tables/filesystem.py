@@ -180,6 +180,16 @@ class Filesystem:
         finally:
             os.close(handle)
 
+    def sync_above(self, path: str) -> None:
+        """Wait until a folder's own name, and those of the folders above it, would survive.
+
+        Up to where a file system is mounted; folders that we may not read were not made by us.
+        """
+        while not os.path.ismount(path):
+            path = os.path.dirname(os.path.abspath(path))
+            with suppress(PermissionError):
+                self.sync(path)
+
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Write a data file, with checksums, and return its size."""
         if len(rows) > FEW_ROWS:

@@ -1,8 +1,8 @@
 """Open the Delta table of a coordinator at its newest version, or say what is wrong with it.
 
 A list of Amazon's, Google's or Azure's store has all that was written before it; one of another
-server may lack what is a moment old. Nobody acts on that: a version is the newest if it is there
-and the next one is not, which is asked of the objects themselves.
+server may lack what is a moment old. Nobody acts on that: a version is the newest if the next one
+is not there, and was not removed, which the objects themselves tell (floor.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.floor import read_floor
 from coordinator.storage.tables.protocol import find_unread
 from coordinator.storage.tables.recovery import (
     LAST_CHECKPOINT,
@@ -183,7 +184,7 @@ def open_surely(
     def is_right(opened: DeltaTable | None) -> bool:
         if opened is None:
             return known < 0 and not _has_begun(disk, path)
-        return opened.version() >= known and _is_newest(disk, path, opened.version())
+        return _is_newest(disk, path, opened.version())
 
     return _open_listed(disk, path, open_table, is_right)
 
@@ -237,8 +238,11 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
 
 
 def _is_newest(disk: Files, path: str, version: int) -> bool:
-    there = disk.exists(commit_file(path, version))
-    return there and not disk.exists(commit_file(path, version + 1))
+    """Whether a version that is listed was the newest when this was called.
+
+    The floor is read last: the next version was not removed before it was looked for.
+    """
+    return not disk.exists(commit_file(path, version + 1)) and read_floor(disk, path) <= version
 
 
 def _has_begun(disk: Files, path: str) -> bool:

@@ -152,6 +152,9 @@ class ObjectFiles:
     def sync(self, path: str) -> None:
         """Do nothing: what a store has answered is durable."""
 
+    def sync_above(self, path: str) -> None:
+        """Do nothing: there are no folders."""
+
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Put a data file, with checksums, and return its size."""
         content = make_data_file(rows)
@@ -166,17 +169,23 @@ class ObjectFiles:
         """Put an object where none is; its content must be nobody else's.
 
         A request whose answer was lost is sent again, and then finds its own object: the content
-        tells.
+        tells. Where it finds none, the first request is still under way, and lands later or never.
 
         Raises
         ------
         FileExistsError
             Another one is there.
+        OSError
+            It is not known whether it landed, or lands later.
         """
         try:
             self._put(path, content, "create")
         except FileExistsError:
-            if self._find(path, content) is None:
+            try:
+                there = self.read(path)
+            except FileNotFoundError:
+                raise _unknown(path) from None
+            if there != content:
                 raise
 
     def swap(self, path: str, content: bytes, tag: str | None) -> str:
@@ -188,13 +197,13 @@ class ObjectFiles:
         ------
         SwapLostError
             It has another tag by now.
+        OSError
+            It is not known whether it landed, or lands later.
         """
         try:
             made = self._put(path, content, "create" if tag is None else {"e_tag": tag})
         except FileExistsError:
-            if (found := self._find(path, content)) is not None:
-                return found
-            raise SwapLostError(errno.EAGAIN, "written by another", path) from None
+            return self._resolve_swap(path, content, tag)
         except FileNotFoundError:
             raise SwapLostError(errno.EAGAIN, "removed by another", path) from None
         return _tag_of(made, path)
@@ -269,13 +278,19 @@ class ObjectFiles:
                 errno.EACCES, f"404 Not Found: {_NO_BUCKET_SAID}", path
             ) from None
 
-    def _find(self, path: str, content: bytes) -> str | None:
-        """Return the tag of an object that has this content; None when there is no such object."""
+    def _resolve_swap(self, path: str, content: bytes, tag: str | None) -> str:
+        """Return the tag of our object, which a refused request may have put before."""
         try:
-            there, tag = self.read_tagged(path)
+            there, found = self.read_tagged(path)
         except FileNotFoundError:
-            return None
-        return tag if there == content else None
+            if tag is None:
+                raise _unknown(path) from None
+            raise SwapLostError(errno.EAGAIN, "removed by another", path) from None
+        if there == content:
+            return found
+        if found == tag:  # nobody has written it: the refusal was for our own first request
+            raise _unknown(path)
+        raise SwapLostError(errno.EAGAIN, "written by another", path)
 
     def _key(self, path: str) -> str:
         assert f"{path}/".startswith(f"{self._bucket}/"), f"{path} is not in {self._bucket}"
@@ -285,6 +300,12 @@ class ObjectFiles:
         """Return how the keys in a folder begin; the bucket itself is one, too."""
         key = self._key(folder)
         return f"{key}/" if key else ""
+
+
+def _unknown(path: str) -> OSError:
+    return OSError(
+        errno.EAGAIN, "the put conflicts with nothing that is there: it may land later", path
+    )
 
 
 def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries

@@ -6,10 +6,13 @@ then nobody was told of it: it is set aside. Any other damage is refused, by the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +29,8 @@ CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.parquet$")
 LAST_CHECKPOINT = "_last_checkpoint"
 ACTIONS = "muster.actions"
 """In the first line of a commit file: how many lines follow; fewer are a torn file."""
+PREVIOUS = "muster.previous"
+"""In the first line of a commit file: the digest of the one before it."""
 RESTORE = "restore it from a copy of the store"
 logger = logging.getLogger("muster.coordinator")
 
@@ -38,6 +43,11 @@ def log_folder(table: str) -> str:
 def commit_file(table: str, version: int) -> str:
     """Return the file of a commit."""
     return os.path.join(log_folder(table), f"{version:020}.json")
+
+
+def digest_entry(content: bytes) -> str:
+    """Return the digest of a commit file, by which the next one names it."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def lines_of(commit: bytes) -> list[str]:
@@ -88,7 +98,7 @@ def find_torn(disk: Files, table: str) -> list[str]:
     """Return the newest commit or checkpoint of a table if it is not whole."""
     found = []
     versions = list_commits(disk, table)
-    if versions and not _is_whole(disk, commit_file(table, versions[-1])):
+    if versions and read_first_line(disk.read(commit_file(table, versions[-1]))) is None:
         found.append(commit_file(table, versions[-1]))
     names = disk.names(log_folder(table))
     checkpoint = max((name for name in names if CHECKPOINT_FILE.match(name)), default=None)
@@ -124,15 +134,39 @@ def find_damage(disk: Files, table: str) -> str | None:
     if checkpoints and max(versions, default=-1) < expected - 1:
         # Readers do without it, but nobody can write after it.
         return f"{commit_file(table, expected - 1)} is missing: {RESTORE}"
+    before = None
     for version in [version for version in versions if version >= expected]:
+        path = commit_file(table, version)
         if version != expected:
             return f"{commit_file(table, expected)} is missing: {RESTORE}"
-        if not _is_whole(disk, commit_file(table, version)):
-            damaged = commit_file(table, version)
-            remedy = remedy_for(damaged, newest=version == versions[-1])
-            return f"{damaged} is damaged: {remedy}"
+        content = disk.read(path)
+        first = read_first_line(content)
+        if first is None:
+            return f"{path} is damaged: {remedy_for(path, newest=version == versions[-1])}"
+        if broken := find_break(path, first, before):
+            return broken
+        before = digest_entry(content)
         expected += 1
     return None
+
+
+def find_break(path: str, first: Mapping[str, Any], before: str | None) -> str | None:
+    """Return what is wrong where an entry does not follow the one before it, None if nothing is.
+
+    Parameters
+    ----------
+    first
+        What its first line says.
+    before
+        The digest of the entry before; None where it was not read.
+    """
+    previous = first.get(PREVIOUS)
+    if not previous or before is None or previous == before:
+        return None
+    return (
+        f"{path} does not follow the entry before it: one of them was changed, or is of another "
+        f"copy of the table: {RESTORE}"
+    )
 
 
 def remedy_for(commit: str, *, newest: bool) -> str:
@@ -150,11 +184,11 @@ def _is_readable(path: str) -> bool:
     return True
 
 
-def _is_whole(disk: Files, path: str) -> bool:
-    """Whether a commit file holds every line that was written."""
+def read_first_line(content: bytes) -> dict[str, Any] | None:
+    """Return what the first line of a commit file says; None where lines of it are missing."""
     try:
-        lines = [json.loads(line) for line in lines_of(disk.read(path))]
+        lines = [json.loads(line) for line in lines_of(content)]
     except ValueError:
-        return False
+        return None
     first = lines[0].get("commitInfo", {}) if lines and isinstance(lines[0], dict) else None
-    return first is not None and len(lines) > first.get(ACTIONS, 0)
+    return first if first is not None and len(lines) > first.get(ACTIONS, 0) else None
