@@ -44,6 +44,9 @@ FAULTS = {
     "put is refused": 0.1,
     "put is not answered": 0.1,
     "put lands late": 0.1,
+    "put conflicts with itself": 0.1,
+    "removals are partial": 0.5,
+    "store is copied": 0.3,
     "list is old": 0.3,
     # The coordinator's surroundings.
     "timer late": 0.4,

@@ -57,6 +57,7 @@ class Checker:
         self.position = 0
         """Of the last record that the shadow has."""
         self.newest = 0
+        self._at_ms = 0
         """The coordinator epoch of the newest claim."""
         self._made_by: dict[str, tuple[str, dict[str, str]]] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
@@ -105,6 +106,9 @@ class Checker:
             for node in self.world.nodes:
                 if node.processor is not None and 0 < node.processor.log.epoch < batch.epoch:
                     self._lost_at.setdefault(node.name, self.world.schedule.now)
+        if batch.at_ms < self._at_ms:
+            self.fail(f"position {batch.position} is of {batch.at_ms}, after {self._at_ms}")
+        self._at_ms = batch.at_ms
         rows = len(batch.records) or 1
         if batch.position != self.position + rows:
             self.fail(f"position {batch.position} follows {self.position} with {rows} rows")

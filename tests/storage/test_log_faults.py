@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -15,10 +16,11 @@ from coordinator.storage import delta_log
 from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
-from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced
+from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError
 from coordinator.storage.tables.commit_writer import Commit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
+from coordinator.verify import verify
 from tests.support.lives import claimed, life, replayed, rows_of
 
 # Commits ------------------------------------------------------------------------------------------
@@ -184,6 +186,80 @@ def test_a_zombie_is_fenced_by_a_claim_that_clean_ups_leave(tmp_path, asked):
     successor.append(life(20), 20)
     assert [r for r in replayed(successor) if r == life(99)[0]] == []
     assert len(replayed(successor)) == 20 * 11
+
+
+@pytest.mark.parametrize("asked", ["look", "append"])
+def test_a_zombie_whose_last_entry_alone_was_left_by_a_clean_up_is_fenced(tmp_path, asked):
+    """A store that removes many objects at once may fail for some of them, in any order."""
+    zombie = claimed(tmp_path)
+    zombie.append(life(1), 2)
+    last = commit_file(str(tmp_path / "log"), zombie._table.version)
+
+    class Partial(Filesystem):
+        def remove_all(self, paths):
+            super().remove_all(path for path in paths if path != last)
+
+    config = LogConfig(reopen_commits=5, pack_commits=10_000, commits_kept_ms=0)
+    successor = DeltaLog(tmp_path, config, Partial())
+    successor.claim("successor", "", 3)
+    for epoch in range(2, 20):
+        successor.append(life(epoch), epoch)
+        if successor.is_maintenance_due():
+            successor.maintain()
+    assert os.path.exists(last)
+    assert not os.path.exists(commit_file(str(tmp_path / "log"), zombie._table.version + 2))
+    with pytest.raises(Fenced, match="with epoch 2"):
+        zombie.look() if asked == "look" else zombie.append(life(99), 99)
+    assert len(replayed(successor)) == 19 * 11
+
+
+def test_a_claim_made_for_an_old_version_where_entries_were_removed_is_void(tmp_path):
+    """It lands, since nothing is there, and nobody would read what follows it."""
+    old = claimed(tmp_path, config=LogConfig(reopen_commits=5, commits_kept_ms=0))
+    old.append(life(1), 2)
+
+    def sleep():
+        for epoch in range(2, 20):
+            old.append(life(epoch), epoch)
+            if old.is_maintenance_due():
+                old.maintain()
+
+    late = DeltaLog(tmp_path, write_commit=once(before=sleep))
+    assert late.claim("late", "", 30) == 2
+    assert late.append(life(20), 31) == old.position + 1 + 11
+    assert rows_of(tmp_path) == [record for epoch in range(1, 21) for record in life(epoch)]
+
+
+def test_another_copy_of_the_log_in_its_place_is_not_written(tmp_path):
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    log.append(life(2), 3)
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "copy").rename(tmp_path / "log")
+    with pytest.raises(LogError, match="was at version 3 and is at 2: another copy was put"):
+        log.append(life(3), 4)
+    assert claimed(tmp_path).epoch == 2
+    assert rows_of(tmp_path) == life(1)
+
+
+def test_an_entry_that_was_changed_is_found_by_the_one_after_it(tmp_path):
+    log = claimed(tmp_path)
+    log.append(life(1), 2)
+    log.append(life(2), 3)
+    entry = Path(commit_file(f"{tmp_path}/log", 2))
+    entry.write_text(entry.read_text().replace('"dataChange":true', '"dataChange":false'))
+    for use in (lambda: claimed(tmp_path), lambda: verify(tmp_path)):
+        with pytest.raises(CorruptLog, match=r"0003.json does not follow the entry before it"):
+            use()
+
+
+def test_a_clock_that_is_set_back_does_not_set_the_log_back(tmp_path):
+    log = claimed(tmp_path)
+    for at_ms in (500, 100, 101, 400, 600):
+        log.append(life(1), at_ms)
+    DeltaLog(tmp_path).claim("next", "", 50)
+    assert [batch.at_ms for batch in read_log(tmp_path)] == [1, 500, 501, 502, 503, 600, 601]
 
 
 @pytest.mark.parametrize("pack_commits", [0, 5])

@@ -192,6 +192,20 @@ def test_a_put_that_lands_after_it_was_given_up_is_not_lost_twice(log, store, s3
     assert verify(store).position == at
 
 
+@pytest.mark.parametrize("said", ["409", "412"])
+def test_a_put_that_conflicts_with_itself_and_lands_late_is_not_lost(log, store, s3, said):
+    """Nothing is there yet when its second request is told that something is."""
+    s3.faults([("late", ENTRY, "PUT", 1), (said, ENTRY, "PUT", 1)])
+    with suppress(CommitFailed):
+        log.append(life(2), 2)
+    time.sleep(1)  # the first request lands, or finds its version taken
+    replayed = [batch.position for batch in log.replay()]
+    assert replayed == positions(store) == [1, log.position]
+    at = log.append(life(3), 3)
+    assert positions(store) == [*replayed, at]
+    assert verify(store).position == at
+
+
 def test_a_put_that_would_land_late_finds_its_version_taken(log, store, s3):
     s3.fault("503", ENTRY, "PUT", times=100)
     with pytest.raises((CommitFailed, OSError)):

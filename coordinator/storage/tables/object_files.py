@@ -29,7 +29,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from coordinator.config import ConfigError, StoreConfig
-from coordinator.storage.tables.files import Source, StoreRefusedError, SwapLostError
+from coordinator.storage.tables.files import Files, Source, StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_CREDENTIALS,
@@ -181,12 +181,7 @@ class ObjectFiles:
         try:
             self._put(path, content, "create")
         except FileExistsError:
-            try:
-                there = self.read(path)
-            except FileNotFoundError:
-                raise _unknown(path) from None
-            if there != content:
-                raise
+            resolve_create(self, path, content)
 
     def swap(self, path: str, content: bytes, tag: str | None) -> str:
         """Replace the object that has a tag, or put it where none is; return the new tag.
@@ -300,6 +295,24 @@ class ObjectFiles:
         """Return how the keys in a folder begin; the bucket itself is one, too."""
         key = self._key(folder)
         return f"{key}/" if key else ""
+
+
+def resolve_create(files: Files, path: str, content: bytes) -> None:
+    """Find out what became of a put that was refused because an object is there.
+
+    Raises
+    ------
+    FileExistsError
+        It is another one.
+    OSError
+        None is there: an earlier try of the same put conflicted with it, and may land later.
+    """
+    try:
+        there = files.read(path)
+    except FileNotFoundError:
+        raise _unknown(path) from None
+    if there != content:
+        raise FileExistsError(errno.EEXIST, "another object is there", path)
 
 
 def _unknown(path: str) -> OSError:

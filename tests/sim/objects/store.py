@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.record_log import Batch
+from coordinator.core.records import OffsetCommitted, Record
+from coordinator.core.replay import replay_all
+from coordinator.core.state import State, fingerprint
+from coordinator.storage import snapshot_table
+from coordinator.storage.delta_log import DeltaLog, read_log
+from coordinator.storage.record_log import Batch, CorruptLog
+from coordinator.storage.tables import object_files
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.newest_version import OpenTable, open_newest
@@ -74,10 +81,11 @@ class ObjectDisk(Filesystem):
         """Put an object where none is: now, later, or never."""
         self._faults.disk("put is refused", errno.EIO)
         if self._faults.happens("put lands late"):
-            chance = self._node.world.chance
-            wait = chance.between(1, LATE_MS, "late", os.path.basename(path), self._node.life)
-            self._node.world.schedule.after(wait, self._land, path, content)
+            self._land_later(path, content)
             raise OSError(errno.ETIMEDOUT, "not answered, lands later (simulated)", path)
+        if self._faults.happens("put conflicts with itself"):
+            self._land_later(path, content)
+            object_files.resolve_create(self, path, content)
         super().create(path, content)
         self._faults.disk("put is not answered", errno.ETIMEDOUT)
 
@@ -85,6 +93,22 @@ class ObjectDisk(Filesystem):
         """Remove an object."""
         self._store.removes(path)
         super().remove(path)
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Remove objects; some may stay, and it is not the oldest that go first."""
+        found = list(paths)
+        stay = []
+        if self._faults.happens("removals are partial"):
+            stay = [one for at, one in enumerate(found) if self._faults.between(0, 1, f"{at}")]
+        for path in reversed([one for one in found if one not in stay]):
+            self.remove(path)
+        if stay:
+            raise OSError(errno.EIO, f"{len(stay)} objects stay (simulated)", stay[0])
+
+    def _land_later(self, path: str, content: bytes) -> None:
+        chance = self._node.world.chance
+        wait = chance.between(1, LATE_MS, "late", os.path.basename(path), self._node.life)
+        self._node.world.schedule.after(wait, self._land, path, content)
 
     def _land(self, path: str, content: bytes) -> None:
         with suppress(FileExistsError):
@@ -126,10 +150,76 @@ class ObjectLog(FaultyDeltaLog):
             open_table=listing(faults),
         )
         self._faults = faults
+        self._store = store
+
+    def append(self, records: Sequence[Record], at_ms: int) -> int:
+        """Make records durable; somebody may begin to copy the store before."""
+        if records and self._faults.happens("store is copied"):
+            self._store.begin_copy()
+        return super().append(records, at_ms)
+
+    def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
+        """Write a snapshot; a copy that was begun gets it, beside the log of before."""
+        super().snapshot(records, position, at_ms)
+        self._store.end_copy()
 
 
 class ObjectStore(DeltaStore):
     """A store whose objects are files of a temporary folder."""
+
+    _copy: str | None = None
+    """Where the log was copied to, while the snapshots are yet to be."""
+
+    def begin_copy(self) -> None:
+        """Copy the log of the store, as it is now."""
+        self._drop_copy()
+        self._copy = tempfile.mkdtemp(prefix="muster-sim-copy-")
+        shutil.copytree(self._log, f"{self._copy}/log")
+
+    def end_copy(self) -> None:
+        """Copy the snapshots, as they are now; whoever opens the copy believes its log alone."""
+        if self._copy is None:
+            return
+        shutil.copytree(f"{self.folder}/snapshots", f"{self._copy}/snapshots")
+        log = DeltaLog(self._copy, self.config)
+        try:
+            log.claim("copy", "", 0)
+        except CorruptLog as error:  # it sees that rows are lost
+            if "has lost rows" not in str(error):
+                raise Violation(f"a copy cannot be opened: {error}") from None
+        else:
+            self._check_copy(log)
+        self._drop_copy()
+
+    def _check_copy(self, log: DeltaLog) -> None:
+        """Go on beyond what the original had, and compare what a load finds with the rows."""
+        while log.position <= self._position_copied():
+            log.append([OffsetCommitted("copied", "t", "id", 0, log.position)], 0)
+        loaded, there = State(), State()
+        for state, batches in ((loaded, log.replay()), (there, read_log(str(self._copy)))):
+            for batch in batches:
+                replay_all(state, batch.records)
+        mine, logged = fingerprint(loaded), fingerprint(there)
+        for group_id, group in mine["groups"].items():
+            if group["computation"] is None:  # a snapshot leaves it out once its input is no more
+                logged["groups"][group_id]["computation"] = None
+        if mine != logged:
+            raise Violation("a copy that was made of the live store loads what its log has not")
+
+    def _position_copied(self) -> int:
+        """Return the position of the newest snapshot that the copy has."""
+        found = snapshot_table.list_snapshots(Filesystem(), f"{self._copy}/snapshots")
+        return max(one.position for one in found)
+
+    def _drop_copy(self) -> None:
+        if self._copy is not None:
+            shutil.rmtree(self._copy)
+        self._copy = None
+
+    def close(self) -> None:
+        """Remove the folders."""
+        self._drop_copy()
+        super().close()
 
     def open(self, node: Node) -> ObjectLog:
         """Return the log of a coordinator that starts."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.storage import delta_log
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.record_log import Fenced
-from coordinator.storage.tables import fenced_table
+from coordinator.storage.snapshot_table import Snapshot
+from coordinator.storage.tables import fenced_table, object_files
 from coordinator.storage.tables.fenced_table import FencedTable
+from coordinator.storage.tables.old_commits import OldCommits
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5, 36)
-FOUND_BY = (34, 47, 67, 158)
+FOUND_BY = (2, 20, 26, 34, 47, 67, 158)
 RESOLVE = FencedTable._resolve
 
 
@@ -21,16 +24,25 @@ def abandoned_at_once(self, _epoch):
     return self._without_named(self._disk.names(self._table.path))
 
 
-def removed_by_the_fenced(self, actions, *commit):
+def removed_by_the_fenced(self, commit, reason):
     """Remove the data files of a commit that a successor may have cleaned up."""
     try:
-        RESOLVE(self, actions, *commit)
+        RESOLVE(self, commit, reason)
     except Fenced:
-        self.discard(actions)
+        self.discard(commit.actions)
         raise
 
 
+def believed(_files, path, _content):
+    """Take a conflict for another's object, whether one is there or not."""
+    raise FileExistsError(path)
+
+
 PLANTED = {
+    "what tells a zombie of its successor is removed": (
+        OldCommits, "_without_staying", lambda _self, versions: versions
+    ),
+    "a retry that conflicts with itself is believed": (object_files, "resolve_create", believed),
     "a late put is not waited for": (FencedTable, "_seal", lambda _self: None),
     "a list that lacks commits is believed": (
         fenced_table, "open_surely", lambda disk, path, _known, opened: opened(disk, path)
@@ -44,6 +56,14 @@ PLANTED = {
     ),
 }  # fmt: skip
 """Where, what is replaced, and by what."""
+COPIED_FOUND_BY = (12, 17)
+
+
+def test_a_snapshot_of_another_copy_that_is_believed_is_found(monkeypatch):
+    """Also where it is ahead of the log at first, which is refused before."""
+    monkeypatch.setattr(Snapshot, "is_of", lambda _self, _log: True)
+    monkeypatch.setattr(delta_log, "find_lost_rows", lambda *_: None)
+    assert any(simulate(seed, kind=ObjectWorld).violation for seed in COPIED_FOUND_BY)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -17,8 +17,9 @@ cut
     It is done, and the connection ends in the middle of its answer.
 stall
     It is done, and its answer comes after a second.
-503, 429, 403
-    It is refused; with 429 it may be sent again after a second.
+503, 429, 409, 412, 403
+    It is refused; with 429 it may be sent again after a second, with 409 or 412 another request of
+    the same put is under way.
 stale
     A list is as it was a second ago. Amazon's never are, those of some servers may be.
 deaf
@@ -47,7 +48,13 @@ from werkzeug.serving import make_server
 from tests.support.s3.lists import Lists
 
 CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
-REFUSALS = {"503": "503 Slow Down", "403": "403 Forbidden", "429": "429 Too Many Requests"}
+REFUSALS = {
+    "503": "503 Slow Down",
+    "403": "403 Forbidden",
+    "409": "409 Conflict",
+    "412": "412 Precondition Failed",
+    "429": "429 Too Many Requests",
+}
 SAID = {
     "403": b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SignatureDoesNotMatch</Code><Message>The signatures differ.</Message>
