@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -77,18 +77,28 @@ def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:
     return version == 0 and member_epoch == JOIN and member_id == ""
 
 
+class CommittedOffset(NamedTuple):
+    """What is committed for a partition; the leader epoch is −1 where none is known."""
+
+    offset: Int64
+    metadata: str = ""
+    leader_epoch: Int32 = -1
+
+
 class OffsetCommit(msgspec.Struct, frozen=True):
-    """OffsetCommit: {topic: {partition: (offset, metadata)}}.
+    """OffsetCommit: {topic: {partition: (offset, metadata, leader epoch)}}.
 
     `knows_epochs`: whether the request is one that may come from a member of a consumer group.
+    `as_kafka`: whether an empty group id and offsets below 0 are taken, as Kafka takes them.
     """
 
     group_id: Text
     member_id: Text
     member_epoch: Int32
-    offsets: Mapping[Text, Mapping[Partition, tuple[Int64, str]]]
+    offsets: Mapping[Text, Mapping[Partition, CommittedOffset]]
     instance_id: Text | None = None
     knows_epochs: bool = True
+    as_kafka: bool = False
 
 
 class OffsetFetch(msgspec.Struct, frozen=True):

@@ -31,7 +31,15 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def describe_group(state: State, config: Config, event: DescribeGroup) -> Result:
-    """Return one group under Kafka's field names in snake case (G-130, K-51)."""
+    """Return one group under Kafka's field names in snake case (G-130, K-51).
+
+    Raises
+    ------
+    GroupError
+        INVALID_GROUP_ID: it is empty.
+    """
+    if not event.group_id:
+        raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     group = state.groups.get(event.group_id)
     if group is None:
         return Result(response=_dead_group(event.group_id))

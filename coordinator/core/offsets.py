@@ -10,6 +10,7 @@ from coordinator.core.classic.events import CONSUMER
 from coordinator.core.classic.group import ClassicGroup, ClassicState
 from coordinator.core.events import (
     HEARTBEAT,
+    CommittedOffset,
     ExpireOffsets,
     OffsetCommit,
     OffsetDelete,
@@ -46,7 +47,8 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
         GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, POLICY_VIOLATION: for the whole
         request.
     """
-    _check_offsets(event)
+    if not event.as_kafka:
+        _check_offsets(event)
     classic = state.classic.get(event.group_id)
     timers = [] if classic is None else check_classic_commit(classic, event)
     if classic is None:
@@ -56,8 +58,9 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
     results: dict[str, dict[int, ErrorCode]] = {}
     for topic, partitions in event.offsets.items():
         known = state.topics.get(topic)
-        for partition, (offset, metadata) in partitions.items():
-            too_large = len(metadata.encode()) > config.kafka.offset_metadata_max_bytes
+        for partition, told in partitions.items():
+            offset, metadata, leader_epoch = CommittedOffset(*told)
+            too_large = _count_letters(metadata) > config.kafka.offset_metadata_max_bytes
             code = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
             results.setdefault(topic, {})[partition] = code
             if not too_large:
@@ -68,6 +71,7 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
                         topic_id=known.key.topic_id if known else "",
                         partition=partition,
                         offset=offset,
+                        leader_epoch=leader_epoch,
                         metadata=metadata,
                         commit_timestamp=now_ms,
                     )
@@ -75,12 +79,17 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
     return Result(records, results, timers)
 
 
+def _count_letters(text: str) -> int:
+    """Return the length that Kafka limits: in UTF-16, not in bytes."""
+    return len(text.encode("utf-16-le")) // 2
+
+
 def _check_offsets(event: OffsetCommit) -> None:
     """Refuse a request that says nothing that could be kept."""
     if not event.group_id:
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     for topic, partitions in event.offsets.items():
-        for partition, (offset, _) in partitions.items():
+        for partition, (offset, *_) in partitions.items():
             if partition < 0 or offset < 0:
                 raise GroupError(
                     ErrorCode.INVALID_REQUEST,
@@ -216,8 +225,11 @@ def delete_offsets(state: State, event: OffsetDelete) -> Result:
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP: a live classic group that is none of consumers.
+        INVALID_GROUP_ID; GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP: a live classic group that is none of
+        consumers.
     """
+    if not event.group_id:
+        raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     group = state.groups.get(event.group_id)
     classic = state.classic.get(event.group_id)
     offsets = state.offsets.get(event.group_id, {})

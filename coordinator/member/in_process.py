@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.core.events import (
     JOIN,
+    CommittedOffset,
     Event,
     Heartbeat,
     HeartbeatResponse,
@@ -57,9 +58,9 @@ class InProcess:
 
     async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
         """Commit offsets; refused, none of them is."""
-        topics: dict[str, dict[int, tuple[int, str]]] = {}
+        topics: dict[str, dict[int, CommittedOffset]] = {}
         for partition, offset in offsets.items():
-            topics.setdefault(partition.topic, {})[partition.partition] = offset
+            topics.setdefault(partition.topic, {})[partition.partition] = CommittedOffset(*offset)
         outcome = await self._ask(
             OffsetCommit(settings.group_id, settings.member_id, epoch, topics)
         )

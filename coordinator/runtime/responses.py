@@ -166,7 +166,7 @@ def refuse_partitions(found: Mapping[str, Mapping[int, ErrorCode]]) -> None:
 
 
 def read_offsets(topics: Mapping[str, Mapping[int, object]]) -> Mapping[str, Any]:
-    """Return offsets as (offset, metadata), whichever way they are given."""
+    """Return offsets as (offset, metadata, leader epoch), whichever way they are given."""
     if not isinstance(topics, Mapping) or not all(isinstance(p, Mapping) for p in topics.values()):
         return topics  # to be refused by its type
     return {

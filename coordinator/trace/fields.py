@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from coordinator.core.events import CommittedOffset
+
 Value = TypeVar("Value")
 
 
@@ -58,7 +60,7 @@ def read_group_ids(op: Mapping[str, Any]) -> list[str]:
     return read_names(op, "groups", "group ids")
 
 
-def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, str]]]:
+def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, CommittedOffset]]:
     """Return the offsets that an operation commits, without metadata.
 
     Raises
@@ -68,7 +70,9 @@ def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, str]]]
     """
     try:
         return {
-            topic: {int(partition): (offset, "") for partition, offset in partitions.items()}
+            topic: {
+                int(partition): CommittedOffset(offset) for partition, offset in partitions.items()
+            }
             for topic, partitions in op["offsets"].items()
         }
     except (AttributeError, KeyError, ValueError):

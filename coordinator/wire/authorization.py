@@ -206,7 +206,7 @@ def _offset_fetch(request: Request, cluster: Cluster, permissions: Permissions) 
         denied.append([refuse_topic(one, of) for one, of in refused])
         groups.append(replace(group, topics=tuple(allowed)) if refused else group)
     if not groups:
-        return respond_with(refusals[0] | {"groups": refusals})
+        return respond_with((refusals[0] if refusals else {}) | {"groups": refusals})
     asked = replace(body, groups=tuple(groups)) if several else groups[0]
     call = HANDLERS[request.api](replace(request, body=asked), cluster)
 

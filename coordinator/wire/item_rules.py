@@ -17,7 +17,7 @@ from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC
 from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.call import NOBODY, Call, Cluster, from_uuid, respond_with
-from coordinator.wire.codec import Request, Values
+from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.session import Session
 
 REFUSALS = {
@@ -91,6 +91,10 @@ def resource_of_config(_body: Any, item: Any, _cluster: Cluster) -> Resource | N
     return group_resource(item.resource_name) if item.resource_type == GROUP else CLUSTER
 
 
+ANSWERED_ONCE = {Api.METADATA, Api.DELETE_GROUPS}
+"""What is asked for twice has one answer there."""
+
+
 @dataclass(frozen=True, slots=True)
 class ItemRule:
     """The rule of a request with many items, each authorized alone.
@@ -115,10 +119,10 @@ class ItemRule:
 
     def __call__(self, request: Request, cluster: Cluster, permissions: Permissions) -> Call:
         """Answer the authorized items, and refuse the others."""
-        named = [
-            (item, self.resource_of(request.body, item, cluster))
-            for item in getattr(request.body, self.request_field)
-        ]
+        asked: Iterable[Any] = getattr(request.body, self.request_field)
+        if request.api in ANSWERED_ONCE:
+            asked = dict.fromkeys(asked)
+        named = [(item, self.resource_of(request.body, item, cluster)) for item in asked]
         allowed, refused = split_by_permission(named, self.operation, permissions)
         handler = HANDLERS[request.api]
         if not refused:
@@ -164,7 +168,7 @@ def _partitions(topic: Any) -> Iterable[int]:  # noqa: ANN401 - one of kio's cla
     if fetched is not None:
         return fetched
     names = ("partition_index", "partition", "index")
-    parts: Any = getattr(topic, "partition_data", None) or topic.partitions
+    parts: Any = topic.partition_data if hasattr(topic, "partition_data") else topic.partitions
     return [next(getattr(one, n) for n in names if hasattr(one, n)) for one in parts]
 
 

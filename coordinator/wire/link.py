@@ -116,6 +116,10 @@ class Link(asyncio.Protocol):
             self._send()
             self._close_refused(error)
             return
+        except Exception:  # a fault of the server: it costs this client, and no other
+            logger.exception("a request from %s could not be answered", self._slot.address)
+            self.abort("failed")
+            return
         self._update_reading()
 
     def have_turn(self) -> None:

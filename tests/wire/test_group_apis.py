@@ -14,6 +14,7 @@ from tests.support.wire_side import (
     CLICKS,
     HEARTBEAT,
     NONE,
+    UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_ID,
     UNSUPPORTED_VERSION,
     side,
@@ -73,7 +74,8 @@ def test_an_error_carries_its_code_and_its_sentence(side):
     assert int(answer.error_code) == ErrorCode.GROUP_ID_NOT_FOUND
     assert answer.error_message == "Consumer group g not found."
     assert (answer.member_epoch, answer.member_id, answer.assignment) == (0, None, None)
-    assert int(side.beat("m1", 5, {CLICKS: [-1]}).error_code) == ErrorCode.INVALID_REQUEST
+    refused = side.beat("m1", 5, {CLICKS: [-1]})
+    assert int(refused.error_code) == ErrorCode.GROUP_ID_NOT_FOUND, "no partition is below 0"
 
 
 def test_every_heartbeat_field_reaches_the_coordinator(side):
@@ -246,7 +248,7 @@ def test_an_unknown_topic_id_has_an_error_of_its_own(side):
     side.processor.see_topics()
     assert side.commit(10, {0: 5}) == {0: UNKNOWN_TOPIC_ID}
     assert fetched(side.fetch(10, [0])) == {0: (-1, "", UNKNOWN_TOPIC_ID)}
-    assert side.commit(9, {0: 5}) == {0: NONE}, "by name it may come again"
+    assert side.commit(9, {0: 5}) == {0: UNKNOWN_TOPIC}
     assert side.fetch(10, None).topics == (), "it has no id to be told by"
 
 

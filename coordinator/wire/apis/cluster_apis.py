@@ -8,6 +8,8 @@ nothing: that keeps clients quiet.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import lru_cache
@@ -58,6 +60,7 @@ WHILE_STANDING_BY = {
     Api.SASL_AUTHENTICATE,
 }
 """What a node answers that stands by: who coordinates, and that it has no groups itself."""
+TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
 """Those that an empty partition has an offset for."""
 
@@ -90,7 +93,7 @@ def _describe_cluster(request: Request, cluster: Cluster) -> Values:
     topics = (
         [_describe_topic(topic, request.version, cluster) for topic in view.by_name.values()]
         if every
-        else [_find_topic(one, request.version, cluster) for one in asked]
+        else [_find_topic(one, request.version, cluster) for one in dict.fromkeys(asked)]
     )
     return {
         "brokers": [node._asdict() for node in _list_nodes(cluster)],
@@ -118,6 +121,11 @@ def _list_nodes(cluster: Cluster) -> list[ClusterNode]:
     return sorted((cluster.node, *cluster.other_nodes()))
 
 
+def is_valid_topic(name: str) -> bool:
+    """Whether Kafka lets a topic be called so."""
+    return TOPIC_NAME.match(name) is not None
+
+
 def _find_leader(cluster: Cluster) -> ClusterNode:
     """Return who leads all partitions and is the controller: the coordinator."""
     return cluster.coordinator() or cluster.node
@@ -132,6 +140,8 @@ def _find_topic(one: object, version: int, cluster: Cluster) -> Values | Encoded
         name = None if version >= NO_NAME_SINCE else ""
     else:
         topic, code = view.by_name.get(name or ""), ErrorCode.unknown_topic_or_partition
+        if not is_valid_topic(name or ""):
+            code = ErrorCode.invalid_topic_exception
     if topic is not None:
         return _describe_topic(topic, version, cluster)
     return {
@@ -215,11 +225,16 @@ def list_offsets(request: Request, cluster: Cluster) -> Call:
     """Say that every partition begins and ends at 0, and has no record of any time."""
     view = cluster.topics()
     topics = []
+    times = Counter(
+        (t.name, one.partition_index) for t in request.body.topics for one in t.partitions
+    )
     for asked in request.body.topics:
         known = view.by_name.get(asked.name)
         count = known.partitions if known else 0
         partitions = [
-            {"partition_index": one.partition_index}
+            {"partition_index": one.partition_index, "error_code": ErrorCode.invalid_request}
+            if times[asked.name, one.partition_index] > 1
+            else {"partition_index": one.partition_index}
             | _find_offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
             for one in asked.partitions
         ]

@@ -6,14 +6,15 @@ business, how it looks on the wire is the codec's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import (
     Answer,
+    CommittedOffset,
     DeleteGroup,
     DescribeGroup,
     HeartbeatResponse,
@@ -40,6 +41,8 @@ from coordinator.wire.codec import (
 
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
+Place: TypeAlias = tuple[str, int]
+"""A topic's name and a number of a partition, which may not exist."""
 
 
 def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
@@ -116,7 +119,7 @@ def list_groups(request: Request, _cluster: Cluster) -> Call:
 
 def delete_groups(request: Request, _cluster: Cluster) -> Call:
     """DeleteGroups."""
-    group_ids = request.body.groups_names
+    group_ids = list(dict.fromkeys(request.body.groups_names))  # each is answered once
 
     def respond(answers: Sequence[Answer]) -> Values:
         pairs = zip(group_ids, answers, strict=True)
@@ -158,41 +161,82 @@ def _find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[R
     return found
 
 
+def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> frozenset[Place]:
+    """Return the partitions that do not exist; of no known topics, only those below 0.
+
+    Kafka's broker answers these by themselves, before it asks who commits.
+    """
+    known = cluster.topics().by_name
+
+    def exists(name: str, partition: int) -> bool:
+        count = known[name].partitions if name in known else 0
+        return partition >= 0 and (not known or partition < count)
+
+    return frozenset(
+        (topic.name, partition)
+        for topic in topics
+        if topic.name is not None
+        for partition in _indexes(topic)
+        if not exists(topic.name, partition)
+    )
+
+
+def _by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[str, list[Any]]:
+    """Return what a request says of partitions by topic, which it may name more than once."""
+    found: dict[str, list[Any]] = {}
+    for topic in topics:
+        if topic.name is not None:
+            pairs = zip(_indexes(topic), topic.partitions, strict=True)
+            said = [one for index, one in pairs if (topic.name, index) not in but]
+            found.setdefault(topic.name, []).extend(said)
+    return {name: said for name, said in found.items() if said}
+
+
 def offset_commit(request: Request, cluster: Cluster) -> Call:
-    """OffsetCommit; an error of the whole request is that of each partition."""
+    """OffsetCommit; an error of the whole request is that of each partition that exists."""
     asked = request.body
     topics = _find_names(asked.topics, request.version, cluster)
     epoch = asked.generation_id_or_member_epoch
     knows_epochs = request.version >= EPOCHS_SINCE
     if not knows_epochs and epoch >= 0 and not cluster.has_classic_members:  # (G-120)
         return respond_with(_outcome_fields(topics, Code.unsupported_version))
+    missing = _find_missing(topics, cluster)
+    said = _by_topic(topics, missing)
+    if not said:
+        return respond_with(_outcome_fields(topics, Code.unknown_topic_or_partition))
     event = OffsetCommit(
         group_id=asked.group_id,
         member_id=asked.member_id,
         member_epoch=epoch,
         offsets={
-            topic.name: {
-                one.partition_index: (one.committed_offset, one.committed_metadata or "")
-                for one in topic.partitions
+            name: {
+                one.partition_index: CommittedOffset(
+                    one.committed_offset,
+                    one.committed_metadata or "",
+                    getattr(one, "committed_leader_epoch", -1),
+                )
+                for one in partitions
             }
-            for topic in topics
-            if topic.name is not None
+            for name, partitions in said.items()
         },
         instance_id=getattr(asked, "group_instance_id", None),
         knows_epochs=knows_epochs,
+        as_kafka=True,
     )
-    return Call(lambda answers: _outcome_fields(topics, answers[0]), [event])
+    return Call(lambda answers: _outcome_fields(topics, answers[0], missing), [event])
 
 
 def offset_delete(request: Request, cluster: Cluster) -> Call:
     """OffsetDelete."""
     topics = _find_names(request.body.topics, request.version, cluster)
-    wanted = {topic.name or "": _indexes(topic) for topic in topics}
+    missing = _find_missing(topics, cluster)
+    said = _by_topic(topics, missing)
+    wanted = {name: [one.partition_index for one in found] for name, found in said.items()}
 
     def respond(answers: Sequence[Answer]) -> Values:
         if isinstance(answers[0], GroupError):
             return {"error_code": answers[0].code, "topics": ()}
-        return {"error_code": Code.none} | _outcome_fields(topics, answers[0])
+        return {"error_code": Code.none} | _outcome_fields(topics, answers[0], missing)
 
     return Call(respond, [OffsetDelete(request.body.group_id, wanted)])
 
@@ -201,12 +245,16 @@ def _indexes(topic: RequestedTopic) -> list[int]:
     return [getattr(one, "partition_index", one) for one in topic.partitions]
 
 
-def _outcome_fields(topics: Iterable[RequestedTopic], answer: Answer | Code) -> dict[str, object]:
+def _outcome_fields(
+    topics: Iterable[RequestedTopic], answer: Answer | Code, missing: Container[Place] = ()
+) -> dict[str, object]:
     """Return the outcome of each partition."""
 
     def code(name: str | None, partition: int) -> int:
         if name is None:
             return Code.unknown_topic_id
+        if (name, partition) in missing:
+            return Code.unknown_topic_or_partition
         if isinstance(answer, GroupError):
             return answer.code
         if isinstance(answer, Code):
@@ -231,7 +279,7 @@ def _outcome_fields(topics: Iterable[RequestedTopic], answer: Answer | Code) -> 
 
 def offset_fetch(request: Request, cluster: Cluster) -> Call:
     """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
-    groups = getattr(request.body, "groups", None) or [request.body]
+    groups = getattr(request.body, "groups", [request.body])
     topics = [
         None if group.topics is None else _find_names(group.topics, request.version, cluster)
         for group in groups
@@ -239,7 +287,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
     events = [
         OffsetFetch(
             group.group_id,
-            None if asked is None else {t.name: _indexes(t) for t in asked if t.name is not None},
+            None if asked is None else _indexes_by_topic(asked),
             getattr(group, "member_id", None),
             getattr(group, "member_epoch", -1),
         )
@@ -251,9 +299,18 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
             {"group_id": group.group_id} | _offsets_fields(asked, answer, request.version, cluster)
             for group, asked, answer in zip(groups, topics, answers, strict=True)
         ]
-        return found[0] | {"groups": found}
+        return (found[0] if found else {}) | {"groups": found}
 
     return Call(respond, events)
+
+
+def _indexes_by_topic(topics: Iterable[RequestedTopic]) -> dict[str, list[int]]:
+    """Return the partitions to look up: below 0 there is none, and nothing committed for it."""
+    wanted: dict[str, list[int]] = {}
+    for topic in topics:
+        if topic.name is not None:
+            wanted.setdefault(topic.name, []).extend(p for p in _indexes(topic) if p >= 0)
+    return wanted
 
 
 def _offsets_fields(

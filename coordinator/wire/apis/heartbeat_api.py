@@ -82,7 +82,8 @@ def _read_owned(topics: Sequence[Any] | None) -> Mapping[str, Sequence[int]] | N
         return None
     owned: dict[str, list[int]] = {}
     for topic in topics:
-        owned.setdefault(from_uuid(topic.topic_id), []).extend(topic.partitions)
+        known = [partition for partition in topic.partitions if partition >= 0]  # none is below 0
+        owned.setdefault(from_uuid(topic.topic_id), []).extend(known)
     return owned
 
 
