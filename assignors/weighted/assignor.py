@@ -15,7 +15,7 @@ from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.sticky import StickyAssignor
-from assignors.weighted.budget import Budget, keep_budget, make_budget, sum_costs
+from assignors.weighted.budget import Budget, keep_budget, make_budget, soften, sum_costs
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
 from assignors.weighted.solve import Solution, find_bound, solve
 
@@ -91,11 +91,17 @@ class WeightedAssignor:
             return StickyAssignor(max_moves=self.max_moves).assign(group)
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        problem, solution = self._solve(group, loads)
+        problem, solution, softer = self._solve(group, loads)
         owner, partial = solution.owner, False
         budget = self.budget(loads.weight_unit)
         if budget is not None:
-            owner, partial = keep_budget(problem, solution, budget, sum_costs(problem, loads))
+            costs = sum_costs(problem, loads)
+            owner, partial = keep_budget(problem, solution, budget, costs)
+            if softer is not None:
+                share = parse_share(self.tolerance, "tolerance")
+                owner, partial = soften(problem, (owner, partial), softer, budget, costs, share)
+        elif softer is not None:
+            owner = softer
         per_partition = owner if problem.unit is None else owner[problem.unit]
         return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
 
@@ -109,22 +115,27 @@ class WeightedAssignor:
         """
         return make_budget(self.max_moves, self.max_moved_weight, weight_unit)
 
-    def _solve(self, group: GroupSpec, loads: LoadSpec) -> tuple[WeightedProblem, Solution]:
-        """Solve with soft constraints as hard ones, or without them where that is too dear."""
+    def _solve(
+        self, group: GroupSpec, loads: LoadSpec
+    ) -> tuple[WeightedProblem, Solution, Longs | None]:
+        """Solve with hard rules; and say who has each unit if soft rules hold, unless too dear."""
         tolerance = parse_share(self.tolerance, "tolerance")
         improvement = parse_share(self.improvement, "improvement")
-        found: list[tuple[WeightedProblem, Solution]] = []
-        has_soft = any(not rule.hard for rule in loads.constraints)
-        for soft in (False, True) if has_soft else (False,):
-            try:
-                problem = pose_problem(group, loads, self.rack, soft=soft)
-                found.append((problem, solve(problem, find_bound(problem), tolerance, improvement)))
-            except SpecError:
-                if not soft:
-                    raise
-        if len(found) > 1 and found[1][1].level <= found[0][1].level * (1 + tolerance):
-            return found[1]
-        return found[0]
+        problem = pose_problem(group, loads, self.rack, soft=False)
+        solution = solve(problem, find_bound(problem), tolerance, improvement)
+        if all(rule.hard for rule in loads.constraints):
+            return problem, solution, None
+        try:
+            softer = pose_problem(group, loads, self.rack, soft=True)
+            found = solve(softer, find_bound(softer), tolerance, improvement)
+        except SpecError:
+            return problem, solution, None
+        if found.level > solution.level * (1 + tolerance):
+            return problem, solution, None
+        owner = found.owner if softer.unit is None else found.owner[softer.unit]
+        if problem.unit is not None:  # what hard rules join is together in `softer`, too
+            owner = owner[np.unique(problem.unit, return_index=True)[1]]
+        return problem, solution, owner
 
 
 def parse_share(value: str, name: str) -> Fraction:
