@@ -74,6 +74,7 @@ def requests_of(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> lis
 
 def _join(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Event]:
     drawn_id, drawn_consumer_id = ids
+    knows_member_id = op.get("require_known_member_id", True)  # else its version is an old one
     return [
         JoinGroup(
             group_id=op.get("group", "g"),
@@ -88,8 +89,8 @@ def _join(op: Mapping[str, Any], number: int, ids: tuple[str, str]) -> list[Even
             instance_id=op.get("instance_id"),
             client_id=op.get("client_id", "c"),
             client_host=f"/{op.get('client_host', '127.0.0.1')}",
-            knows_member_id=op.get("require_known_member_id", True),
-            knows_skipping=op.get("supports_skipping_assignment", True),
+            knows_member_id=knows_member_id,
+            knows_skipping=knows_member_id and op.get("supports_skipping_assignment", True),
         )
     ]
 

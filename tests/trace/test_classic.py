@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.trace.classic_requests import requests_of
 from coordinator.trace.fields import TraceError
 from coordinator.trace.player import TracePlayer
 from tests.support.traces.classic_comparison import compared_of_scenario, compared_of_walk
@@ -88,3 +89,12 @@ def test_what_is_no_operation_of_the_classic_protocol(op, words):
     with pytest.raises(TraceError) as refused:
         TracePlayer().run(op)
     assert words in str(refused.value)
+
+
+def test_a_join_without_a_known_id_is_of_a_version_without_skipping():
+    op = {"op": "join_group", "require_known_member_id": False, "protocols": RANGE}
+    for given in ({}, {"supports_skipping_assignment": True}):
+        (join,) = requests_of(op | given, 1, ("m", "m"))
+        assert (join.knows_member_id, join.knows_skipping) == (False, False)
+    (join,) = requests_of(op | {"require_known_member_id": True}, 1, ("m", "m"))
+    assert join.knows_skipping
