@@ -29,7 +29,6 @@ from coordinator.core.events import (
     SetTimer,
 )
 from coordinator.core.heartbeat import heartbeat
-from coordinator.core.member_removal import not_found
 from coordinator.core.partition_spans import Spans, TopicKey, add_epoch, spans_of
 from coordinator.core.records import (
     ClassicGroupWritten,
@@ -97,8 +96,12 @@ def _check(config: Config, group: ClassicGroup) -> None:
         why = f"its generation is {group.generation}, and epochs do not wrap"
     else:
         return
+    raise _stays_classic(group, why)
+
+
+def _stays_classic(group: ClassicGroup, why: str) -> GroupError:
     message = f"Group {group.group_id} is not a consumer group, and cannot become one: {why}."
-    raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
 def _convert(state: State, group: ClassicGroup, epoch: int) -> list[Record]:
@@ -138,8 +141,9 @@ def _convert_members(state: State, group: ClassicGroup) -> list[ConvertedMember]
         try:
             subscription = read_subscription(_metadata(group, member))
             assignment = read_assignment(member.assignment).partitions if member.assignment else {}
-        except MalformedError:
-            raise not_found(group.group_id) from None
+        except MalformedError as error:
+            why = f"what member {member.member_id} subscribes to or has cannot be read: {error}"
+            raise _stays_classic(group, why) from None
         given = {
             (state.topics[name].key, partition)
             for name, partitions in assignment.items()

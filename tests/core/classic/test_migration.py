@@ -21,6 +21,7 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.state import GroupState
+from coordinator.errors import GroupError
 from tests.support.classic_core import (
     MAX_SIZE,
     POLICY,
@@ -446,3 +447,13 @@ def test_classic_members_that_are_left_alone_get_what_nobody_owns(core):
     assert wait() == [0, 1, 2, 3, 4, 5]
     core.topics(a=8, b=core.catalog["b"].partitions)
     assert wait() == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_group_that_cannot_be_read_says_so(core):
+    core.generation_of("c1", protocols=[("range", b"\0")])
+    core.sync("c1", c1=given(a=[0]))
+    with pytest.raises(
+        GroupError, match=r"become one: what member c1 .* cannot be read"
+    ) as refused:
+        core.join_consumer("new", "a")
+    assert refused.value.code is Code.GROUP_ID_NOT_FOUND
