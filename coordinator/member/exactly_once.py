@@ -3,27 +3,45 @@
 A batch of a partition carries Delta's transaction (`txnAppId`, `txnVersion`): the group and the
 partition, and the offset of the batch's last row. Delta commits it only if the partition is where
 the writer saw it, so rows are in the table together with how far it came.
+
+RESTORE TABLE takes rows away and leaves transactions: after one, a partition is where the restored
+version had it, and its transactions have another name. No commit comes past a RESTORE unseen, since
+that writes the table's metadata anew, with which every concurrent commit conflicts.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.member.options import Place, place_of
 from coordinator.member.transport import TopicPartition
+from coordinator.storage.tables.table_history import (
+    RESTORE,
+    UnknownRestoreError,
+    read_history,
+    restored_version,
+)
 
 TRIES_MAX = 100
 """How often a commit is tried again while other writers' come first."""
+SEEN, RESTORED = "*seen", "*restored"
+"""Transactions of a group beside its partitions': up to which version it has looked for a RESTORE,
+and the newest one that it saw. No quoted name has an asterisk."""
+SEEN_EVERY = 100
+"""How many versions are looked through again before a commit notes that they were."""
+logger = logging.getLogger("muster.member")
 
 
 class Owner(Protocol):
@@ -42,6 +60,34 @@ class Owner(Protocol):
 
     def commit_later(self, offsets: Mapping[Place, int | tuple[int, str]]) -> None:
         """Commit offsets soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    """A RESTORE of the table.
+
+    Attributes
+    ----------
+    at
+        The version that it made.
+    to
+        The version whose rows it brought back.
+    noted
+        Whether a transaction of the group says so: the log forgets.
+    """
+
+    at: int
+    to: int
+    noted: bool
+
+
+@dataclass(slots=True)
+class _Looked:
+    """How far a version of the table was looked through for a RESTORE."""
+
+    version: int = -1
+    found: _Restore | None = None
+    older: dict[int, DeltaTable] = field(default_factory=dict)
 
 
 class ExactlyOnceTable:
@@ -72,11 +118,17 @@ class ExactlyOnceTable:
         self, member: Owner, path: str | Path, storage_options: dict[str, str] | None = None
     ) -> None:
         self._member = member
-        self._table = DeltaTable(str(path), storage_options=storage_options)
+        self._path, self._options = str(path), storage_options
+        self._table = self._open_at(None)
+        self._looked = _Looked()
+        self._told: set[tuple[TopicPartition, int]] = set()
         self._lock = threading.Lock()
 
     def next_offset(self, partition: Place) -> int:
         """Return where to go on: after the last row in the table, or the last offset committed.
+
+        In a table that was restored, it is after the last row that the restored version has,
+        whatever was committed: rows that RESTORE took away are to be written again.
 
         Parameters
         ----------
@@ -87,10 +139,18 @@ class ExactlyOnceTable:
         ------
         GroupError
             The committed offset cannot be read.
+        UnknownRestoreError
+            The table was restored, and its log does not say any more to what.
         """
         place = place_of(partition)
         committed = self._member.committed(place) or 0
-        return max(committed, self.positions([place])[place])
+        with self._lock:
+            self._table.update_incremental()
+            position, restore = self._position(place), self._find_restore()
+            if restore is not None:
+                self._told.add((place, restore.at))
+                return position
+        return max(committed, position)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset after the last row in the table, by partition; 0 without rows."""
@@ -115,12 +175,15 @@ class ExactlyOnceTable:
         Returns
         -------
         int
-            The offset to go on from.
+            The offset to go on from. It is before `offset`, and nothing was written, when the table
+            was restored meanwhile: rows that it lost are to be written first.
 
         Raises
         ------
         Fenced
             The member does not own the partition, and nothing was written.
+        UnknownRestoreError
+            As `next_offset`.
         deltalake.exceptions.DeltaError
             The rows do not fit the table, or it cannot be written.
         """
@@ -129,7 +192,7 @@ class ExactlyOnceTable:
         with self._lock:
             for _ in self._tries():
                 at = self._position(place)
-                if at >= end:
+                if at >= end or self._is_taken_back(place, offset):
                     break
                 self.refuse_foreign([place])
                 try:
@@ -181,6 +244,18 @@ class ExactlyOnceTable:
                 return False
             return True
 
+    def warn_of_lost(self, firsts: Mapping[TopicPartition, int]) -> None:
+        """Log which rows before these a RESTORE took away, if nobody wrote them again."""
+        with self._lock:
+            lost = [place for place, first in firsts.items() if self._is_taken_back(place, first)]
+            at = {str(place): self._position(place) for place in sorted(lost)}
+        if at:
+            logger.warning(
+                "%s was restored: rows that it lost come before those that are written now, and "
+                "are missing unless they are written again from these offsets on: %s",
+                self._path, at,
+            )  # fmt: skip
+
     def refuse_foreign(self, partitions: Iterable[TopicPartition]) -> None:
         """Raise Fenced unless the member owns all of the partitions."""
         foreign = sorted(set(partitions) - self._member.owned)
@@ -192,13 +267,99 @@ class ExactlyOnceTable:
             )
 
     def _position(self, partition: TopicPartition) -> int:
-        last = self._table.transaction_version(app_id(self._member.group_id, partition))
-        return 0 if last is None else int(last) + 1
+        """Return the offset after the last row of a partition in the table."""
+        found = self._find_restore()
+        last = self._last(self._table, partition, found)
+        while found is not None and last is None:  # not written since: it is where it was then
+            older = self._look_at(found.to)
+            found = self._find_restore(older)
+            last = self._last(older, partition, found)
+        return 0 if last is None else last + 1
+
+    def _last(
+        self, table: DeltaTable, partition: TopicPartition, restore: _Restore | None
+    ) -> int | None:
+        """Return the last offset of the rows that were written since a RESTORE."""
+        last = table.transaction_version(self._app(partition, restore))
+        return None if last is None else int(last)
+
+    def _app(self, partition: TopicPartition, restore: _Restore | None) -> str:
+        app = app_id(self._member.group_id, partition)
+        return app if restore is None else f"{app}@{restore.at}"
+
+    def _is_taken_back(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a RESTORE took rows before these away, which the writer is not told of yet."""
+        restore = self._find_restore()
+        if restore is None or (partition, restore.at) in self._told:
+            return False
+        self._told.add((partition, restore.at))
+        last = self._last(self._table, partition, restore)
+        return last is None and self._position(partition) < offset
+
+    def _find_restore(self, table: DeltaTable | None = None) -> _Restore | None:
+        """Return the newest RESTORE up to a version of the table, the newest by default."""
+        if table is None and self._looked.version == self._table.version():
+            return self._looked.found
+        here = table or self._table
+        seen = here.transaction_version(self._app_of(SEEN))
+        after = -1 if seen is None else int(seen)
+        if table is None and self._looked.version > after:
+            after, found = self._looked.version, self._looked.found
+        else:
+            found = self._noted_restore(here)
+        for made in read_history(here, after):
+            if made.operation == RESTORE:
+                to = restored_version(made, self._open_at)
+                found = _Restore(made.version, to, noted=False)
+                logger.warning("%s was restored to version %d", self._path, to)
+                break
+        if table is None:
+            self._looked.version, self._looked.found = here.version(), found
+        return found
+
+    def _noted_restore(self, table: DeltaTable) -> _Restore | None:
+        """Return the RESTORE that a transaction of the group tells of."""
+        at = table.transaction_version(self._app_of(RESTORED))
+        if at is None:
+            return None
+        to = table.transaction_version(self._app_of(f"{RESTORED}@{at}"))
+        return _Restore(int(at), int(to or 0), noted=True)
+
+    def _app_of(self, what: str) -> str:
+        return f"{quote(self._member.group_id, safe=' ')}/{what}"
+
+    def _open_at(self, version: int | None) -> DeltaTable:
+        return DeltaTable(self._path, version=version, storage_options=self._options)
+
+    def _look_at(self, version: int) -> DeltaTable:
+        """Return the table at an earlier version.
+
+        Raises
+        ------
+        UnknownRestoreError
+            Its log does not have that any more.
+        """
+        if version not in self._looked.older:
+            try:
+                self._looked.older[version] = self._open_at(version)
+            except DeltaError:
+                raise UnknownRestoreError(
+                    f"{self._path} was restored to version {version}, which its log no longer has: "
+                    "how far each partition was then is not known; give another table"
+                ) from None
+        return self._looked.older[version]
 
     def _properties(self, ends: Mapping[TopicPartition, int]) -> CommitProperties:
         """Return what makes a commit fail when another one of these partitions came first."""
-        group_id = self._member.group_id
-        done = [Transaction(app_id(group_id, place), end - 1) for place, end in ends.items()]
+        restore, version = self._find_restore(), int(self._table.version())
+        done = [Transaction(self._app(place, restore), end - 1) for place, end in ends.items()]
+        seen = self._table.transaction_version(self._app_of(SEEN))
+        new = restore is not None and not restore.noted
+        if restore is not None and new:
+            done.append(Transaction(self._app_of(RESTORED), restore.at))
+            done.append(Transaction(self._app_of(f"{RESTORED}@{restore.at}"), restore.to))
+        if new or version - (-1 if seen is None else int(seen)) > SEEN_EVERY:
+            done.append(Transaction(self._app_of(SEEN), version))
         return CommitProperties(app_transactions=done)
 
     def _tries(self) -> Iterable[int]:

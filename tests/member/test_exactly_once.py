@@ -154,3 +154,98 @@ def test_a_member_of_a_coordinator_writes_and_commits(path):
             assert member.committed(P0) == 1  # before the first one left
         with pytest.raises(Fenced):
             table.write(P0, 1, rows(P0, 8))
+
+
+def restore(path, version):
+    DeltaTable(str(path)).restore(version)
+
+
+def test_rows_that_restore_took_away_are_written_when_they_are_given_again(path):
+    member = Holder(P0, P1)
+    table = ExactlyOnceTable(member, path)
+    for offset in (0, 2, 4):
+        table.write(P0, offset, rows(P0, offset, offset + 1))
+    table.write(P1, 0, rows(P1, 0))
+    restore(path, 2)
+    for again in (table, ExactlyOnceTable(Holder(P0, P1), path)):
+        assert again.positions([P0, P1]) == {P0: 4, P1: 0}
+        assert (again.next_offset(P0), again.next_offset(P1)) == (4, 0)  # whatever was committed
+    assert table.write(P0, 0, rows(P0, 0, 1, 2, 3, 4, 5)) == 6
+    assert values(path, P0) == [0, 1, 2, 3, 4, 5]
+    assert ExactlyOnceTable(Holder(P0, P1), path).positions([P0, P1]) == {P0: 6, P1: 0}
+    assert table.write(P0, 4, rows(P0, 4, 5)) == 6
+    assert table.write(P1, 0, rows(P1, 0)) == 1
+    assert values(path, P0) == [0, 1, 2, 3, 4, 5]
+    assert values(path, P1) == [0]
+
+
+def test_a_member_that_wrote_on_is_told_what_restore_took_away(path):
+    """It goes on from the offset that it is told, as always: no row is left out."""
+    table = ExactlyOnceTable(Holder(P0), path)
+    offset = table.write(P0, 0, rows(P0, 0, 1))
+    offset = table.write(P0, offset, rows(P0, 2, 3))
+    restore(path, 1)
+    offset = table.write(P0, offset, rows(P0, 4, 5))
+    assert offset == 2
+    assert table.write(P0, offset, rows(P0, 2, 3, 4, 5)) == 6
+    assert values(path, P0) == [0, 1, 2, 3, 4, 5]
+    assert table.write(P0, 9, rows(P0, 9)) == 10  # offsets may have gaps
+
+
+def test_a_table_that_was_restored_again_and_again_or_to_before_a_restore(path):
+    def write(*given):
+        return ExactlyOnceTable(Holder(P0), path).write(P0, given[0], rows(P0, *given))
+
+    for value in range(4):
+        write(value)  # version value + 1
+    restore(path, 2)  # version 5: rows 0, 1
+    assert write(0, 1, 2) == 3  # version 6
+    restore(path, 4)  # version 7: rows 0 to 3
+    assert write(2, 3) == 4
+    assert values(path, P0) == [0, 1, 2, 3]
+    restore(path, 6)  # version 8: rows 0 to 2
+    assert ExactlyOnceTable(Holder(P0), path).positions([P0]) == {P0: 3}
+    assert write(0, 1, 2, 3, 4) == 5
+    assert values(path, P0) == [0, 1, 2, 3, 4]
+    restore(path, 8)
+    restore(path, 8)
+    assert write(2, 3) == 4
+    assert values(path, P0) == [0, 1, 2, 3]
+
+
+def test_a_restore_is_known_when_the_log_has_forgotten_it(path):
+    table = ExactlyOnceTable(Holder(P0), path)
+    table.write(P0, 0, rows(P0, 0, 1, 2))
+    restore(path, 0)
+    table.write(P0, 0, rows(P0, 0))
+    DeltaTable(str(path)).create_checkpoint()
+    for version in range(3):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    again = ExactlyOnceTable(Holder(P0), path)
+    assert again.positions([P0]) == {P0: 1}
+    assert again.write(P0, 0, rows(P0, 0, 1, 2)) == 3
+    assert values(path, P0) == [0, 1, 2]
+
+
+def test_a_commit_does_not_come_past_a_restore_unseen(path):
+    table = ExactlyOnceTable(Holder(P0), path)
+    table.write(P0, 0, rows(P0, 0, 1))
+
+    class Stopped(Holder):
+        looks = 0
+
+        @property
+        def owned(self):
+            self.looks += 1
+            if self.looks == 1:
+                restore(path, 0)
+            return frozenset([P0])
+
+        @owned.setter
+        def owned(self, _):
+            pass
+
+    table._member = Stopped()
+    assert table.write(P0, 2, rows(P0, 2, 3)) == 0
+    assert table.write(P0, 0, rows(P0, 0, 1, 2, 3)) == 4
+    assert values(path, P0) == [0, 1, 2, 3]
