@@ -7,6 +7,7 @@ does not fit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
@@ -17,6 +18,7 @@ from pyspark.sql import types as T
 PLACE_TYPES = (("string",), *[("tinyint", "smallint", "int", "bigint")] * 2)
 """What topic, partition and offset may be: of other types, equal ones differ, or order does."""
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
+_ODD_NAME = re.compile(r"[ ,;{}()\n\t=]")
 _SHOWN = 60
 """How much of a value is shown."""
 
@@ -46,13 +48,25 @@ def refuse_odd_place(rows: DataFrame, columns: Sequence[str]) -> None:
             )
 
 
-def refuse_void(rows: DataFrame) -> None:
-    """Refuse to make a table of rows with a column that has no type, which Delta leaves out."""
+def refuse_unnamed(rows: DataFrame) -> None:
+    """Refuse to make a table of rows with a column that has no type, or a name without Delta.
+
+    Raises
+    ------
+    ValueError
+        They have one.
+    """
     void = [field.name for field in rows.schema if isinstance(field.dataType, T.NullType)]
     if void:
         raise ValueError(
             f"column {', '.join(void)} of the batch has no type (void), and no table can have it: "
             "cast it to one, or drop it"
+        )
+    odd = [name for name in rows.columns if _ODD_NAME.search(name)]
+    if odd:
+        raise ValueError(
+            f"column {odd[0]!r} of the batch has a character that no column of a Delta table may "
+            "have ( ,;{}()=, a tab or a line's end): give it another name"
         )
 
 

@@ -8,18 +8,20 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from coordinator import ExactlyOnceTable, GroupError, TopicPartition
 from coordinator.member.exactly_once import TRIES_MAX, Owner
-from coordinator.storage.tables.protocol import find_unwritten
+from coordinator.storage.tables.protocol import FEATURES_APPENDED, find_unwritten
 from coordinator.storage.tables.store_files import ELSEWHERE
-from spark_jobs.jobs.batch_rows import fit_rows, refuse_odd_place, refuse_void
+from spark_jobs.jobs.batch_rows import fit_rows, refuse_odd_place, refuse_unnamed
 from spark_jobs.session.object_store import spark_path
 
 if TYPE_CHECKING:
@@ -114,12 +116,20 @@ def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
 
 
 def _make_table(rows: DataFrame, path: str) -> None:
-    """Make the table unless it is there; refuse one that plain files cannot be added to."""
+    """Make the table unless it is there; refuse one that plain files cannot be added to.
+
+    It is made as plain as Delta has it: a session may have defaults by which Spark would make one
+    that is refused, and drivers that start together would be in each other's way.
+    """
     if not DeltaTable.is_deltatable(path):
-        refuse_void(rows)
-        rows.limit(0).write.format("delta").mode("ignore").save(spark_path(path))
+        refuse_unnamed(rows)
+        try:
+            DeltaTable.create(path, Schema.from_json(_nullable(rows.schema).json()), mode="ignore")
+        except DeltaError:
+            if not DeltaTable.is_deltatable(path):  # another driver did not make it either
+                raise
     table = DeltaTable(path)
-    asked = find_unwritten(table)
+    asked = find_unwritten(table, FEATURES_APPENDED)
     parted = table.metadata().partition_columns
     filled = [field.name for field in table.schema().fields if not field.nullable]
     for wrong in (
@@ -131,12 +141,26 @@ def _make_table(rows: DataFrame, path: str) -> None:
             raise ValueError(f"{path} cannot be written exactly once: {wrong}; give another table")
 
 
+def _nullable(kind: Any) -> Any:  # noqa: ANN401 - a type of Spark's
+    """Return a type as Spark's writer makes it: with a null everywhere."""
+    if isinstance(kind, T.StructType):
+        return T.StructType(
+            [T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in kind]
+        )
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_nullable(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return kind
+
+
 def _write(
     out: ExactlyOnceTable, path: str, rows: DataFrame, columns: list[str], bounds: Bounds
 ) -> None:
     """Write what is not in the table yet, as often as another writer comes first."""
     for _ in range(TRIES_MAX):
         positions = out.positions(bounds)
+        out.warn_of_lost({place: first for place, (first, _) in bounds.items()})
         new = {place: last for place, (_, last) in bounds.items() if last >= positions[place]}
         if not new:
             return

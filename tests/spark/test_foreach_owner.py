@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from deltalake import DeltaTable
 
@@ -209,3 +211,101 @@ def test_folders_that_delta_would_look_for_elsewhere(spark, tmp_path):
     out = tmp_path / "d #é [x]"
     spark_jobs.foreach_partition_owner(Holder(P0), out)(batch(spark, ("t", 0, 0, "a")), 0)
     assert kept(out) == [(0, 0)]
+
+
+@pytest.mark.parametrize("to", ["VERSION AS OF 1", "TIMESTAMP AS OF '{}'"])
+def test_rows_that_restore_took_away_are_written_again(spark, tmp_path, caplog, to):
+    out = tmp_path / "out"
+    write = spark_jobs.foreach_partition_owner(Holder(P0, P1), out)
+    batches = [batch(spark, ("t", 0, n, "a"), ("t", 1, n, "b")) for n in range(3)]
+    for number, rows in enumerate(batches):
+        write(rows, number)
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{out}`").collect()
+    (at,) = [row.timestamp for row in history if row.version == 1]
+    spark.sql(f"RESTORE TABLE delta.`{out}` TO {to.format(at)}")
+    assert kept(out) == [(0, 0), (1, 0)]
+    for number, rows in enumerate(batches):
+        write(rows, number)
+        write(rows, number)
+    assert kept(out) == [(p, n) for p in (0, 1) for n in range(3)]
+    spark.sql(f"RESTORE TABLE delta.`{out}` TO VERSION AS OF 1")
+    write(batches[2], 3)
+    assert "missing unless they are written again from these offsets on: {'t-0': 1, 't-1': 1}" in (
+        caplog.text
+    )
+
+
+@pytest.fixture
+def defaults(spark):
+    """What a session has as defaults of the tables that it makes."""
+    names = ("enableDeletionVectors", "enableRowTracking", "enableChangeDataFeed")
+    given = dict.fromkeys(names, "true") | {"columnMapping.mode": "name"}
+    given = {f"spark.databricks.delta.properties.defaults.{k}": v for k, v in given.items()}
+    for key, value in given.items():
+        spark.conf.set(key, value)
+    yield
+    for key in given:
+        spark.conf.unset(key)
+
+
+def test_a_table_is_made_as_it_can_be_written_whatever_a_session_defaults_to(
+    spark, tmp_path, defaults
+):
+    out = tmp_path / "out"
+    given = batch(spark, ("t", 0, 0, "a")).selectExpr(
+        "topic", "partition", "offset", "array(value) a", "named_struct('x', 1) s",
+        "map(value, 1) m", "cast(1 as decimal(5,2)) d", "current_timestamp() t",
+    )  # fmt: skip
+    spark_jobs.foreach_partition_owner(Holder(P0), out)(given, 0)
+    assert kept(out) == [(0, 0)]
+    made = spark.read.format("delta").load(str(out)).schema
+    assert made.simpleString() == given.schema.simpleString()
+    assert all(field.nullable for field in made)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["delta.enableChangeDataFeed = true", "delta.enableDeletionVectors = true",
+     "delta.appendOnly = true"],
+)  # fmt: skip
+def test_rows_are_added_to_tables_that_ask_something_of_who_removes_rows(spark, tmp_path, asked):
+    out = tmp_path / "out"
+    spark.sql(f"CREATE TABLE delta.`{out}` (value STRING) USING delta TBLPROPERTIES ({asked})")
+    write = spark_jobs.foreach_partition_owner(Holder(P0), out)
+    write(batch(spark, ("t", 0, 0, "a"), ("t", 0, 1, "b")), 0)
+    if "appendOnly" not in asked:
+        spark.sql(f"DELETE FROM delta.`{out}` WHERE value = 'a'")
+    write(batch(spark, ("t", 0, 1, "b"), ("t", 0, 2, "c")), 1)
+    found = spark.read.format("delta").load(str(out)).collect()
+    assert sorted(row.value for row in found)[-2:] == ["b", "c"]
+    if "ChangeData" in asked:
+        rows = spark.read.format("delta").option("readChangeFeed", True)
+        changes = rows.option("startingVersion", 0).load(str(out))
+        assert changes.where("_change_type = 'insert'").count() == 3
+
+
+def test_drivers_that_start_together_make_one_table(spark, tmp_path):
+    out, failed = tmp_path / "out", []
+
+    def work(number):
+        place = TopicPartition("t", number)
+        try:
+            write = spark_jobs.foreach_partition_owner(Holder(place), out)
+            write(batch(spark, ("t", number, 0, "a")), 0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failed == []
+    assert kept(out) == [(number, 0) for number in range(3)]
+
+
+def test_columns_that_delta_cannot_name(spark, tmp_path):
+    given = batch(spark, ("t", 0, 0, "a")).withColumnRenamed("value", "a value")
+    with pytest.raises(ValueError, match="column 'a value' of the batch has a character"):
+        spark_jobs.foreach_partition_owner(Holder(P0), tmp_path / "out")(given, 0)
+    assert not (tmp_path / "out").exists()
