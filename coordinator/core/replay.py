@@ -6,18 +6,17 @@ a record that contradicts what is there is our own bug: IllegalStateError, memor
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import singledispatch
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import cast
 
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.classic.written import group_of
 from coordinator.core.partition_owners import claim_many, claim_partitions, release_partitions
-from coordinator.core.partition_spans import Holding, kafka_id
+from coordinator.core.partition_spans import Holding
 from coordinator.core.records import (
     KINDS,
     Audited,
@@ -50,11 +49,14 @@ from coordinator.core.state import (
     NameList,
     State,
     Topic,
+    count_down,
+    count_names,
+    end_subscription,
+    set_topic,
 )
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.errors import IllegalStateError
 
-K = TypeVar("K")
 STABLE = MemberState.STABLE
 """To find it in its class takes ten times as long, twice for each of a million members."""
 
@@ -228,7 +230,7 @@ def _apply_advanced(record: MembersAdvanced, state: State) -> None:
 def _apply_regex(record: RegexResolved, state: State) -> None:
     group = _ensure(state, record.group_id)
     before, now = group.matched.get(record.regex, NOTHING), frozenset(record.topics)
-    _count_names(state, group, before - now, now - before)
+    count_names(state, group, before - now, now - before)
     group.regexes[record.regex] = record
     group.matched[record.regex] = now
     # A snapshot does not tell every change of topics, but no count may be given twice.
@@ -258,7 +260,7 @@ def _apply_topic(record: TopicChanged, state: State) -> None:
     old = state.topics.get(record.topic)
     version = record.version or (old.version if old else state.topics_version + 1)
     topic = Topic.of(record.topic, record.topic_id, record.partitions, record.racks, version)
-    _set_topic(state, record.topic, topic)
+    set_topic(state, record.topic, topic)
     state.topics_version = max(state.topics_version, version)
     state.new_topics_version = max(state.new_topics_version, version)
 
@@ -316,7 +318,7 @@ def _end_group(state: State, record: Tombstone) -> None:
     if group is not None:
         del state.groups[record.group_id]
         for name in group.names:
-            _end_subscription(state, group, name)
+            end_subscription(state, group, name)
     if not state.offsets.get(record.group_id):
         state.offsets.pop(record.group_id, None)
 
@@ -330,7 +332,7 @@ def _end_member(state: State, record: Tombstone) -> None:
         raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
     _uncount_member(state, group, member)
     if member.stable:
-        _count_down(group.stable_at, member.epoch)
+        count_down(group.stable_at, member.epoch)
     del group.members[member.member_id], group.metas[member.member_id]
     group.note_change(member.member_id)
 
@@ -359,7 +361,7 @@ def _end_regex(state: State, record: Tombstone) -> None:
     if group is not None and found is not None:
         del group.matched[found.regex]
         before = group.topics_hash
-        _count_names(state, group, found.topics, ())
+        count_names(state, group, found.topics, ())
         change = group.topics_hash - before
         group.noticed_hash = (group.noticed_hash + change) % (1 << HASH_BITS)
 
@@ -375,7 +377,7 @@ def _end_settings(state: State, record: Tombstone) -> None:
 
 
 def _end_topic(state: State, record: Tombstone) -> None:
-    _set_topic(state, record.name or "", None)
+    set_topic(state, record.name or "", None)
 
 
 def _end_computation(state: State, record: Tombstone) -> None:
@@ -432,7 +434,7 @@ def _share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
     listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
     if listed is None:
         listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
-        _count_names(state, group, (), names)
+        count_names(state, group, (), names)
     listed.members += 1
     return listed
 
@@ -455,76 +457,24 @@ def _uncount_member(state: State, group: Group, member: Member) -> None:
     member.listed.members -= 1
     if member.listed.members == 0:
         del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
-        _count_names(state, group, member.listed.names, ())
+        count_names(state, group, member.listed.names, ())
     if meta.subscribed_topic_regex:
-        _count_down(group.regex_members, meta.subscribed_topic_regex)
+        count_down(group.regex_members, meta.subscribed_topic_regex)
     if meta.server_assignor is not None:
-        _count_down(group.wishes, meta.server_assignor)
+        count_down(group.wishes, meta.server_assignor)
     if meta.classic_member_metadata is not None:
         group.classic_members -= 1
         for protocol in meta.classic_member_metadata.supported_protocols:
-            _count_down(group.classic_protocols, protocol.name)
+            count_down(group.classic_protocols, protocol.name)
     # A replaced static member goes while its successor already has the instance id (G-49d).
     if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
         del group.instances[meta.instance_id]
 
 
-def _count_names(state: State, group: Group, gone: Iterable[str], come: Iterable[str]) -> None:
-    names, topics, change = group.names, state.topics, 0
-    for name in come:
-        count = names.get(name, 0)
-        names[name] = count + 1
-        if not count:
-            state.subscribers.setdefault(name, set()).add(group)
-            topic = topics.get(name)
-            change += topic.hash if topic else 0
-    for name in gone:
-        if _count_down(names, name):
-            _end_subscription(state, group, name)
-            topic = topics.get(name)
-            change -= topic.hash if topic else 0
-    _add_hash(group, change)
-
-
-def _end_subscription(state: State, group: Group, name: str) -> None:
-    groups = state.subscribers[name]
-    groups.remove(group)
-    if not groups:
-        del state.subscribers[name]
-
-
-def _set_topic(state: State, name: str, topic: Topic | None) -> None:
-    old = state.topics.get(name)
-    change = (topic.hash if topic else 0) - (old.hash if old else 0)
-    for group in state.subscribers.get(name, ()):
-        _add_hash(group, change)
-    state.topics_version += 1
-    if old is not None and state.topics_by_id.get(old_id := kafka_id(old.key.topic_id)) is old:
-        del state.topics_by_id[old_id]
-    if topic is None:
-        state.topics.pop(name, None)
-    else:
-        state.topics[name] = topic
-        state.topics_by_id[kafka_id(topic.key.topic_id)] = topic
-
-
-def _add_hash(group: Group, change: int) -> None:
-    group.topics_hash = (group.topics_hash + change) % (1 << HASH_BITS)
-
-
-def _count_down(counter: Counter[K], key: K) -> bool:
-    """Count one less; True when it was the last."""
-    counter[key] -= 1
-    if counter[key] > 0:
-        return False
-    del counter[key]
-    return True
-
-
 def _set_current(group: Group, member: Member, record: CurrentMember) -> None:
     old, counts = member.current, group.stable_at
     if old.state is STABLE:
-        _count_down(counts, old.member_epoch)
+        count_down(counts, old.member_epoch)
     member.current = record
     if record.state is STABLE:
         counts[record.member_epoch] += 1

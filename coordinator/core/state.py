@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -445,3 +445,55 @@ def _fingerprint_group(group: Group) -> dict[str, object]:
         ],
         "topics_hash": group.topics_hash,
     }
+
+
+def count_names(state: State, group: Group, gone: Iterable[str], come: Iterable[str]) -> None:
+    """Count names that members of a group subscribe to no more, and those that they now do."""
+    names, topics, change = group.names, state.topics, 0
+    for name in come:
+        count = names.get(name, 0)
+        names[name] = count + 1
+        if not count:
+            state.subscribers.setdefault(name, set()).add(group)
+            topic = topics.get(name)
+            change += topic.hash if topic else 0
+    for name in gone:
+        if count_down(names, name):
+            end_subscription(state, group, name)
+            topic = topics.get(name)
+            change -= topic.hash if topic else 0
+    _add_hash(group, change)
+
+
+def end_subscription(state: State, group: Group, name: str) -> None:
+    """Forget that a group subscribes to a name."""
+    groups = state.subscribers[name]
+    groups.remove(group)
+    if not groups:
+        del state.subscribers[name]
+
+
+def set_topic(state: State, name: str, topic: Topic | None) -> None:
+    """Put a topic, or take it away, with the hashes of the groups that subscribe to it."""
+    old = state.topics.get(name)
+    change = (topic.hash if topic else 0) - (old.hash if old else 0)
+    for group in state.subscribers.get(name, ()):
+        _add_hash(group, change)
+    state.topics_version += 1
+    if old is not None and state.topics_by_id.get(old_id := kafka_id(old.key.topic_id)) is old:
+        del state.topics_by_id[old_id]
+    if topic is None:
+        state.topics.pop(name, None)
+    else:
+        state.topics[name] = topic
+        state.topics_by_id[kafka_id(topic.key.topic_id)] = topic
+
+
+def _add_hash(group: Group, change: int) -> None:
+    group.topics_hash = (group.topics_hash + change) % (1 << HASH_BITS)
+
+
+def count_down(counter: Counter[Any], key: object) -> bool:
+    """Count one less; True when it was the last."""
+    counter[key] -= 1
+    return counter[key] <= 0 and counter.pop(key) <= 0

@@ -173,3 +173,41 @@ def test_other_servers_are_named_and_the_one_that_coordinates_leads(side):
     assert answer.controller_id == answer.topics[0].partitions[0].leader_id == 8
     (found,) = side.ask(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"]).coordinators
     assert (found.node_id, found.host, found.port, int(found.error_code)) == (*there, NONE)
+
+
+def test_no_partition_is_moved(side):
+    """kafka-topics --describe asks for it."""
+    answer = side.ask(Api.LIST_PARTITION_REASSIGNMENTS, 0, topics=None)
+    assert (int(answer.error_code), answer.topics) == (NONE, ())
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_no_folder_holds_records(side, version):
+    answer = side.ask(Api.DESCRIBE_LOG_DIRS, version, topics=None)
+    (folder,) = answer.results  # of none, the Java client says that it has no right to see any
+    assert (folder.log_dir, folder.topics, int(folder.error_code)) == ("none", (), NONE)
+    assert int(getattr(answer, "error_code", NONE)) == NONE
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_no_transaction_is_there(side, version):
+    answer = side.ask(Api.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Odd"])
+    assert (int(answer.error_code), answer.transaction_states) == (NONE, ())
+    assert answer.unknown_state_filters == ("Odd",)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_this_node_is_the_quorum(side, version):
+    asked = [
+        {"topic_name": name, "partitions": [{"partition_index": p} for p in (0, 1)]}
+        for name in ("__cluster_metadata", "clicks")
+    ]
+    answer = side.ask(Api.DESCRIBE_QUORUM, version, topics=asked)
+    assert int(answer.error_code) == NONE
+    known, *unknown = [one for topic in answer.topics for one in topic.partitions]
+    assert (int(known.error_code), known.leader_id) == (NONE, 7)
+    assert [one.replica_id for one in known.current_voters] == [7]
+    assert [(int(one.error_code), one.leader_id) for one in unknown] == [(UNKNOWN_TOPIC, -1)] * 3
+    if version >= 2:
+        ((listener,),) = [node.listeners for node in answer.nodes]
+        assert (listener.host, listener.port) == ("here", 9092)
