@@ -10,12 +10,11 @@ from coordinator.storage.record_log import Fenced
 from coordinator.storage.snapshot_table import Snapshot
 from coordinator.storage.tables import fenced_table, object_files
 from coordinator.storage.tables.fenced_table import FencedTable
-from coordinator.storage.tables.old_commits import OldCommits
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5, 36)
-FOUND_BY = (2, 20, 26, 34, 47, 67, 158)
+FOUND_BY = (2, 20, 34, 47, 67, 138, 158)
 RESOLVE = FencedTable._resolve
 
 
@@ -39,9 +38,6 @@ def believed(_files, path, _content):
 
 
 PLANTED = {
-    "what tells a zombie of its successor is removed": (
-        OldCommits, "_without_staying", lambda _self, versions: versions
-    ),
     "a retry that conflicts with itself is believed": (object_files, "resolve_create", believed),
     "a late put is not waited for": (FencedTable, "_seal", lambda _self: None),
     "a list that lacks commits is believed": (
