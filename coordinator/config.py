@@ -193,12 +193,17 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class QuotasConfig:
-    """How much clients may ask and keep; 0 is no limit. By name: of a principal or client id."""
+    """How much clients may ask and keep; 0 is no limit. By name: of a principal or client id.
+
+    Connections are counted by address.
+    """
 
     requests_per_s_max: int = 0
     requests_per_s: dict[str, int] = field(default_factory=dict)
     bytes_per_s_max: int = 0
     bytes_per_s: dict[str, int] = field(default_factory=dict)
+    connections_per_s_max: int = 0
+    connections_per_s: dict[str, int] = field(default_factory=dict)
     groups_max: int = 0
     parked_requests_max: int = 10_000
     classic_bytes_max: int = 1 << 28

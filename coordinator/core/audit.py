@@ -18,6 +18,7 @@ from coordinator.core.records import Audited, Record, Tombstone
 GROUP_DELETED, OFFSETS_DELETED = "group_deleted", "offsets_deleted"
 CONFIG_ALTERED = "group_config_altered"
 LOGIN_FAILED, DENIED = "login_failed", "authorization_denied"
+THROTTLED = "client_throttled"
 TEXT_MAX, DETAILS_MAX = 256, 100
 """What a stranger writes may be long; of one thing done, so many details are kept."""
 DEFAULT = "(default)"

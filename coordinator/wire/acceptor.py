@@ -8,6 +8,7 @@ from, and descriptors are kept back for the log.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import resource
 import socket
@@ -19,12 +20,14 @@ from typing import Protocol
 
 from coordinator.config import ServerConfig
 from coordinator.wire.acls import normalize_host
+from coordinator.wire.quotas import Quota
 
 BACKLOG = 4096
 PAUSE_S = 0.5
 """How long nothing is accepted after the system had no descriptor or no memory for it."""
 FILES_RESERVED = 200
 """File descriptors for everything but clients; half of those there may be, where that is less."""
+NETWORK_BITS = 64
 logger = logging.getLogger("muster.wire")
 
 
@@ -70,6 +73,8 @@ class Acceptor:
         What a new connection is encrypted with, as it is configured now.
     connect
         Makes the protocol of a connection, which releases its slot at its end.
+    rate
+        How many connections each address may open a second; None is any number.
     """
 
     def __init__(
@@ -79,12 +84,14 @@ class Acceptor:
         config: ServerConfig,
         metrics: ConnectionCounts,
         connect: Callable[[ConnectionSlot], asyncio.Protocol],
+        rate: Quota | None = None,
     ) -> None:
         self._socket = sock
         self._tls = tls
         self._config = config
         self._metrics = metrics
         self._connect = connect
+        self._rate = rate
         self._open: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
@@ -130,14 +137,17 @@ class Acceptor:
         config = self._config
         if self._open.total() >= config.connections_max:
             return "full"
-        if 0 < config.connections_per_address_max <= self._open[address]:
+        network = network_of(address)
+        if 0 < config.connections_per_address_max <= self._open[network]:
             return "address"
+        if self._rate is not None and not self._rate.take_one(network, self._loop.time()):
+            return "rate"
         # Descriptors are given out from the lowest on: so many are in use, whosever they are.
         return "files" if descriptor >= self._files_max else None
 
     def _take(self, sock: socket.socket, slot: ConnectionSlot) -> None:
         """Begin a connection."""
-        self._open[slot.address] += 1
+        self._open[network_of(slot.address)] += 1
         self._metrics.connected(1)
         task = self._loop.create_task(self._begin(sock, slot))
         self._beginning.add(task)
@@ -169,13 +179,28 @@ class Acceptor:
 
     def _free_slot(self, address: str) -> None:
         self._metrics.connected(-1)
-        self._open[address] -= 1
-        if not self._open[address]:
-            del self._open[address]
+        network = network_of(address)
+        self._open[network] -= 1
+        if not self._open[network]:
+            del self._open[network]
 
     def _note_closed(self, address: str, reason: str, error: BaseException | None = None) -> None:
         logger.info("closes a connection of %s (%s): %s", address, reason, error or reason)
         self._metrics.closed(reason)
+
+
+def network_of(address: str) -> str:
+    """Return whose connections an address counts with: itself, or of IPv6 its network (/64).
+
+    One host may have all addresses of its network.
+    """
+    try:
+        found = ipaddress.ip_address(normalize_host(address))
+    except ValueError:
+        return address
+    if found.version == 4:  # noqa: PLR2004 - IPv4
+        return str(found)
+    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
 
 
 def raise_files_limit() -> int:

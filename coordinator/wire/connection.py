@@ -11,7 +11,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from coordinator.wire.codec import HEAD, LARGE, LENGTH, VERSIONS, Api, Request, decode, encode
+from coordinator.wire.codec import (
+    DECODED_AT_ONCE_BYTES,
+    HEAD,
+    LARGE,
+    LENGTH,
+    VERSIONS,
+    Api,
+    Request,
+    decode,
+    encode,
+)
 from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import Login
@@ -21,6 +31,9 @@ BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 BRIEF = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT, Api.OFFSET_COMMIT}
 """What members send all the time."""
 CORRELATION_ID_END = HEAD.size
+REQUESTS_BEFORE_LOGIN_MAX, BYTES_BEFORE_LOGIN_MAX = 20, DECODED_AT_ONCE_BYTES
+"""What somebody may ask who has not logged in, and how large each request may be; clients ask four
+or five short ones."""
 REPEATED = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT}
 REPEATABLE_BYTES_MAX = 512
 """Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
@@ -71,6 +84,8 @@ class Connection:
     ----------
     session
         Who the client is; nobody in particular until it has logged in.
+    login_requests, login_bytes
+        What came until it had; the client owes them to its quota.
     """
 
     def __init__(
@@ -92,6 +107,7 @@ class Connection:
         self._elements_max = elements_max
         self._versions = versions
         self._login = login
+        self.login_requests = self.login_bytes = 0
         self._buffer = bytearray()
         self._at = 0
         self._pending: deque[PendingRequest] = deque()
@@ -162,10 +178,7 @@ class Connection:
             )
             self._pending.append(pending)
             if self._login is not None and not self._login.done:
-                if request.api not in BEFORE_LOGIN:
-                    raise WireError(f"{request.api.name} before the client has logged in")
-                if request.unread:
-                    raise WireError(f"{request.api.name} of {len(frame)} bytes before a login")
+                self._count_before_login(request, len(frame))
                 if request.api is not Api.API_VERSIONS:
                     pending.check = self._login.find_check(request)
                     if pending.check is None:
@@ -173,6 +186,23 @@ class Connection:
                         continue
             return pending
         return None
+
+    def _count_before_login(self, request: Request, size: int) -> None:
+        """Count a request of somebody who has not logged in, and refuse what that one may not."""
+        self.login_requests += 1
+        self.login_bytes += size
+        if request.api not in BEFORE_LOGIN:
+            raise WireError(f"{request.api.name} before the client has logged in")
+        if self.login_requests > REQUESTS_BEFORE_LOGIN_MAX:
+            raise WireError(f"more than {REQUESTS_BEFORE_LOGIN_MAX} requests before a login")
+
+    def take_login(self) -> tuple[int, int]:
+        """Return once how many requests and bytes a login took; 0 before it is done."""
+        if not self.login_requests or not self.authenticated:
+            return 0, 0
+        taken = self.login_requests, self.login_bytes
+        self.login_requests = self.login_bytes = 0
+        return taken
 
     def log_in(self, pending: PendingRequest, right: bool | None = None) -> None:  # noqa: FBT001
         """Answer a login request with the result of its password check."""
@@ -225,6 +255,8 @@ class Connection:
                 f"a request of {length} bytes: at most {self._request_bytes_max} are taken "
                 "(server.request_bytes_max)"
             )
+        if length > BYTES_BEFORE_LOGIN_MAX and not self.authenticated:
+            raise WireError(f"a request of {length} bytes before the client has logged in")
         end = start + length
         if len(self._buffer) < end:
             return None

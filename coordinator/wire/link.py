@@ -83,6 +83,7 @@ class Link(asyncio.Protocol):
             if waiting is not None:
                 waiting.cancel()
         self._hold(0)
+        self._server.throttle.forget(self)
         self._server.links.discard(self)
         self._slot.release()
 
@@ -137,6 +138,7 @@ class Link(asyncio.Protocol):
                 self.behind = True
                 return
             pending = self.connection.next_request()
+            self._server.throttle.charge_login(self)
             if pending is None:
                 return
             if self._held_back:

@@ -1,4 +1,4 @@
-"""Count failed logins and denied requests until they are written to the log.
+"""Count failed logins, denied and throttled requests until they are written to the log.
 
 Strangers cause them, as many as they like: so they are counted by who and what, only so many
 different ones at a time, and each is one record of the log a period, whatever its number.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.audit import DENIED, LOGIN_FAILED, audit_record, shorten
+from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED, audit_record, shorten
 from coordinator.core.events import Caller
 from coordinator.core.records import Audited
 from coordinator.wire.acls import Operation, Resource, ResourceType
@@ -30,7 +30,7 @@ class Refusal:
 
 
 class RefusalCounter:
-    """Counts failed logins and denials."""
+    """Counts failed logins, denials and throttled requests."""
 
     def __init__(self) -> None:
         self._counts: dict[Refusal, int] = {}
@@ -45,6 +45,10 @@ class RefusalCounter:
         of = Resource(of.type, shorten(of.name))
         found = Refusal(DENIED, shorten(session.principal), session.host, operation, of)
         self._note(found, session.client_id)
+
+    def note_throttle(self, session: Session) -> None:
+        """Count a request that waits, because its client is beyond a quota."""
+        self._note(Refusal(THROTTLED, shorten(session.principal), session.host), session.client_id)
 
     def take(self) -> list[Audited]:
         """Return an audit record of each refusal with its count, and reset."""

@@ -27,11 +27,10 @@ from coordinator.wire.call import Call, Cluster
 from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.link import Link
-from coordinator.wire.quotas import Quotas
+from coordinator.wire.quotas import Quota, Quotas, Throttle
 from coordinator.wire.refusals import RefusalCounter
 from coordinator.wire.refused_clients import RefusedClients
 from coordinator.wire.sasl import Login
-from coordinator.wire.session import ANONYMOUS
 from coordinator.wire.split_requests import SplitRequest, split_request
 
 GATHER_LINKS, GATHER_S = 64, 0.004
@@ -142,7 +141,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop)
         self.clients = RefusedClients(self.metrics.client_refused, self.loop.time)
-        self._quotas = Quotas(quotas)
+        self.throttle = Throttle(Quotas(quotas), self.loop, self._ask, self._note_throttle)
+        self._connections = Quota(quotas.connections_per_s_max, quotas.connections_per_s)
         self._backend = backend
         self._cluster = cluster
         self._pending: list[tuple[Link, PendingRequest, Call]] = []
@@ -159,7 +159,14 @@ class Server:
     def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Take connections of a bound socket."""
         self._acceptors.append(
-            Acceptor(sock, tls, self.config, self.metrics, lambda slot: Link(self, slot))
+            Acceptor(
+                sock,
+                tls,
+                self.config,
+                self.metrics,
+                lambda slot: Link(self, slot),
+                self._connections,
+            )
         )
 
     def close_unknown(self, users: Container[str]) -> None:
@@ -183,15 +190,17 @@ class Server:
 
     def ask(self, link: Link, pending: PendingRequest) -> None:
         """Answer a request: at once, after its wait, or by the coordinator."""
-        request = pending.request
         if pending.check is not None:
             link.start_check(pending, self.loop.run_in_executor(self._hashers, pending.check))
             return
-        if self._quotas.is_limited:
-            request.throttle_ms = self._charge(request, 1, pending.size)
-            if request.throttle_ms:
-                self.metrics.throttled(request.throttle_ms)
-                link.mute(request.throttle_ms)
+        if self.throttle.is_limited:
+            self.throttle.ask(link, pending)
+        else:
+            self._ask(link, pending)
+
+    def _ask(self, link: Link, pending: PendingRequest) -> None:
+        """Answer a request that its client may make now."""
+        request = pending.request
         look = self._cluster.look if request.api is Api.METADATA else None
         if not request.unread and look is None:
             self.start(link, pending, self._plan(request))
@@ -214,16 +223,10 @@ class Server:
             refuse_standing_by(request)
         return split_request(request) or authorize_request(request, self._cluster)
 
-    def _charge(self, request: Request, requests: int, size: int) -> int:
-        """Charge a client's quota; return its throttle time in ms."""
-        principal = request.session.principal
-        client = request.client_id if principal == ANONYMOUS else principal
-        return self._quotas.charge(client, requests, size, self.loop.time())
-
     def charge_answer(self, request: Request, frame: bytes) -> None:
-        """Count the bytes of an answer; the next request waits for them."""
-        if self._quotas.is_limited:
-            self._charge(request, 0, len(frame))
+        """Count the bytes of an answer; the client's next request waits for them."""
+        if self.throttle.is_limited:
+            self.throttle.charge_answer(request, frame)
 
     def start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
         """Start answering a request."""
@@ -406,6 +409,11 @@ class Server:
         """Count a login that failed."""
         self.clients.note(connection.session, "the login failed")
         self._refusals.note_login(connection.claimed_principal, connection.session)
+
+    def _note_throttle(self, request: Request, throttle_ms: int) -> None:
+        """Count a request whose client has to wait."""
+        self.metrics.throttled(throttle_ms)
+        self._refusals.note_throttle(request.session)
 
     def _write_refusals(self) -> None:
         """Submit the refusals counted so far as audit records, without waiting."""

@@ -11,16 +11,20 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, QuotasConfig, ServerConfig, parse
 from coordinator.core.events import ConfigureGroup, Heartbeat, OffsetCommit
 from coordinator.errors import GroupError
+from coordinator.wire.acceptor import network_of
 from coordinator.wire.codec import Api
+from coordinator.wire.connection import REQUESTS_BEFORE_LOGIN_MAX
 from coordinator.wire.quotas import BURST_S, CLIENTS_MAX, THROTTLE_S_MAX, Quotas
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
-from tests.wire.test_server import count
+from tests.wire.test_access import logged_in
+from tests.wire.test_audit import audited
+from tests.wire.test_server import count, until
 
 POLICY_VIOLATION = 44
 
 
-def served(**quotas):
-    server = ServerConfig(listen="127.0.0.1:0")
+def served(server=None, **quotas):
+    server = ServerConfig(listen="127.0.0.1:0", **(server or {}))
     config = Config(server=server, quotas=QuotasConfig(**quotas))
     return Coordinator.open(None, topics={"clicks": 4}, config=config)
 
@@ -101,10 +105,142 @@ def test_large_answers_are_charged_too():
         first = greedy.ask(Api.CONSUMER_GROUP_DESCRIBE, 1, **words)
         assert first.throttle_time.total_seconds() == 0
         greedy.socket.sendall(request_frame(Api.LIST_GROUPS, 4, 2))
-        taken = read_response(take_frame(greedy.socket), Api.LIST_GROUPS, 4)[1]
-        assert taken.throttle_time.total_seconds() > 1
-        greedy.socket.sendall(request_frame(Api.LIST_GROUPS, 4, 3))
         assert select.select([greedy.socket], [], [], 0.5)[0] == []
+
+
+# Around a quota ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def login(tmp_path):
+    """Settings of a server where ann and bob log in, and may do everything."""
+    users, acls = tmp_path / "users.toml", tmp_path / "acls.toml"
+    users.write_text("[users]\nann = 'secret'\nbob = 'secret'\n")
+    acls.write_text("super_users = ['User:ann', 'User:bob']\n")
+    return {"sasl_mechanisms": ("PLAIN",), "sasl_users": str(users), "acls": str(acls)}
+
+
+class Attack:
+    """Counts answers, and how many a quota allows meanwhile."""
+
+    def __init__(self, rate):
+        self.rate = rate
+        self.began = time.monotonic()
+        self.answers = 0
+
+    def ask(self, client, patience_s=0.05, client_id="test"):
+        client.socket.sendall(request_frame(Api.LIST_GROUPS, 4, client_id=client_id))
+        client.socket.settimeout(patience_s)
+        try:
+            self.answers += take_frame(client.socket) != b""
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def allowed(self):
+        return self.rate * (BURST_S + time.monotonic() - self.began) + 1
+
+
+@pytest.mark.parametrize("by_login", [True, False])
+def test_a_client_that_reconnects_has_no_new_quota(login, by_login):
+    """The throttle time mutes a connection: what counts is who is behind it."""
+    quotas = {"requests_per_s": {"User:ann": 1, "test": 1}}
+    settings = (login if by_login else {}) | {"audit_ms": 1}
+    with served(settings, **quotas) as coordinator, coordinator.serve() as here:
+        log = coordinator._processor.log
+        attack = Attack(1)
+        for _ in range(60):
+            client = logged_in(here.address) if by_login else Client(here.address)
+            with client:
+                attack.ask(client)
+        assert 0 < attack.answers <= attack.allowed < 60
+        assert count(coordinator, "wire_throttled_total") > 0
+        who = "User:ann" if by_login else "User:ANONYMOUS"
+        until(lambda: ("client_throttled", who) in {(e.reason, e.owner) for e in audited(log)})
+        with logged_in(here.address, "bob") if by_login else Client(here.address) as other:
+            assert attack.ask(other, 20, "bob"), "others have their own"
+
+
+def test_many_connections_of_a_client_share_its_quota(login):
+    with served(login, requests_per_s={"User:ann": 7}) as coordinator, coordinator.serve() as here:
+        attack = Attack(7)
+        clients = [logged_in(here.address) for _ in range(30)]
+        for client in clients:
+            client.socket.sendall(request_frame(Api.LIST_GROUPS, 4) * 9)
+        waiting = [client.socket for client in clients]
+        while time.monotonic() - attack.began < 4:
+            for sock in select.select(waiting, [], [], 0.1)[0]:
+                take_frame(sock)
+                attack.answers += 1
+            assert attack.answers <= attack.allowed
+        assert attack.answers > 0
+        for client in clients[1:]:
+            client.socket.close()
+        assert attack.ask(clients[0], 20), "who has gone holds up nobody"
+        clients[0].socket.close()
+
+
+def test_logins_are_charged(login):
+    """Who logs in again and again pays for it with the requests of its other connections."""
+    with served(login, requests_per_s={"User:ann": 1}) as coordinator, coordinator.serve() as here:
+        for _ in range(int(BURST_S)):
+            logged_in(here.address).socket.close()
+        with logged_in(here.address) as client:
+            assert not Attack(1).ask(client)
+
+
+def test_strangers_cannot_use_up_the_quota_of_a_user(login):
+    """Before a login the client id is anybody's word, also a principal's name."""
+    with served(login, requests_per_s={"User:ann": 1}) as coordinator, coordinator.serve() as here:
+        frame = request_frame(Api.API_VERSIONS, 0, client_id="User:ann")
+        for _ in range(10):
+            with Client(here.address) as stranger:
+                stranger.socket.sendall(frame * REQUESTS_BEFORE_LOGIN_MAX)
+                for _ in range(REQUESTS_BEFORE_LOGIN_MAX):
+                    assert take_frame(stranger.socket)
+        with logged_in(here.address) as client:
+            assert Attack(1).ask(client, 5)
+        assert count(coordinator, "wire_throttled_total") == 0
+
+
+def test_who_does_not_log_in_is_closed_after_some_requests(login):
+    with served(login) as coordinator, coordinator.serve() as here:
+        with Client(here.address) as stranger:
+            for _ in range(REQUESTS_BEFORE_LOGIN_MAX):
+                stranger.ask(Api.API_VERSIONS, 0)
+            stranger.socket.sendall(request_frame(Api.API_VERSIONS, 0))
+            assert stranger.is_closed()
+        with Client(here.address) as stranger:
+            stranger.socket.sendall((1 << 19).to_bytes(4))
+            assert stranger.is_closed(), "nor does it fill the memory with what it does not send"
+        until(lambda: count(coordinator, "wire_closed_total", reason="refused") == 2)
+
+
+def test_an_address_opens_so_many_connections_a_second():
+    with served(connections_per_s_max=2) as coordinator, coordinator.serve() as here:
+        began = time.monotonic()
+        for _ in range(100):
+            with Client(here.address) as client:
+                Attack(0).ask(client, 20)
+        most = 2 * (BURST_S + time.monotonic() - began) + 1
+        refused = count(coordinator, "wire_closed_total", reason="rate")
+        assert 0 < 100 - refused <= most < 100
+    free = served(connections_per_s_max=1, connections_per_s={"127.0.0.1": 0})
+    with free as coordinator, coordinator.serve() as here:
+        for _ in range(30):
+            with Client(here.address) as client:
+                client.ask(Api.LIST_GROUPS, 4)
+
+
+def test_addresses_of_one_ipv6_network_count_as_one():
+    """A host has 2 ** 64 of them."""
+    assert (
+        network_of("2001:db8:0:1::7") == network_of("2001:db8:0:1:ffff::8") == "2001:db8:0:1::/64"
+    )
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
+    assert network_of("10.0.0.2") != network_of("10.0.0.1")
+    assert network_of("nonsense%eth0") == "nonsense%eth0"
 
 
 def test_the_number_of_groups_is_limited():
