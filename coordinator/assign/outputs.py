@@ -110,8 +110,9 @@ def find_output(output: str) -> str:
 
 
 def _find_place(output: str) -> str:
-    if not is_url(output):
-        return output
+    if not is_url(output):  # what a link names, and not the link, is written, locked and replaced
+        linked = os.path.islink(os.path.normpath(output))
+        return os.path.realpath(output) if linked else output
     if is_file_url(output):
         return path_of(output, "--output")
     check_url(output, "--output")

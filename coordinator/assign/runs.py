@@ -16,13 +16,21 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import TableNotFoundError
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
 from coordinator.assign.inputs import Input, SparkName
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.parquet_files import read_schemas
 from coordinator.storage.tables.store_files import open_delta
+from coordinator.storage.tables.table_history import (
+    RESTORE,
+    OpenAt,
+    UnknownRestoreError,
+    read_history,
+    restored_version,
+)
 from coordinator.storage.tables.table_io import TableRef
 
 KEY = "muster"
@@ -111,8 +119,9 @@ def find_run(output: str, run_id: str) -> Run | None:
     Returns
     -------
     Run or None
-        None if the run wrote nothing. `asked` and `summary` are missing if its commit is no longer
-        in the table's log.
+        None if the run wrote nothing, or if its rows are not there: RESTORE has undone it, or
+        others have changed them. `asked` and `summary` are missing if its commit is no longer in
+        the table's log.
     """
     if not is_delta_output(output):
         found = _find_in_parquet(Path(output))
@@ -123,11 +132,35 @@ def find_run(output: str, run_id: str) -> Run | None:
         return None
     if table.transaction_version(run_id) is None:
         return None
-    for commit in table.history():
-        run = Run.of_json(commit.get("userMetadata"), commit["version"])
-        if run is not None and run.run_id == run_id:
-            return run
-    return Run(run_id, {}, {})
+    return _find_in_history(table, run_id, lambda version: open_delta(output, version))
+
+
+def _find_in_history(table: DeltaTable, run_id: str, open_at: OpenAt) -> Run | None:
+    """Find a run whose rows the table has, or had until later runs replaced them.
+
+    A transaction is in the table for ever, also where RESTORE has undone its run, or where somebody
+    else has changed rows since: then the run is to be done again.
+    """
+    replaced = changed = False
+    while True:
+        restored = None
+        for made in read_history(table):
+            if made.operation == RESTORE:
+                restored = made
+                break
+            run = Run.of_json(made.user_metadata, made.version)
+            if run is not None and run.run_id == run_id:
+                return run if replaced or not changed else None
+            replaced = replaced or run is not None
+            changed = changed or made.changes_rows
+        try:
+            if restored is not None:
+                table = open_at(restored_version(restored, open_at))
+                continue
+        except (DeltaError, UnknownRestoreError):  # nobody can say whose rows these are
+            return None
+        known = table.transaction_version(run_id) is not None
+        return Run(run_id, {}, {}) if known and (replaced or not changed) else None
 
 
 def _find_in_parquet(output: Path) -> Run | None:

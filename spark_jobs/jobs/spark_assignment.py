@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
@@ -397,9 +398,21 @@ def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run)
             shutil.rmtree(unfinished, ignore_errors=True)
         return None
     writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer = writer.option("txnAppId", run.run_id).option("txnVersion", str(RUN_VERSION))
+    writer = writer.option("txnAppId", run.run_id).option(
+        "txnVersion", str(_number_of_run(path, run))
+    )
     writer.option("userMetadata", run.to_json()).save(spark_path(path))
     return TableRef(output, None, delta=True).pin().version
+
+
+def _number_of_run(path: str, run: Run) -> int:
+    """Return a transaction number that Spark writes: it skips one that it has written already.
+
+    A run that was undone is written again, by its own id.
+    """
+    if not DeltaTable.is_deltatable(path):
+        return RUN_VERSION
+    return int(DeltaTable(path).transaction_version(run.run_id) or 0) + RUN_VERSION
 
 
 def _put(rows: DataFrame, output: str, seen: int, run: Run) -> int:

@@ -20,7 +20,7 @@ from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.assign.runs import identify
 from coordinator.config import Config
-from coordinator.storage.tables.table_io import TableRef, read_delta
+from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta, table_lock
 from tests.conftest import ROOT
 
 MEMBERS = pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], ["a"]]})
@@ -249,3 +249,75 @@ def test_an_output_of_something_else_is_called_the_output(tables):
         file.unlink()
     with pytest.raises(SpecError, match=r"^--output .*out@0: cannot be read"):
         run_job(job_on(tables), Config())
+
+
+MORE = pa.table(
+    {"member_id": ["m1"], "topic": ["b"], "first_partition": [0], "partition_count": [1]},
+    pa.schema(
+        [("member_id", pa.string()), ("topic", pa.string())]
+        + [(name, pa.int32()) for name in ("first_partition", "partition_count")]
+    ),
+)
+
+
+def rows_of(path):
+    rows = read_delta(DeltaTable(str(path))).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.restore(0),
+        lambda table: table.delete("topic = 'a'"),
+        lambda table: write_deltalake(table, MORE, mode="append"),
+        lambda table: (table.restore(0), table.restore(0)),
+    ],
+    ids=["restore", "delete", "append", "restored twice"],
+)
+def test_a_run_whose_rows_are_not_there_any_more_is_done_again(tables, change):
+    run_job(replace(job_on(tables), run_id="sunday"), Config())
+    job = replace(job_on(tables, assignor="range"), run_id="monday")
+    assert not run_job(job, Config()).already
+    monday = rows_of(tables / "out")
+    assert run_job(job, Config()).already
+    change(DeltaTable(str(tables / "out")))
+    again = run_job(job, Config())
+    assert not again.already
+    assert rows_of(tables / "out") == monday
+    assert run_job(job, Config()) == replace(
+        again, already=True, group=None, ranges=None, report=None
+    )
+
+
+def test_a_run_that_is_there_still_is_not_done_again(tables):
+    """Rows that were restored to it, compacted, or replaced by later runs, are no other rows."""
+    first = replace(job_on(tables, assignor="range"), run_id="monday")
+    second = replace(job_on(tables), run_id="tuesday")
+    for job in (first, second):
+        run_job(job, Config())
+    assert run_job(first, Config()).already  # tuesday's rows are the newer ones
+    table = DeltaTable(str(tables / "out"))
+    table.restore(0)
+    assert (run_job(first, Config()).already, run_job(second, Config()).already) == (True, False)
+    DeltaTable(str(tables / "out")).optimize.compact()
+    DeltaTable(str(tables / "out")).alter.set_table_description("ours")
+    assert run_job(second, Config()).already
+
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_an_output_is_one_by_whatever_links_it_is_named(tables, name):
+    (tables / "other").mkdir()
+    link, real = tables / "other" / f"link{name}", tables / name
+    link.symlink_to(real)
+    for output in (link, real):
+        job = replace(job_on(tables), output=str(output), run_id="monday")
+        assert run_job(job, Config()).already == (output == real)
+        assert link.is_symlink()
+    with (
+        table_lock(str(real)),
+        pytest.raises(BusyError, match="is being written by process"),
+    ):
+        run_job(replace(job_on(tables), output=str(link)), Config())
+    with table_lock(str(link)), pytest.raises(BusyError), table_lock(str(real)):
+        pass

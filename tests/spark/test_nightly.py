@@ -141,3 +141,16 @@ def test_killed_spark_run_leaves_the_old_content(nightly, tables):
     if DeltaTable(tables / "out").version() == 0:  # else it was done in the same moment
         assert content(tables / "out") == before
     nightly("--output", "out", engine="local")  # no lock is left
+
+
+def test_a_run_that_was_undone_is_done_again_by_its_own_id(spark, nightly, tables):
+    nightly("--output", "out", "--run-id", "sunday")
+    for undo in ("RESTORE TABLE {} TO VERSION AS OF 0", "DELETE FROM {} WHERE topic = 't03'"):
+        first = nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday")
+        monday = content(tables / "out")
+        spark.sql(undo.format(f"delta.`{tables}/out`"))
+        again = nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday")
+        assert (again["already_written"], again["version"]) == (False, first["version"] + 2)
+        assert content(tables / "out") == monday
+        again = nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday")
+        assert again["already_written"]

@@ -248,10 +248,9 @@ def table_lock(path: str) -> Iterator[None]:
     BusyError
         Another run holds it.
     """
-    table = Path(path).absolute()
-    folder = table.parent / "_locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / table.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = _lock_of(path)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -268,10 +267,15 @@ def table_lock(path: str) -> Iterator[None]:
         os.close(handle)
 
 
+def _lock_of(path: str) -> Path:
+    """Return the file that is locked for a table: one, by whatever links the table is named."""
+    table = Path(os.path.realpath(path))
+    return table.parent / "_locks" / table.name
+
+
 def was_interrupted(path: str) -> bool:
     """Whether the last run that held a table failed or was killed, or holds it now."""
-    table = Path(path).absolute()
-    lock = table.parent / "_locks" / table.name
+    lock = _lock_of(path)
     return lock.is_file() and lock.stat().st_size > 0
 
 
@@ -329,7 +333,7 @@ def replace_delta(path: str, rows: pa.Table, run_id: str, user_metadata: str) ->
 
 def replace_file(path: str, rows: pa.Table) -> None:
     """Replace a Parquet file whole: written beside it, then renamed over it."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # what a link names, and not the link
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
     os.close(handle)
     try:
@@ -343,7 +347,7 @@ def replace_file(path: str, rows: pa.Table) -> None:
 
 def replace_text(path: str, text: str) -> None:
     """Replace a text file whole."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # what a link names, and not the link
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
