@@ -32,7 +32,7 @@ def make_tables(found: AssignorInput, assignor: str) -> dict[str, pa.Table]:
         members, topics, owned; for an assignor that knows weights, partitions and constraints too,
         where there are any.
     """
-    spec = found.spec()
+    spec = found.spec(None if knows_loads(assignor) else assignor)
     members, topics, owned = spec.to_arrow()
     if not knows_loads(assignor):
         return {"members": members, "topics": topics, "owned": owned}

@@ -55,13 +55,24 @@ class AssignorInput:
     restored: Mark | None = None
     """Where the group's changes were when the input was prepared, and when it was restored."""
 
-    def spec(self, assignor: str = "uniform") -> GroupSpec:
+    def spec(self, assignor: str | None = None) -> GroupSpec:
         """Return the group that an assignor gets; dead topics and their owners are dropped.
 
-        Weights, capacities and constraints are in it for an assignor that knows them.
+        Weights, capacities and constraints are in it for an assignor that knows them. To others a
+        member that plans drain subscribes to nothing. For no assignor, the group is as it is told.
+
+        Raises
+        ------
+        SpecError
+            All subscribers of a topic are drained.
         """
+        weighed = assignor is not None and knows_loads(assignor)
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
+        if assignor is not None and not weighed and self.loads and self.loads.drained:
+            all_topics = flat
+            subscription, offsets, flat = self._empty_drained(subscription)
+            self._refuse_drained(np.setdiff1d(all_topics, flat))
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
         had, number = self.owned()
         stop = np.minimum(had.end, np.append(partitions, 0)[number])
@@ -81,7 +92,7 @@ class AssignorInput:
             owned_count=(stop - had.first)[alive],
             loads=(
                 load_columns(self.loads, self.metas, self.topics, self.as_of_ms)
-                if knows_loads(assignor)
+                if weighed
                 else None
             ),
         )
@@ -97,8 +108,25 @@ class AssignorInput:
         pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
-    def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
-        """Return the distinct subscriptions as lists of topic numbers."""
+    def _empty_drained(self, subscription: Longs) -> tuple[Longs, Longs, Ints]:
+        """Return subscriptions and their lists, with an empty one for members that plans drain."""
+        assert self.loads is not None
+        names = set(self.loads.drained)
+        drained = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
+        empty = subscription.max(initial=-1) + 1
+        subscription = np.where(drained, empty, subscription)
+        return subscription, *self._lists(subscription, empty)
+
+    def _refuse_drained(self, topics: Ints) -> None:
+        """Refuse a group in which nobody is left to have a topic, as `weighted` does."""
+        if len(topics):
+            raise SpecError(
+                f"partitions of topic {self.topics[topics[0]].key.name} may be on no member: plans "
+                f"drain all its subscribers; plan with --undrain to fill one again"
+            )
+
+    def _lists(self, subscription: Longs, empty: int = -1) -> tuple[Longs, Ints]:
+        """Return the distinct subscriptions as lists of topic numbers; one may be the empty one."""
         number = {topic.key.name: at for at, topic in enumerate(self.topics)}
         _, rows = np.unique(subscription, return_index=True)
         members = list(self.metas.values())
@@ -109,6 +137,8 @@ class AssignorInput:
                 *meta.subscribed_topic_names,
                 *self.regexes.get(meta.subscribed_topic_regex, ()),
             }
+            if subscription[row] == empty:
+                names = set()
             flat.append([number[name] for name in names if name in number])
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
         return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
@@ -195,7 +225,8 @@ def assign_in_step(
     try:
         ranges = run_assignor(roster.spec(assignor), assignor, settings)
     except (SpecError, ValueError, MemoryError) as error:
-        if isinstance(error, SpecError) and roster.loads is not None and knows_loads(assignor):
+        ruled = roster.loads is not None and (knows_loads(assignor) or roster.loads.drained)
+        if isinstance(error, SpecError) and ruled:
             return None
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -299,7 +299,7 @@ def test_a_plan_that_was_edited_is_refused(desk):
         (("plan", "g", "--assignor", "best"), "best"),
         (("plan", "g", "--setting", "x"), "--setting is 'x': give name=value"),
         (("plan", "g", "--max-moves", "-3"), "consumer.assignor.max.moves"),
-        (("plan", "g", "--drain", "m1", "--assignor", "uniform"), "drains nobody"),
+        (("plan", "g", "--drain", "m1", "--drain", "m2"), "may be on no member"),
         (("plan", "g", "-o", "no/such/folder.json"), "cannot be written"),
         (("rollback", "none", "--to", "1"), "none"),
         (("rollback", "g", "--to", "-1"), "no target of epoch -1"),

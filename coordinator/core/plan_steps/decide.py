@@ -259,13 +259,13 @@ def _refuse_invalid(
 ) -> None:
     """Refuse a target with a partition that has no owner or two, or that breaks a hard rule."""
     found = basis.input
-    assignor = plan.assignor if knows_loads(plan.assignor) else "uniform"
+    noted = loads or found.loads
+    if noted is not None and not knows_loads(plan.assignor):
+        noted = LoadsNoted(plan.group_id, drained=noted.drained)  # heeded whatever the assignor
     targets = found.targets.copy()
     for member_id, spans in changes.items():
         targets[member_id] = spans
-    if loads is not None:
-        assignor = WEIGHTED
-    spec = replace(found, loads=loads or found.loads).spec(assignor)
+    spec = replace(found, loads=noted).spec(WEIGHTED)
     columns = targets.ranges()
     names = pa.array([key.name for key in columns.keys], pa.string())
     alive = {topic.key for topic in found.topics}

@@ -14,7 +14,7 @@ from assignors.loads.constraints import DRAIN, EXCLUDE, MAX_PARTITIONS, PIN
 from assignors.loads.load_spec import LoadSpec
 from coordinator.core.partition_spans import Spans
 from coordinator.core.plans.approval import WEIGHTED
-from coordinator.core.plans.load_columns import knows_loads
+from coordinator.core.plans.load_columns import DRAINED, knows_loads
 from coordinator.core.target_builder import AssignorInput
 
 SUBSCRIPTION, CONSTRAINT, OWNER = "subscription", "constraint", "least weight moved"
@@ -204,11 +204,13 @@ def _find_refusals(spec: GroupSpec, place: int, topic: str, *, heeds: bool) -> d
     why = f"does not subscribe to {topic}"
     out: dict[int, str] = dict.fromkeys(np.flatnonzero(~subscribed).tolist(), why)
     loads = spec.loads
-    if loads is None or not heeds:
+    if loads is None:
         return out
-    for at in np.flatnonzero(~loads.active).tolist():
+    for at in np.flatnonzero(~loads.active & heeds).tolist():
         out.setdefault(at, "is not active")
     for rule in loads.constraints:
+        if not heeds and (rule.kind, rule.reason) != (DRAIN, DRAINED):
+            continue  # that a plan drains a member is heeded whatever the assignor
         if not rule.hard or (rule.kind in (PIN, EXCLUDE) and not (rule.partitions == place).any()):
             continue
         barred = np.zeros(spec.member_count, dtype=np.bool_)

@@ -15,7 +15,6 @@ from assignors.quality import Report, report
 from coordinator.core.plan_steps.input_digest import hash_columns, hash_texts
 from coordinator.core.plan_steps.inputs import PlanBasis, describe_inputs
 from coordinator.core.plans.approval import WEIGHTED, move_nothing
-from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import PlannedMove, PlanSummary
 from coordinator.core.records import LoadsNoted, MemberMetadata, PlanMade
 from coordinator.core.target_assignment import Targets
@@ -110,11 +109,6 @@ def make_plan(
     """
     assignor = options.assignor or basis.assignor
     supposed = suppose(basis, options)
-    if options.drain and not knows_loads(assignor):
-        raise SpecError(
-            f"assignor {assignor!r} drains nobody: plan with --assignor {WEIGHTED}, "
-            "or make it the group's"
-        )
     settings = {**basis.settings, **options.settings}
     ranges = assign(supposed, assignor, settings)
     return _show(basis, supposed, options, assignor, ranges, now_ms)

@@ -1,0 +1,118 @@
+"""A member that a plan drains stays empty until it leaves, whatever the assignor and the operator."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from coordinator import GroupError
+from coordinator.core.events import CatalogTopic, TopicsReported
+from coordinator.core.plans.load_columns import DRAINED
+from coordinator.history.log_reader import LogReader
+from coordinator.history.past_target import explain_past_partition
+from tests.runtime.test_plans import Running
+
+ASSIGNORS = ("uniform", "range", "sticky", "weighted")
+
+
+@pytest.fixture
+def running(tmp_path):
+    opened = []
+
+    def open_one(assignor, **options):
+        options.setdefault("store", tmp_path / str(len(opened)))
+        opened.append(Running(**{"group.consumer.assignors": [assignor], **options}))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.coordinator.close()
+
+
+def drain(group, *members, assignor="weighted"):
+    shown = group.coordinator.plan("g", drain=list(members), assignor=assignor)
+    group.coordinator.apply_plan(shown)
+
+
+def targets(group):
+    state = group.coordinator._processor.state
+    found = state.groups["g"].targets
+    return {m: sum(end - first for _, first, end in found[m]) for m in sorted(found)}
+
+
+@pytest.mark.parametrize("planned", ["weighted", "own"])
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor, planned):
+    for seed in range(4):
+        chance = random.Random(seed)
+        group, size = running(assignor), 6
+        group.beat("m1", "m2", "m3")
+        first = group.coordinator._processor.state.groups["g"].epoch
+        drain(group, "m2", assignor=assignor if planned == "own" else planned)
+        group.beat("m2", "m1", "m3")
+        here = ["m1", "m2", "m3"]
+        for step in range(8):
+            act = chance.choice(["join", "join", "leave", "grow", "roll back", "plan"])
+            if act == "join":
+                here.append(f"n{step}")
+            elif act == "leave" and len(here) > 2:
+                here.remove(gone := chance.choice([m for m in here if m != "m2"]))
+                group.leave(gone)
+            elif act == "grow":
+                size += chance.randrange(1, 3)
+                known = group.coordinator._processor.state.topics["clicks"].key
+                topics = {"clicks": CatalogTopic(known.topic_id, size)}
+                group.coordinator._loop.submit([TopicsReported(topics)]).result()
+            elif act == "roll back":
+                group.coordinator.apply_plan(group.coordinator.plan_rollback("g", first))
+            elif act == "plan":
+                group.coordinator.apply_plan(group.coordinator.plan("g"))
+            group.beat(*here)
+            found = targets(group)
+            assert (found["m2"], sum(found.values())) == (0, size), (seed, step, act, found)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_rollback_does_not_refill_a_drained_member(running, assignor):
+    group = running(assignor)
+    group.beat("m1", "m2")
+    epoch = group.coordinator._processor.state.groups["g"].epoch
+    drain(group, "m2")
+    group.coordinator.apply_plan(group.coordinator.plan_rollback("g", epoch))
+    assert targets(group) == {"m1": 6, "m2": 0}
+    both = group.coordinator.plan("g", undrain=["m2"])
+    group.coordinator.apply_plan(both)
+    assert targets(group) == {"m1": 3, "m2": 3}
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_the_last_member_is_not_drained_and_a_drained_one_that_left_is_forgotten(running, assignor):
+    group = running(assignor)
+    group.beat("m1", "m2")
+    with pytest.raises(GroupError, match="may be on no member"):
+        group.coordinator.plan("g", drain=["m1", "m2"], assignor=assignor)
+    drain(group, "m2", assignor=assignor)
+    group.beat("m2", "m1")
+    group.leave("m1")
+    group.beat("m2")
+    assert targets(group) == {"m2": 0}  # nobody may have them, and the group goes on
+    group.beat("m3", "m2")
+    assert targets(group) == {"m2": 0, "m3": 6}
+    group.leave("m2")
+    group.beat("m4", "m3", "m4")
+    assert targets(group) == {"m3": 3, "m4": 3}
+    group.coordinator.apply_plan(group.coordinator.plan("g"))  # the drain names nobody by now
+
+
+def test_explain_names_the_drain_in_a_group_of_equal_members(running, tmp_path):
+    group = running("uniform", store=tmp_path / "s")
+    group.beat("m1", "m2")
+    drain(group, "m2")
+    group.beat("m2", "m1", "m3", "m2", "m1", "m3")
+    epoch = group.coordinator._processor.state.groups["g"].assignment_epoch
+    group.coordinator.close()
+    _, found = explain_past_partition(LogReader(tmp_path / "s"), "g", "clicks", 0, epoch)
+    refused = {one.member_id: one.refused for one in found.candidates}
+    assert DRAINED in refused["m2"]
+    assert refused["m1"] is refused["m3"] is None
