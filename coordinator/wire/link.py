@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, cast
 
@@ -100,13 +101,28 @@ class Link(asyncio.Protocol):
 
     # Requests and answers ------------------------------------------------------------------------
 
-    def proceed(self) -> None:
+    def proceed(self, first: Callable[[], object] | None = None) -> None:
         """Take the requests that arrived, and send the answers that are ready.
 
         Where as many requests came as may wait, others have their turn before the next of them.
+
+        Parameters
+        ----------
+        first
+            Goes on with a request that waited. What it raises ends this connection, and nothing
+            else: it is called by timers and by other threads' results.
         """
+        try:
+            self._go_on(first)
+        except Exception:  # a fault of the server: it costs this client, and no other
+            logger.exception("a request from %s could not be answered", self._slot.address)
+            self.abort("failed")
+
+    def _go_on(self, first: Callable[[], object] | None) -> None:
         connection = self.connection
         try:
+            if first is not None:
+                first()
             if self._transport is not None:
                 self._take()
                 was_full = connection.full
@@ -116,10 +132,6 @@ class Link(asyncio.Protocol):
         except WireError as error:
             self._send()
             self._close_refused(error)
-            return
-        except Exception:  # a fault of the server: it costs this client, and no other
-            logger.exception("a request from %s could not be answered", self._slot.address)
-            self.abort("failed")
             return
         self._update_reading()
 
@@ -205,16 +217,7 @@ class Link(asyncio.Protocol):
         self.busy, self.unread_bytes = False, 0
         if found.cancelled():  # the server ends
             return
-        error = found.exception()
-        if error is None:
-            self._server.start(self, pending, found.result())
-            self.proceed()
-        elif isinstance(error, WireError):
-            self._send()
-            self._close_refused(error)
-        else:
-            logger.error("no answer to %s", pending.request.api.name, exc_info=error)
-            self.abort("failed")
+        self.proceed(lambda: self._server.start(self, pending, found.result()))
 
     def finish_writing(self, pending: PendingRequest, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that another thread encoded."""
@@ -239,12 +242,7 @@ class Link(asyncio.Protocol):
         self.busy, self._checking = False, None
         if done.cancelled():  # the client has gone, or the server ends
             return
-        if done.exception() is not None:
-            logger.error("no login", exc_info=done.exception())
-            self.abort("failed")
-            return
-        self.connection.log_in(pending, done.result())
-        self.proceed()
+        self.proceed(lambda: self.connection.log_in(pending, done.result()))
 
     def mute(self, throttle_ms: int) -> None:
         """Take no requests for the throttle time."""
@@ -261,8 +259,7 @@ class Link(asyncio.Protocol):
         self._wake = self._loop.call_later(call.wait_ms / 1000, self._wait_over)
 
     def _wait_over(self) -> None:
-        self._release()
-        self.proceed()
+        self.proceed(self._release)
 
     def _release(self) -> None:
         """Send the answers that were held back."""

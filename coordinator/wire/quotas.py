@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from coordinator.config import QuotasConfig
@@ -138,8 +139,8 @@ class MutedLink(Protocol):
     def mute(self, throttle_ms: int) -> None:
         """Take no requests for the throttle time."""
 
-    def proceed(self) -> None:
-        """Take the requests that arrived, and send the answers that are ready."""
+    def proceed(self, first: Callable[[], object]) -> None:
+        """Go on with what waited, then with what came since; a fault ends this link alone."""
 
 
 class Throttle:
@@ -220,8 +221,7 @@ class Throttle:
             pending = held.pop(link)
             del self._of[link]
             link.busy, link.unread_bytes = False, 0
-            self._begin(client, link, pending)
-            link.proceed()
+            link.proceed(partial(self._begin, client, link, pending))
         del self._held[client]
 
     def _begin(self, client: str, link: MutedLink, pending: PendingRequest) -> None:

@@ -181,6 +181,23 @@ def test_many_connections_of_a_client_share_its_quota(login):
         clients[0].socket.close()
 
 
+def test_a_refused_request_that_waited_holds_up_nobody(login):
+    """A timer asks for what waited: what goes wrong there must end that connection alone."""
+    with served(login, requests_per_s={"User:ann": 5}) as coordinator, coordinator.serve() as here:
+        greedy, refused, later = (logged_in(here.address) for _ in range(3))
+        with greedy, refused, later:
+            greedy.socket.sendall(request_frame(Api.LIST_GROUPS, 4) * int(6 * BURST_S))
+            until(lambda: count(coordinator, "wire_throttled_total") > 0)
+            words = {"transactional_id": None, "acks": 0, "timeout": 0, "topic_data": ()}
+            refused.socket.sendall(request_frame(Api.PRODUCE, 9, **words))
+            seen = count(coordinator, "wire_throttled_total")
+            until(lambda: count(coordinator, "wire_throttled_total") > seen)
+            assert Attack(5).ask(later, 30), "who comes behind it is answered"
+            assert refused.is_closed()
+        assert count(coordinator, "wire_closed_total", reason="refused") == 1
+        assert count(coordinator, "wire_closed_total", reason="failed") == 0
+
+
 def test_logins_are_charged(login):
     """Who logs in again and again pays for it with the requests of its other connections."""
     with served(login, requests_per_s={"User:ann": 1}) as coordinator, coordinator.serve() as here:
