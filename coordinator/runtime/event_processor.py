@@ -3,8 +3,9 @@
 It knows no thread: the event loop calls it from one, a trace and the simulator by hand, on clocks
 of theirs. What must hold, in this order: the records of a batch are replayed (`EventDecider`), then
 durable (`LogWriter`), then its timers and tasks start and its answers leave; before any answer
-leaves, with or without records, the log was seen to be ours within the last `lease.check_ms`. On
-any doubt memory is dropped and the log replayed.
+leaves, with or without records, the log was seen to be ours within the last `lease.check_ms`, and
+since they were asked for before committed offsets leave. On any doubt memory is dropped and the log
+replayed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coordinator.core.events import (
     ComputeTarget,
     Event,
     Heartbeat,
+    OffsetFetch,
     Result,
     TargetFailed,
     TargetLost,
@@ -153,7 +155,13 @@ class EventProcessor:
         list
             One answer an event, in order: its Result, or the error that refuses it.
         """
-        return self._confirm(self._run(events))
+        before = self.position
+        answers = self._run(events)
+        if self.position == before and OffsetFetch in set(map(type, events)):
+            # Where these say, a worker starts; a successor may have acknowledged later ones. An
+            # append of ours would have met it.
+            self._writer.forget_look()
+        return self._confirm(answers)
 
     def run_heartbeats(
         self, group_id: str, member_ids: Sequence[str], member_epochs: Sequence[int]

@@ -121,6 +121,10 @@ class LogWriter:
         self._seen = (wall, now)  # when it began: we may have been stopped since it landed
         self._metrics.committed(records, self._steady() - now)
 
+    def forget_look(self) -> None:
+        """Have `confirm` look, however short ago that was done: what leaves now must not be old."""
+        self._seen = None
+
     def confirm(self) -> None:
         """See that the log is ours, if that was not seen within the last `check_ms`.
 

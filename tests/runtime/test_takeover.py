@@ -11,6 +11,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
+from coordinator.core.events import OffsetCommit, OffsetFetch
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
 from coordinator.storage.tables.table_io import BusyError
@@ -76,6 +77,37 @@ def test_a_zombie_answers_no_reads(tmp_path):
             assert zombie.status == "fenced"
     with pytest.raises(GroupError, match="shut down"):
         zombie.group_epochs("g")
+
+
+@pytest.mark.parametrize("between", ["a look", "a commit"])
+def test_offsets_are_never_older_than_those_that_a_successor_acknowledged(tmp_path, between):
+    """However short ago the log was seen to be its own: a worker would read what was read."""
+    config = Config(lease=LeaseConfig(renew_ms=3_600_000, check_ms=3_600_000))
+    commit = {"group_id": "g", "topics": {"a": {0: 5}}}
+    fetch = {"group_id": "g", "topics": {"a": [0]}}
+    with Coordinator.open(tmp_path, topics={"a": 4}, config=config) as first:
+        first.offset_commit(**commit)
+        if between == "a look":
+            first.offset_fetch(**fetch)
+        with Coordinator.open(tmp_path, topics={"a": 4}, takeover="force") as second:
+            second.offset_commit(**commit | {"topics": {"a": {0: 6}}})
+            assert code_of(lambda: first.offset_fetch(**fetch)) == "NOT_COORDINATOR"
+            assert first.status == "fenced"
+            found = second.offset_fetch(**fetch)["topics"]["a"][0]
+            assert found["committed_offset"] == 6
+
+
+def test_one_look_at_the_log_is_enough_for_a_batch_of_fetches(tmp_path, monkeypatch):
+    fetch, one = OffsetFetch("g", {"a": [0]}), OffsetCommit("g", "", -1, {"a": {0: (1, "")}})
+    with Coordinator.open(tmp_path, topics={"a": 4}) as coordinator:
+        looks = []
+        log = coordinator._processor.log
+        looking = log.look
+        monkeypatch.setattr(log, "look", lambda: looks.append(1) or looking())
+        coordinator._loop.submit([fetch] * 20).result()
+        assert len(looks) == 1
+        coordinator._loop.submit([fetch, one]).result()
+        assert len(looks) == 1  # the commit has met no successor
 
 
 def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_path):
