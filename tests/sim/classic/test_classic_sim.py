@@ -75,5 +75,5 @@ def test_all_holds(seed):
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(monkeypatch, bug):
     monkeypatch.setattr(*PLANTED[bug])
-    outcomes = (simulate(seed, kind=ClassicWorld) for seed in range(120) if seed % DELTA_EVERY)
+    outcomes = (simulate(seed, kind=ClassicWorld) for seed in range(300) if seed % DELTA_EVERY)
     assert any(outcome.violation for outcome in outcomes)
