@@ -173,7 +173,12 @@ class BackgroundTasks:
             except Fenced:
                 self._loop.call(processor.confirm)
             else:
-                self._lease.retake()
+                back = self._lease.retake()
+                logger.warning(
+                    "the lease was not renewed, though the log is ours: somebody removed or "
+                    "took it, or the store refuses its own tags; it is %s",
+                    "taken again" if back else "another's now",
+                )
 
     def _poll_topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the event loop."""

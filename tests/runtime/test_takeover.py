@@ -123,11 +123,12 @@ def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_p
         assert not lease.exists()
 
 
-def test_a_lease_that_somebody_removed_is_taken_again(tmp_path):
+def test_a_lease_that_somebody_removed_is_taken_again(tmp_path, caplog):
     config = Config(lease=LeaseConfig(renew_ms=20))
     with Coordinator.open(tmp_path, config=config) as coordinator:
         (tmp_path / "_lease.json").unlink()
         wait_for((tmp_path / "_lease.json").exists)
+        wait_for(lambda: "the lease was not renewed" in caplog.text)
         assert coordinator.status == "active"
 
 
