@@ -3,7 +3,7 @@
 WITH told AS (
     -- Members that reach an epoch without a change of their assignment share one row of the log.
     SELECT log.*, coalesce(log.member_id, one) AS name
-    FROM $log AS log LATERAL VIEW OUTER explode(member_ids) AS one
+    FROM $log AS log LATERAL VIEW OUTER explode(member_ids) advanced_members AS one
     WHERE kind IN ('member_metadata', 'current_member_assignment', 'members_advanced')
 ),
 last AS (

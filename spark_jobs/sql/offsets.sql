@@ -3,7 +3,7 @@ WITH last AS (
     SELECT group_id, topic, partition,
         max_by(tombstone, position) AS ended,
         max_by(topic_id, position) AS topic_id,
-        max_by(offset, position) AS offset,
+        max_by(`offset`, position) AS `offset`,
         max_by(leader_epoch, position) AS leader_epoch,
         max_by(metadata, position) AS metadata,
         max_by(commit_timestamp, position) AS commit_timestamp
@@ -16,7 +16,7 @@ SELECT
     topic,
     topic_id,
     partition,
-    offset,
+    `offset`,
     leader_epoch,
     metadata,
     timestamp_millis(commit_timestamp) AS committed_at

@@ -43,7 +43,8 @@ _READ = re.compile(r"\b(FROM|JOIN) (\w+)\b(?! AS)")
 EXPLODE = """
 CREATE OR REPLACE TEMPORARY FUNCTION explode_partitions(first_partition INT, partition_count INT)
 RETURNS TABLE (partition INT)
-RETURN SELECT explode(sequence(first_partition, first_partition + partition_count - 1))
+RETURN SELECT explode(if(partition_count > 0,
+    sequence(first_partition, first_partition + partition_count - 1), array()))
 """
 
 
@@ -155,7 +156,9 @@ def explode_partitions(ranges: DataFrame) -> DataFrame:
     In SQL: FROM partition_owners, LATERAL explode_partitions(first_partition, partition_count).
     """
     first, count = F.col("first_partition"), F.col("partition_count")
-    return ranges.withColumn("partition", F.explode(F.sequence(first, first + count - 1)))
+    # Without the condition a range of none would count down, from its first to the one before.
+    numbers = F.when(count > 0, F.sequence(first, first + count - 1))
+    return ranges.withColumn("partition", F.explode(numbers))
 
 
 @cache

@@ -85,17 +85,40 @@ def test_permanent_views_in_a_schema(spark, tmp_path):
         spark.sql("DROP SCHEMA IF EXISTS muster_test CASCADE")
 
 
-def test_one_row_per_partition(spark):
-    from spark_jobs.sql.views import explode_partitions
+def test_one_row_per_partition(spark, tmp_path):
+    """A range of no partitions has none: counted down, it would have two."""
+    from spark_jobs.sql.views import explode_partitions, register
 
+    stored(shipping().batches, tmp_path / "store")
+    register(spark, tmp_path / "store", only=["topics"], engine="spark")
     ranges = spark.createDataFrame(
-        [("m1", 3, 2), ("m2", 0, 1)], "m string, first_partition int, partition_count int"
+        [("m1", 3, 2), ("m2", 0, 1), ("m3", 0, 0), ("m4", 7, 0), ("m5", 7, -1)],
+        "m string, first_partition int, partition_count int",
     )
-    assert sorted((row.m, row.partition) for row in explode_partitions(ranges).collect()) == [
-        ("m1", 3),
-        ("m1", 4),
-        ("m2", 0),
-    ]
+    ranges.createOrReplaceTempView("some_ranges")
+    in_sql = (
+        "SELECT * FROM some_ranges, LATERAL explode_partitions(first_partition, partition_count)"
+    )
+    for found in (explode_partitions(ranges), spark.sql(in_sql)):
+        rows = sorted((row.m, row.partition) for row in found.collect())
+        assert rows == [("m1", 3), ("m1", 4), ("m2", 0)]
+
+
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_session_with_ansi_s_reserved_words_has_all_views(spark, tmp_path, engine):
+    """OFFSET is one of them, and the name of a column."""
+    from coordinator.history.view_schemas import VIEW_SCHEMAS
+    from spark_jobs.sql.views import register
+
+    stored(shipping().batches, tmp_path / "store")
+    words = "spark.sql.ansi.enforceReservedKeywords"
+    spark.conf.set(words, "true")
+    try:
+        register(spark, tmp_path / "store", engine=engine)
+        for view in VIEW_SCHEMAS:
+            spark.table(view).collect()
+    finally:
+        spark.conf.unset(words)
 
 
 # Whole targets -----------------------------------------------------------------------------------

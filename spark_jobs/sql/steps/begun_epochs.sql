@@ -18,7 +18,7 @@ numbered AS (
     FROM marks
 ),
 -- A union instead of a join, so that a predicate on the group reaches both.
-both AS (
+events AS (
     SELECT group_id, position, position AS epoch_position,
         IF(tombstone, NULL, struct(recorded_at, epoch, reason, member_id, target)) AS begun,
         NULL AS subscribed_at, NULL AS change
@@ -32,7 +32,7 @@ placed AS (
     -- A topic change belongs to the next epoch of its group.
     SELECT group_id, position, begun, subscribed_at, change,
         min(epoch_position) OVER (PARTITION BY group_id ORDER BY position DESC) AS epoch_position
-    FROM both
+    FROM events
 ),
 told AS (
     SELECT group_id, epoch_position AS position,
