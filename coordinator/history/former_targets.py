@@ -11,6 +11,8 @@ from coordinator.core.target_assignment import Targets
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 
+INT64_BITS = 64
+
 
 def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:
     """Return the position of the target of a group's epoch: of the last one, if there are several.
@@ -18,13 +20,18 @@ def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:
     Raises
     ------
     SpecError
-        No target was computed for this epoch; the message names those that were.
+        No target was computed for this epoch; the message names those that were. Or the epoch is
+        no whole number.
     """
+    if not isinstance(epoch, int) or isinstance(epoch, bool):
+        raise SpecError(f"an epoch is {epoch!r}: give a whole number")
     rows = LogRows(reading, group_id).past(
         [TargetMetadata.kind], ["position", "tombstone", "assignment_epoch", "assignor"]
     )
     rows = rows.filter(pc.and_(pc.invert(rows["tombstone"]), pc.not_equal(rows["assignor"], "")))
-    found = rows.filter(pc.equal(rows["assignment_epoch"], epoch))
+    # Columns compare with no integer that is longer than theirs.
+    can_be = epoch.bit_length() < INT64_BITS
+    found = rows.filter(pc.equal(rows["assignment_epoch"], epoch)) if can_be else rows.slice(0, 0)
     if not len(found):
         known = sorted(set(rows["assignment_epoch"].to_pylist()))
         some = ", ".join(map(str, known[-10:])) or "none"

@@ -303,6 +303,8 @@ def test_a_plan_that_was_edited_is_refused(desk):
         (("plan", "g", "-o", "no/such/folder.json"), "cannot be written"),
         (("rollback", "none", "--to", "1"), "none"),
         (("rollback", "g", "--to", "-1"), "no target of epoch -1"),
+        (("rollback", "g", "--to", "9" * 30), "no target of epoch 9999"),
+        (("rollback", "g", "--to", "-" + "9" * 30), "no target of epoch -9999"),
         (("approve", "g", "\x1b[2J"), "waits; waiting are none"),
         (("reject", "none", "0"), "none"),
     ],

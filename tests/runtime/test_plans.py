@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -476,3 +477,11 @@ def test_requests_of_other_processes_are_answered_or_set_aside(running, tmp_path
     assert "is applied already" in find_verdict(store, "two", 0)[0].reason
     (row,) = frame(store, "plans").to_pylist()
     assert (row["status"], row["decided_by"], row["moved"]) == ("applied", "User:ann", 3)
+
+
+@pytest.mark.parametrize("epoch", ["2", 2.0, True, None, 1 << 64, -(1 << 70)])
+def test_a_rollback_to_what_is_no_epoch_is_refused_by_name(running, tmp_path, epoch):
+    group = running(store=tmp_path / "s")
+    group.beat("m1", "m2")
+    with pytest.raises(GroupError, match=re.escape(str(epoch))):
+        group.coordinator.plan_rollback("g", epoch)
