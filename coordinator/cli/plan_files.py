@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import getpass
 import os
 import time
@@ -49,14 +50,33 @@ def read_plan(path: Path) -> PlanMade:
     Raises
     ------
     SpecError
-        The file cannot be read, or is no plan.
+        The file cannot be read, or is no plan; or it says what no plan says, and what somebody
+        added for it to be heeded is not passed over.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=PlanMade)
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        plan = msgspec.json.decode(content, type=PlanMade)
+        more = _find_unknown(msgspec.json.decode(content), msgspec.to_builtins(plan))
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SpecError(f"{path} is no plan: {error}; `muster plan -o` writes one") from None
+    if more is not None:
+        raise SpecError(f"{path} is no plan: no plan has {more!r}; `muster plan -o` writes one")
+    return plan
+
+
+def _find_unknown(given: object, known: object) -> str | None:
+    """Return a key of objects in objects that is not known; None where all are."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        for key, value in given.items():
+            found = key if key not in known else _find_unknown(value, known[key])
+            if found is not None:
+                return str(found)
+    elif isinstance(given, list) and isinstance(known, list | tuple):
+        pairs = zip(given, known, strict=False)
+        return next((found for pair in pairs if (found := _find_unknown(*pair)) is not None), None)
+    return None
 
 
 def ask_coordinator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import shutil
@@ -255,6 +256,27 @@ def test_a_file_that_is_no_plan_is_refused(desk, text, said):
     assert said in desk.run("apply", "plan.json", "--rebase")
 
 
+def test_a_plan_that_says_more_than_plans_do_is_refused(desk):
+    """Who wrote it meant something by it."""
+    desk.run("plan", "g", "--drain", "m2", "-o", "plan.json")
+    path = desk.folder / "plan.json"
+    made = msgspec.json.decode(path.read_bytes())
+    for more in ({"max_moves": 0}, {"moves": [made["moves"][0] | {"but_not": "m3"}]}):
+        path.write_bytes(msgspec.json.encode(made | more))
+        assert f"no plan has '{'but_not' if 'moves' in more else 'max_moves'}'" in desk.run(
+            "apply", "plan.json"
+        )
+    assert desk.owners() == {"m1": 3, "m2": 3}
+
+
+def test_a_plan_that_an_editor_saved_with_a_byte_order_mark_is_read(desk):
+    desk.run("plan", "g", "--drain", "m2", "-o", "plan.json")
+    path = desk.folder / "plan.json"
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    desk.run("apply", "plan.json")
+    assert desk.owners() == {"m1": 6, "m2": 0}
+
+
 def test_a_plan_that_was_edited_is_refused(desk):
     made = desk.run("plan", "g", "--drain", "m2", "-o", "plan.json")
     path = desk.folder / "plan.json"
@@ -279,6 +301,8 @@ def test_a_plan_that_was_edited_is_refused(desk):
         ({"inputs": {}}, True, "is for another state"),
         ({"moves": tuple(shown.moves) * 2}, True, "cannot be applied"),
         ({"expires_ms": 2**62}, False, "is not what was shown"),
+        ({"expires_ms": 2**62, "timestamp": shown.timestamp - 86_400_000}, True, "expired"),
+        ({"expires_ms": 2**62, "timestamp": shown.timestamp + 2**40}, True, "from now"),
     ):
         path.write_bytes(msgspec.json.encode(shown))
         edited(desk, again=again, **fields)

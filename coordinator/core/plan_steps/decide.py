@@ -89,7 +89,7 @@ def _judge(event: DecidePlan, epoch: int, verdict: str) -> ProposalJudged:
 def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Result:
     group = find_group(state, event.group_id)
     if event.action == "propose":
-        return _propose(group, event, now_ms)
+        return _propose(config, group, event, now_ms)
     plan = _find_plan(group, event)
     ended = _forget_expired(group, now_ms)
     if event.action == "reject":
@@ -106,12 +106,12 @@ def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Res
     return Result([*ended, *records], response)
 
 
-def _propose(group: Group, event: DecidePlan, now_ms: int) -> Result:
+def _propose(config: Config, group: Group, event: DecidePlan, now_ms: int) -> Result:
     """Let a plan wait for approval."""
     plan = _check_plan(group, event, event.plan)
     if plan.plan_id in group.plans:
         return Result(response={"plan_id": plan.plan_id, "decision": "waiting"})
-    _refuse_unusable(group, plan, now_ms)
+    _refuse_unusable(config, group, plan, now_ms)
     if len(group.plans) >= WAITING_MAX:
         raise _refused(f"{WAITING_MAX} plans of group {group.group_id} wait: reject some first")
     before = [one for one in group.plans.values() if one.owner == plan.owner == COORDINATOR]
@@ -168,24 +168,31 @@ def _refuse_bad_values(plan: PlanMade) -> None:
         raise _refused("the plan has a number out of bounds; `muster plan -o` writes one")
 
 
-def _refuse_unusable(group: Group, plan: PlanMade, now_ms: int) -> None:
-    """Refuse a plan that supposes something, was used, or is too old."""
+def _refuse_unusable(config: Config, group: Group, plan: PlanMade, now_ms: int) -> None:
+    """Refuse a plan that supposes something, was used, or is too old, whatever it says of that."""
     if plan.supposes:
         raise _refused(
             f"plan {plan.plan_id} supposes a group {plan.supposes}: it can only be shown"
         )
     if plan.plan_id in group.decided:
         raise _used(group.decided[plan.plan_id])
-    if now_ms >= plan.expires_ms:
+    valid_ms = config.plans.valid_ms
+    if plan.timestamp - now_ms > valid_ms:
         raise _refused(
-            f"plan {plan.plan_id} expired {(now_ms - plan.expires_ms) // 1000} s ago: plan again"
+            f"plan {plan.plan_id} says that it was made {(plan.timestamp - now_ms) // 1000} s from "
+            "now: set the clocks, and plan again"
+        )
+    expires_ms = min(plan.expires_ms, plan.timestamp + valid_ms)
+    if now_ms >= expires_ms:
+        raise _refused(
+            f"plan {plan.plan_id} expired {(now_ms - expires_ms) // 1000} s ago: plan again"
         )
 
 
 def _apply(
     state: State, config: Config, group: Group, plan: PlanMade, event: DecidePlan, now_ms: int
 ) -> list[Record]:
-    _refuse_unusable(group, plan, now_ms)
+    _refuse_unusable(config, group, plan, now_ms)
     basis = take_basis(state, config, group.group_id, now_ms)
     drift = find_drift(plan.inputs, describe_inputs(basis))
     if drift:
