@@ -6,6 +6,7 @@ What only makes sense of a whole group (overlaps, sizes, owners) is refused by `
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -108,6 +109,8 @@ def parse_json_rows(text: str | bytes) -> list[dict[str, Any]]:
     SpecError
         What is wrong, and where in the text.
     """
+    if isinstance(text, bytes):
+        text = text.removeprefix(codecs.BOM_UTF8)
     start = text.lstrip()[:1]
     if start not in ("[", b"["):
         return [row for _, row in parse_json_objects(text)]

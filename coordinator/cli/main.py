@@ -100,7 +100,7 @@ def load_config(path: Path | None) -> Config:
     if not named:
         return Config()
     try:
-        text = Path(named).read_text(encoding="utf-8")
+        text = Path(named).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{named} cannot be read: {error}") from None
     config = parse(text, str(named))

@@ -60,7 +60,7 @@ def _show_progress() -> AbstractContextManager[progress.ProgressLine]:
 def _open_operations(operations: str | None) -> TextIO:
     if operations in {None, "-"}:
         return sys.stdin
-    return Path(str(operations)).open(encoding="utf-8")
+    return Path(str(operations)).open(encoding="utf-8-sig")
 
 
 def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:

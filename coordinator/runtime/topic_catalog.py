@@ -186,7 +186,7 @@ class FileCatalog:
         ConfigError
             It is not such a file.
         """
-        text = self._path.read_text(encoding="utf-8")
+        text = self._path.read_text(encoding="utf-8-sig")
         if not text.strip():
             # Whoever writes it anew empties it first. No topics at all are written as {}.
             raise ConfigError(f"{self._path} is empty: give topics, or replace it as a whole")

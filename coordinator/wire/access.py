@@ -195,7 +195,7 @@ def load_tls(config: ServerConfig) -> ssl.SSLContext | None:
 
 def _read_acls(path: str) -> Acls:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"server.acls {path} cannot be read: {error}") from None
     return parse_acls(text, path)

@@ -159,7 +159,7 @@ class Users:
             It cannot be read, or is no such file.
         """
         try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{setting} {path} cannot be read: {error}") from None
         users = tree.get("users")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignors import GroupSpec, SpecError, get_assignor
-from assignors.parse import parse_json_object, parse_json_objects
+from assignors.parse import parse_json_object, parse_json_objects, parse_json_rows
 from tests.support import twins
 
 
@@ -240,3 +240,7 @@ def test_numpy_and_ranges_are_welcome_in_python():
     found = GroupSpec.from_dict(group(members={"m": {"subscribed": ["a", "b"], "owned": owned}}))
     assert found.count.tolist() == [2, 2]
     assert "1 members in 1 classes, 2 topics, 7 partitions" in repr(found)
+
+
+def test_rows_after_a_byte_order_mark():
+    assert parse_json_rows('\ufeff[{"a": 1}]'.encode()) == [{"a": 1}]

@@ -280,3 +280,16 @@ def test_the_id_of_a_topic_without_one_follows_from_its_name():
     """As in Kafka's traces: a name-based UUID, as unpadded URL-safe base64."""
     assert topic_id_of("a") == "DMF1ucDxNqixw5niaXcmYQ"
     assert topic_id_of("b") == "kutf_uauP-y61xx3dTFXjw"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.json", '{"topics": {"a": {"partitions": 3}}}'),
+        ("t.toml", "[topics.a]\npartitions = 3\n"),
+    ],
+)
+def test_a_file_that_an_editor_saved_with_a_byte_order_mark_is_read(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8-sig")
+    assert catalog_of(str(path)).topics()["a"].partitions == 3

@@ -222,7 +222,7 @@ def _read_table(path: Path) -> pa.Table:
         if path.is_dir():
             return DeltaTable(str(path)).to_pyarrow_table()
         if path.suffix == ".json":
-            return pa.Table.from_pylist(json.loads(path.read_text(encoding="utf-8")))
+            return pa.Table.from_pylist(json.loads(path.read_text(encoding="utf-8-sig")))
         if path.suffix == ".csv":
             return pyarrow.csv.read_csv(path)
         return pq.read_table(path)
