@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.events import (
@@ -86,6 +87,6 @@ class InProcess:
         if isinstance(answer, GroupError):
             if self._coordinator.status in LOST:
                 raise CoordinatorGoneError(answer.code, answer.message)
-            raise answer
+            raise copy(answer)  # others may hold it, and tracebacks would pile up on it
         assert isinstance(answer, Result)
         return answer.response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from concurrent.futures import Future
 
 import pytest
 
@@ -106,3 +107,20 @@ def test_a_closed_coordinator_is_unavailable():
     assert error.value.retriable
     with pytest.raises(UnavailableError):
         closed.steady_heartbeats("g", ["m"], [2]).raise_for_error()
+
+
+def test_a_refusal_that_several_get_is_each_one_s_own(monkeypatch):
+    """Raised again, one object would gather everybody's tracebacks, and tell them to everybody."""
+    shared = GroupError(ErrorCode.INVALID_REQUEST, "no")
+    answered = Future()
+    answered.set_result([shared])
+    seen = []
+    with Coordinator.open(None, topics={"a": 1}) as coordinator:
+        monkeypatch.setattr(coordinator._loop, "submit", lambda _events: answered)
+        for _ in range(2):
+            with pytest.raises(GroupError, match="no") as caught:
+                coordinator.reject_plan("g", "p")
+            seen.append(caught.value)
+        monkeypatch.undo()
+    assert len({id(one) for one in (*seen, shared)}) == 3
+    assert shared.__traceback__ is None

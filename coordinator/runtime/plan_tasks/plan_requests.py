@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeVar
 
 from assignors import SpecError
@@ -285,7 +286,7 @@ class PlanRequests(HeartbeatRequests):
         event = DecidePlan(action, group_id, plan_id, plan, by, reason)
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):
-            raise answer
+            raise copy(answer)  # others may hold it, and tracebacks would pile up on it
         if action != "propose":
             self._loop.target_jobs.supersede(group_id)
         assert isinstance(answer.response, dict)
