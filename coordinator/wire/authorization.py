@@ -26,8 +26,8 @@ from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
-from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, is_unnamed
-from coordinator.wire.apis.cluster_apis import GROUP_KEY
+from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, NO_PROTOCOL_SINCE, is_unnamed
+from coordinator.wire.apis.cluster_apis import GROUP_KEY, NO_NAME_SINCE, refuse_unanswered
 from coordinator.wire.apis.group_apis import HANDLERS
 from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request, Values
@@ -167,7 +167,11 @@ def _classic(request: Request, cluster: Cluster, permissions: Permissions) -> Ca
     unnamed = api is Api.SYNC_GROUP and is_unnamed(request)
     if unnamed or permissions.authorize(Operation.READ, group):
         return HANDLERS[api](request, cluster)
-    refused = {"member_id": getattr(body, "member_id", ""), "protocol_name": "", "leader": ""}
+    named = api is Api.JOIN_GROUP and request.version < NO_PROTOCOL_SINCE
+    refused = {
+        "member_id": getattr(body, "member_id", ""), "leader": "",
+        "protocol_name": "" if named else None,
+    }  # fmt: skip
     return respond_with(refusal_fields(group) | refused | {"members": (), "assignment": b""})
 
 
@@ -189,6 +193,12 @@ def _offset_delete(request: Request, cluster: Cluster, permissions: Permissions)
 
 def _topic_rule(operation: Operation, asked: str = "topics", answered: str = "topics") -> ItemRule:
     return ItemRule(operation, asked, answered, resource_of_topic, refuse_topic)
+
+
+def _produce(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
+    """Produce: WRITE of each topic; who wants no answer gets none, allowed or not."""
+    refuse_unanswered(request)
+    return _topic_rule(Operation.WRITE, "topic_data", "responses")(request, cluster, permissions)
 
 
 def _offset_fetch(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
@@ -309,7 +319,8 @@ def _metadata(request: Request, cluster: Cluster, permissions: Permissions) -> C
             )
 
         return handler(request, replace(cluster, topics=visible))
-    named = [(one, resource_of_topic(request.body, one, cluster)) for one in asked]
+    each = dict.fromkeys(asked)
+    named = [(one, resource_of_topic(request.body, one, cluster)) for one in each]
     allowed, refused = split_by_permission(named, Operation.DESCRIBE, permissions)
     if not refused:
         return handler(request, cluster)
@@ -318,7 +329,7 @@ def _metadata(request: Request, cluster: Cluster, permissions: Permissions) -> C
     refusals = [
         {
             "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "name": one.name,
+            "name": one.name or (None if request.version >= NO_NAME_SINCE else ""),
             "topic_id": getattr(one, "topic_id", None),
             "partitions": (),
         }
@@ -389,7 +400,7 @@ ALTER_EACH = ItemRule(
 RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _cluster_rule(Operation.DESCRIBE)) | {
     **dict.fromkeys(CLASSIC_HANDLERS, _classic),
     Api.LIST_TRANSACTIONS: _allow_anybody,
-    Api.PRODUCE: _topic_rule(Operation.WRITE, "topic_data", "responses"),
+    Api.PRODUCE: _produce,
     Api.FETCH: _topic_rule(Operation.READ, answered="responses"),
     Api.LIST_OFFSETS: _topic_rule(Operation.DESCRIBE),
     Api.METADATA: _metadata,

@@ -26,7 +26,7 @@ from coordinator.core.classic.events import (
 from coordinator.core.events import Result
 from coordinator.core.validate_types import check_types
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS
+from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, NO_PROTOCOL_SINCE
 from coordinator.wire.codec import (
     CLASSIC_VERSIONS,
     Api,
@@ -285,7 +285,8 @@ def test_a_refused_join_says_why_and_who_was_meant(api, version):
         _, message = answered(api, version, request, answer)
         code = ErrorCode.NOT_COORDINATOR if member_id == "m1" else ErrorCode.MEMBER_ID_REQUIRED
         assert (int(message.error_code), message.member_id) == (code, member_id)
-        assert (message.generation_id, message.protocol_name, message.leader) == (-1, "", "")
+        unnamed = None if version >= NO_PROTOCOL_SINCE else ""
+        assert (message.generation_id, message.protocol_name, message.leader) == (-1, unnamed, "")
         assert message.members == ()
 
 

@@ -39,7 +39,8 @@ def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
 
 def list_transactions(request: Request, _cluster: Cluster) -> Call:
     """ListTransactions: there is none; unknown states are named, as Kafka does."""
-    unknown = [one for one in request.body.state_filters if one not in TRANSACTION_STATES]
+    asked = dict.fromkeys(request.body.state_filters)
+    unknown = [one for one in asked if one not in TRANSACTION_STATES]
     return respond_with(
         {
             "error_code": ErrorCode.none,

@@ -41,6 +41,8 @@ SEVERAL_SINCE = 3
 """Of LeaveGroup: more than one may leave at once (KIP-345)."""
 GROUP_NOT_FOUND_SINCE = 6
 """Of DescribeGroups; before, an unknown group was a dead one."""
+NO_PROTOCOL_SINCE = 7
+"""Of JoinGroup, which says since then that there is no protocol."""
 UUID_LETTERS = 36
 
 
@@ -77,7 +79,7 @@ def join_group(request: Request, _cluster: Cluster) -> Call:
         knows_skipping=version >= SKIPPING_SINCE,
     )
     member_id = asked.member_id  # all that the answer needs of the request, which may be large
-    return Call(lambda answers: _join_fields(member_id, answers[0]), [event])
+    return Call(lambda answers: _join_fields(member_id, answers[0], request.version), [event])
 
 
 def _shorten(name: str) -> str:
@@ -86,7 +88,11 @@ def _shorten(name: str) -> str:
     return name if len(name) * 4 <= room else name.encode()[:room].decode(errors="ignore")
 
 
-def _join_fields(member_id: str, answer: Answer) -> Values:
+def _no_name(version: int) -> str | None:
+    return None if version >= NO_PROTOCOL_SINCE else ""
+
+
+def _join_fields(member_id: str, answer: Answer, version: int) -> Values:
     found = (
         JoinGroupResponse(member_id, answer.code)
         if isinstance(answer, GroupError)
@@ -97,7 +103,7 @@ def _join_fields(member_id: str, answer: Answer) -> Values:
         "error_code": found.error_code,
         "generation_id": found.generation,
         "protocol_type": found.protocol_type,
-        "protocol_name": found.protocol_name or "",
+        "protocol_name": found.protocol_name or _no_name(version),
         "leader": found.leader,
         "skip_assignment": found.skip_assignment,
         "member_id": found.member_id,

@@ -253,16 +253,22 @@ def _find_offset(version: int, timestamp: int, *, exists: bool) -> dict[str, obj
     return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
 
 
-def produce(request: Request, _cluster: Cluster) -> Call:
-    """Take no records: a partition here has no place for any.
+def refuse_unanswered(request: Request) -> None:
+    """Refuse a Produce that wants no answer.
 
     Raises
     ------
     WireError
-        The client wants no answer (acks 0): all that it can notice is a closed connection.
+        It is one (acks 0): an answer would be taken for that to the next request, and all that the
+        client can notice is a closed connection.
     """
     if request.body.acks == 0:
         raise WireError(f"a Produce that wants no answer: {NO_RECORDS}")
+
+
+def produce(request: Request, _cluster: Cluster) -> Call:
+    """Take no records: a partition here has no place for any."""
+    refuse_unanswered(request)
     refused = {
         "error_code": ErrorCode.policy_violation,
         "base_offset": -1,

@@ -39,6 +39,8 @@ from coordinator.wire.codec import (
     encode_steady_heartbeat,
 )
 
+GROUP_ERROR_SINCE = 2
+"""Of OffsetFetch: an error of the group stands alone; before, it is that of each partition."""
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 Place: TypeAlias = tuple[str, int]
@@ -223,7 +225,14 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
         knows_epochs=knows_epochs,
         as_kafka=True,
     )
-    return Call(lambda answers: _outcome_fields(topics, answers[0], missing), [event])
+
+    def respond(answers: Sequence[Answer]) -> Values:
+        answer: Answer | Code = answers[0]
+        if not knows_epochs and _error_code(answers[0]) == ErrorCode.GROUP_ID_NOT_FOUND:
+            answer = Code.illegal_generation
+        return _outcome_fields(topics, answer, missing)
+
+    return Call(respond, [event])
 
 
 def offset_delete(request: Request, cluster: Cluster) -> Call:
@@ -273,6 +282,7 @@ def _outcome_fields(
                 ],
             }
             for topic in topics
+            if topic.partitions
         ]
     }
 
@@ -319,6 +329,8 @@ def _offsets_fields(
     """Return a group's offsets; those of all topics are named as the request's version does."""
     code = _error_code(answer)
     found: Any = {} if isinstance(answer, GroupError) else answer.response
+    if code and version >= GROUP_ERROR_SINCE:
+        return {"error_code": code, "topics": []}
     if topics is None:
         known = cluster.topics().by_name
         topics = [
