@@ -346,16 +346,17 @@ def test_backup_refuses_a_damaged_store(lived, tmp_path, muster_here):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize("room", [4096, 0])
 @pytest.mark.parametrize("name", ["new", "empty"])
-def test_full_disk_is_a_one_line_error_and_leaves_nothing(lived, tmp_path, name, muster_here):
-    """A limit of 4 KiB per file stands in for a full disk."""
+def test_full_disk_is_a_one_line_error_and_leaves_nothing(lived, tmp_path, name, room, muster_here):
+    """A limit per file stands in for a full disk; without any, there is room for names only."""
     (tmp_path / "empty").mkdir()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for words in (
         ("backup", "--store", str(lived), "--into", str(tmp_path / name)),
         ("restore", "--from", str(lived), "--store", str(tmp_path / name)),
     ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
         try:
             done = muster_here(*words)
         finally:
@@ -370,6 +371,7 @@ def test_full_disk_is_a_one_line_error_and_leaves_nothing(lived, tmp_path, name,
         ):
             assert part in said
         assert files_of(tmp_path) == []
+        assert (tmp_path / "new").exists() is False
 
 
 # Bad input ---------------------------------------------------------------------------------------
