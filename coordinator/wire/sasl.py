@@ -14,15 +14,17 @@ import os
 import secrets
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from coordinator.config import ConfigError
 from coordinator.wire.codec import Api, Request, Values
 
+T = TypeVar("T")
 PLAIN = "PLAIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *HASHES)
@@ -30,7 +32,7 @@ ITERATIONS_MIN, ITERATIONS, ITERATIONS_MAX = 4_096, 8_192, 1_000_000
 """The least is RFC 7677's and Kafka's: clients refuse fewer."""
 SALT_BYTES, NONCE_BYTES = 18, 24
 SECRET = os.urandom(SALT_BYTES)
-"""Of this process: the salt of nobody stays the same when the users are read again."""
+"""Of this process: of salts, where the users' file has none, and of what is remembered."""
 
 
 def check_iterations(iterations: int, name: str) -> int:
@@ -127,10 +129,19 @@ class Users:
     ----------
     verifiers
         By user and mechanism.
+    secret
+        What salts are made of, which are those of nobody, too: it outlives the process.
     """
 
-    def __init__(self, verifiers: Mapping[str, Mapping[str, Verifier]]) -> None:
+    def __init__(
+        self, verifiers: Mapping[str, Mapping[str, Verifier]], secret: bytes = SECRET
+    ) -> None:
         self._verifiers = verifiers
+        self._secret = secret
+        self._first = sorted(
+            (first.mechanism, first.iterations)
+            for first in (next(iter(known.values())) for known in verifiers.values())
+        )
         self._iterations = sorted(
             verifier.iterations for known in verifiers.values() for verifier in known.values()
         )
@@ -166,7 +177,12 @@ class Users:
         if not isinstance(users, dict) or not users:
             raise ConfigError(f"{path} has no table [users]: give names with passwords")
         try:
-            return cls({name: _read_verifiers(value, iterations) for name, value in users.items()})
+            secret = _read_secret(tree)
+            found = {
+                name: _read_verifiers(name, value, iterations, secret)
+                for name, value in users.items()
+            }
+            return cls(found, secret)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -175,13 +191,16 @@ class Users:
         found = self._verifiers.get(name, {}).get(mechanism)
         if found is not None:
             return found
-        digest = hmac.digest(SECRET, name.encode(), "sha256")
         size = hashlib.new(HASHES[mechanism]).digest_size
         # As many iterations as one of the users has: others would tell that this is none.
-        among = self._iterations or [ITERATIONS]
-        iterations = among[int.from_bytes(digest) % len(among)]
-        salt = digest[:SALT_BYTES]
+        iterations = self._draw(self._iterations or [ITERATIONS], name)
+        salt = _make_salt(self._secret, mechanism, name)
         return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
+
+    def _draw(self, among: Sequence[T], name: str) -> T:
+        """Return for a user that there is not what one of those has that there are."""
+        digest = hmac.digest(self._secret, name.encode(), "sha256")
+        return among[int.from_bytes(digest) % len(among)]
 
     def is_remembered(self, name: str, password: str) -> bool:
         """Whether this password was verified before; a new check takes long."""
@@ -193,17 +212,44 @@ class Users:
         if self.is_remembered(name, password):
             return True
         known = self._verifiers.get(name)
-        verifier = next(iter(known.values())) if known else self.verifier(name, "SCRAM-SHA-256")
+        if known:
+            verifier = next(iter(known.values()))
+        else:  # takes as long as that of a user
+            drawn, iterations = self._draw(self._first or [("SCRAM-SHA-256", ITERATIONS)], name)
+            verifier = replace(self.verifier(name, drawn), iterations=iterations)
         if not verifier.matches(password):
             return False
         self._right[name] = hmac.digest(SECRET, password.encode(), "sha256")
         return True
 
 
-def _read_verifiers(value: object, iterations: int) -> dict[str, Verifier]:
+def _read_secret(tree: Mapping[str, object]) -> bytes:
+    """Return what salts are made of: the file's `secret`, else something of this process.
+
+    With it they are the same after a restart and on a stand-by. A salt that changes when those of
+    the users do not would tell that there is no such user.
+    """
+    given = tree.get("secret")
+    if given is None:
+        return SECRET
+    if not isinstance(given, str) or len(given) < SALT_BYTES:
+        raise ConfigError(f"secret: give a text of {SALT_BYTES} random characters or more")
+    return hashlib.sha256(given.encode()).digest()
+
+
+def _make_salt(secret: bytes, mechanism: str, name: str) -> bytes:
+    return hmac.digest(secret, f"{mechanism} {name}".encode(), "sha256")[:SALT_BYTES]
+
+
+def _read_verifiers(
+    user: str, value: object, iterations: int, secret: bytes
+) -> dict[str, Verifier]:
     """Return verifiers by mechanism; those of a password are made now."""
     if isinstance(value, str) and not value.startswith("SCRAM-SHA-"):
-        return {name: Verifier.of(name, value, iterations=iterations) for name in HASHES}
+        return {
+            name: Verifier.of(name, value, _make_salt(secret, name, user), iterations)
+            for name in HASHES
+        }
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not texts:
         raise ConfigError(f"{value!r}: give a password, a verifier, or a list of verifiers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 
 import pytest
 
@@ -251,3 +252,40 @@ def test_a_handshake_of_version_0_is_offered_and_refused(users):
     side.connection.receive(b"\0\0\0\x0b\0ann\0secret")
     assert side.connection.next_request() is None
     assert side.connection.login_failed
+
+
+def test_what_is_answered_to_nobody_is_what_a_user_would_be_answered(tmp_path, monkeypatch):
+    """Neither of two mechanisms, of two processes, nor of two readings tells that there is none."""
+    strong = [str(Verifier.of(m, "strong", iterations=4096)) for m in SCRAM]
+    file = tmp_path / "users.toml"
+    users = {"ann": "weak", "bob": strong}
+
+    def salts(name):
+        found = Users.read(str(file))
+        return [found.verifier(name, mechanism).salt for mechanism in SCRAM]
+
+    for secret in ("", 'secret = "0123456789abcdefghij"\n'):
+        file.write_text(f'{secret}[users]\nann = "weak"\nbob = {strong}\n')
+        before = {name: salts(name) for name in (*users, "nobody")}
+        assert all(len(set(found)) == len(SCRAM) for found in before.values())
+        assert {name: salts(name) for name in before} == before
+        monkeypatch.setattr("coordinator.wire.sasl.SECRET", os.urandom(18))  # a restart
+        after = {name: salts(name) for name in before}
+        assert after["bob"] == before["bob"]
+        assert (after["nobody"] == before["nobody"]) is bool(secret)
+        assert (after["ann"] == before["ann"]) is bool(secret)
+    file.write_text('secret = "short"\n[users]\nann = "weak"\n')
+    with pytest.raises(ConfigError, match="secret: give a text of 18 random characters or more"):
+        Users.read(str(file))
+
+
+def test_a_wrong_password_of_nobody_costs_what_one_of_a_user_does(monkeypatch):
+    """PLAIN hashes as the user's verifier does; there may be none with SHA-256."""
+    users = Users({"ann": {"SCRAM-SHA-512": Verifier.of("SCRAM-SHA-512", "x", iterations=5000)}})
+    seen = []
+    monkeypatch.setattr(
+        Verifier, "matches", lambda self, _: seen.append((self.mechanism, self.iterations))
+    )
+    for name in ("ann", "nobody", "somebody"):
+        assert not users.check_password(name, "wrong")
+    assert seen == [("SCRAM-SHA-512", 5000)] * 3
