@@ -56,7 +56,7 @@ def muster(tmp_path_factory):
         coordinator.serve() as serving,
     ):
         port = serving.address.rsplit(":", 1)[1]
-        asker = Asker(serving.address, Peer({}, {port: "$port"}), patience_s=0.5)
+        asker = Asker(serving.address, Peer({}, {port: "$port"}), patience_s=20)
         topics = asker.ask("admin", Api.METADATA, 12, {"topics": None})
         asker.peer.ids = {one["name"]: one["topic_id"] for one in topics["topics"]}
         asker.peer.words |= {topics["cluster_id"]: "$cluster"}
