@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
 from coordinator.compute.engine import Engine, LocalEngine, ReportsProgress, TargetRequest
+from coordinator.config import Config
 from coordinator.core.events import (
     Answer,
     ComputedTarget,
@@ -221,7 +222,7 @@ class TargetJobs:
         if wanted == "spark" and self._given is not None:
             return self._given
         if wanted not in self._engines:
-            self._engines[wanted] = _make_engine(wanted)
+            self._engines[wanted] = _make_engine(wanted, config)
         return self._engines[wanted]
 
 
@@ -244,10 +245,10 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
     )
 
 
-def _make_engine(name: str) -> Engine:
+def _make_engine(name: str, config: Config) -> Engine:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
-            engine: Engine = point.load()()
+            engine: Engine = point.load()(config=config)
             return engine
     if name != "local":
         logger.warning("engine %r is not installed: using the local one", name)

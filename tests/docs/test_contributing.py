@@ -29,7 +29,7 @@ WANTED = {
     "add a view": "spark_jobs/sql/partition_owners.sql",
     "add a version of an API": "coordinator/wire/codec.py",
     "mend the lease": "coordinator/storage/lease.py",
-    "add a constraint for assignors": "assignors/group_spec.py",
+    "add a kind of constraint": "assignors/loads/constraints.py",
 }
 
 
