@@ -22,11 +22,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from coordinator.config import ServerConfig
 from coordinator.http.access import Page, PageAccess, text_page
 from coordinator.status import LOST, STUCK, Status
-from coordinator.wire.acceptor import Acceptor, ConnectionSlot
+from coordinator.wire.acceptor import Acceptor, ConnectionSlot, network_of
 from coordinator.wire.listener import bind_socket
 
 PATHS = ("/metrics", "/healthz", "/readyz")
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
+"""For one more the oldest ends, so that who says nothing keeps out no probe; an address ends its
+own."""
+ACCEPTED_MAX = 2 * CONNECTIONS_MAX
+"""Those in a TLS handshake among them."""
 HEAD_BYTES_MAX = 8_192
 CONNECTION_S = 10.0
 """How long a connection may last, from accepting it to the end of the response."""
@@ -76,8 +80,8 @@ class PageServer:
         self._head_s = head_s
         self._limits = replace(
             config,
-            connections_max=CONNECTIONS_MAX,
-            connections_per_address_max=CONNECTIONS_PER_ADDRESS_MAX,
+            connections_max=ACCEPTED_MAX,
+            connections_per_address_max=0,
         )
         self._stop: Callable[[], object] = lambda: None
         begun: Future[None] = Future()
@@ -89,7 +93,7 @@ class PageServer:
 
     async def _serve(self, sock: socket.socket, begun: Future[None]) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
-        connections: set[PageConnection] = set()
+        connections: dict[PageConnection, None] = {}
         # Each page has a thread: metrics take a while, and readiness waits for the coordinator.
         pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
 
@@ -136,16 +140,23 @@ class PageServer:
 
 
 class PageConnection(asyncio.Protocol):
-    """One connection: one request, one answer."""
+    """One connection: one request, one answer.
+
+    Attributes
+    ----------
+    network
+        Whose it is, as connections are counted.
+    """
 
     def __init__(
         self,
         slot: ConnectionSlot,
-        connections: set[PageConnection],
+        connections: dict[PageConnection, None],
         answer: Callable[[str, str], asyncio.Future[Page]],
         head_s: float,
     ) -> None:
         self._slot = slot
+        self.network = network_of(slot.address)
         self._connections = connections
         self._page = answer
         self._head_s = head_s
@@ -158,7 +169,8 @@ class PageConnection(asyncio.Protocol):
         """Begin."""
         self._slot.taken = True
         self._transport = cast("asyncio.Transport", transport)
-        self._connections.add(self)
+        self._make_room()
+        self._connections[self] = None
         loop = asyncio.get_running_loop()
         self._timers = [
             loop.call_later(self._head_s, self._end_if_silent),
@@ -178,10 +190,18 @@ class PageConnection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget it."""
         self._transport = None
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         self._slot.release()
         for timer in self._timers:
             timer.cancel()
+
+    def _make_room(self) -> None:
+        """End the oldest connection where there are as many as there may be."""
+        ours = [one for one in self._connections if one.network == self.network]
+        if len(ours) >= CONNECTIONS_PER_ADDRESS_MAX:
+            ours[0].end()
+        elif len(self._connections) >= CONNECTIONS_MAX:
+            next(iter(self._connections)).end()
 
     def end(self) -> None:
         """Close the connection at once."""

@@ -74,6 +74,19 @@ def test_half_requests_do_not_block_probes():
     assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 
 
+@pytest.mark.parametrize("count", [12, 49, 120])
+def test_silent_connections_of_the_prober_s_own_address_starve_no_probe(count):
+    """Behind one address there may be a kubelet and whoever else is on its node."""
+    with pages_of(head_s=30.0) as pages, contextlib.ExitStack() as closing:
+        for _ in range(count):
+            closing.enter_context(connected(pages))
+        assert [get(pages, "/healthz")[0] for _ in range(20)] == [200] * 20
+        others = [f"127.0.0.{number}" for number in range(2, 14)]
+        for source in others * 6:
+            closing.enter_context(connected(pages, source))
+        assert [get(pages, "/healthz")[0] for _ in range(20)] == [200] * 20
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
