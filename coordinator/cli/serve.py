@@ -182,6 +182,8 @@ def _serve(
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.health
             pages.confirm = coordinator.confirm_status
+            if server.audit_ms:
+                pages.audit = coordinator.record_audit
         kept = f"store {store}" if store else "nothing is stored: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
         while not stop.wait(LOOK_S):

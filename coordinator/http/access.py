@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.wire.access import ReloadingFile, load_tls
 from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.refusals import Audit, WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 
 TEXT = "text/plain; charset=utf-8"
@@ -27,9 +29,9 @@ class Page(NamedTuple):
 
 
 class PageAccess:
-    """The TLS and the users of the HTTP pages, as configured."""
+    """The TLS and the users of the HTTP pages, as configured; `audit` takes wrong logins."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, audit: Audit | None = None) -> None:
         host, _ = parse_address(config.http_listen, "server.http_listen")
         here = is_loopback(host)
         if config.http_tls and not config.tls_certificate:
@@ -48,6 +50,7 @@ class PageAccess:
             (path,),
             lambda: Users.read(path, iterations, "server.http_users") if path else None,
         )
+        self.wrong_logins = WrongLogins(time.monotonic, audit)
         self._open = here or config.insecure
         where = f"server.http_listen {config.http_listen} is open beyond this machine"
         if here:
@@ -70,7 +73,7 @@ class PageAccess:
         self._tls.reload()
         return self._tls.value
 
-    def refuse(self, login: str) -> Page | None:
+    def refuse(self, login: str, host: str = "") -> Page | None:
         """Return the page that refuses metrics to a client, or None if it may read them."""
         self._users.reload()
         users = self._users.value
@@ -80,8 +83,12 @@ class PageAccess:
             why = "metrics are not served beyond this machine: configure server.http_users"
             return text_page(HTTPStatus.FORBIDDEN, why)
         name, password = parse_basic(login)
-        if name and users.check_password(name, password):
+        if name and users.is_remembered(name, password):
             return None
+        if name and not self.wrong_logins.is_held_back(host):
+            if users.check_password(name, password):
+                return None
+            self.wrong_logins.note(name, host)
         page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
         return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')
 

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import cast
@@ -20,10 +21,13 @@ from typing import cast
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from coordinator.config import ServerConfig
+from coordinator.core.records import Audited
 from coordinator.http.access import Page, PageAccess, text_page
 from coordinator.status import LOST, STUCK, Status
 from coordinator.wire.acceptor import Acceptor, ConnectionSlot, network_of
+from coordinator.wire.acls import normalize_host
 from coordinator.wire.listener import bind_socket
+from coordinator.wire.refusals import Audit
 
 PATHS = ("/metrics", "/healthz", "/readyz")
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 50, 10
@@ -57,6 +61,8 @@ class PageServer:
         while there is no coordinator.
     registry
         The coordinator's metrics; None while there is no coordinator.
+    audit
+        Takes the records of wrong logins.
     address
         The host and port of the pages.
 
@@ -72,7 +78,8 @@ class PageServer:
         self.status: Callable[[], str] = lambda: Status.STANDS_BY.value
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
-        access = PageAccess(config)
+        self.audit: Audit = lambda _records: None
+        access = PageAccess(config, self._take_audit)
         sock = bind_socket(config.http_listen, "server.http_listen")
         host, _, _ = config.http_listen.rpartition(":")
         self.address = f"{host}:{sock.getsockname()[1]}"
@@ -97,9 +104,9 @@ class PageServer:
         # Each page has a thread: metrics take a while, and readiness waits for the coordinator.
         pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
 
-        def answer(path: str, words: str) -> asyncio.Future[Page]:
+        def answer(path: str, words: str, host: str) -> asyncio.Future[Page]:
             pool = pools.get(path, pools[""])
-            return loop.run_in_executor(pool, self.page, path, words)
+            return loop.run_in_executor(pool, self.page, path, words, host)
 
         acceptor = Acceptor(
             sock,
@@ -110,7 +117,11 @@ class PageServer:
         )
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         begun.set_result(None)
-        await end.wait()
+        every_s = self._limits.audit_ms / 1000 or None
+        while not end.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(end.wait(), every_s)
+            await loop.run_in_executor(pools[""], self._write_audit)
         acceptor.close()
         for connection in list(connections):
             connection.end()
@@ -118,11 +129,11 @@ class PageServer:
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.sleep(0)
 
-    def page(self, path: str, login: str = "") -> Page:
-        """Return a page; `login` is the value of the Authorization header."""
+    def page(self, path: str, login: str = "", host: str = "") -> Page:
+        """Return a page; `login` is the value of the Authorization header, `host` who sends it."""
         status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics":
-            refused = self._access.refuse(login)
+            refused = self._access.refuse(login, host)
             if refused is not None:
                 return refused
             if self.registry is not None:
@@ -132,6 +143,15 @@ class PageServer:
         if path == "/healthz":
             return _status_page(status, fine=status not in {*LOST, STUCK})
         return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
+
+    def _take_audit(self, records: Sequence[Audited]) -> None:
+        self.audit(records)
+
+    def _write_audit(self) -> None:
+        try:
+            self._access.wrong_logins.write()
+        except Exception:
+            logger.exception("wrong logins are not in the audit")
 
     def close(self) -> None:
         """Stop."""
@@ -152,7 +172,7 @@ class PageConnection(asyncio.Protocol):
         self,
         slot: ConnectionSlot,
         connections: dict[PageConnection, None],
-        answer: Callable[[str, str], asyncio.Future[Page]],
+        answer: Callable[[str, str, str], asyncio.Future[Page]],
         head_s: float,
     ) -> None:
         self._slot = slot
@@ -222,7 +242,7 @@ class PageConnection(asyncio.Protocol):
             self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD"))
         else:
             self._answering = True
-            found = self._page(path, _find_login(lines[1:]))
+            found = self._page(path, _find_login(lines[1:]), normalize_host(self._slot.address))
             found.add_done_callback(
                 lambda done: self._finish_answer(done, head_only=method == "HEAD")
             )

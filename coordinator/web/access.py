@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.wire.access import Access, ReloadingFile
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
 from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.refusals import WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 from coordinator.wire.session import ANONYMOUS
 
@@ -81,7 +83,9 @@ class WebAccess:
         A file cannot be used, or the address is not safe to open.
     """
 
-    def __init__(self, config: Config, listen: str) -> None:
+    def __init__(
+        self, config: Config, listen: str, wrong_logins: WrongLogins | None = None
+    ) -> None:
         server = config.server
         if config.web.tls and not server.tls_certificate:
             raise ConfigError(
@@ -94,6 +98,7 @@ class WebAccess:
         self._tls = ReloadingFile("web.tls", files, lambda: _load_certificate(context, *files))
         self.host, _ = parse_address(listen, SETTING)
         self._passwords = ThreadPoolExecutor(1, "muster-web-login")
+        self.wrong_logins = wrong_logins or WrongLogins(time.monotonic)
         self._refuse_open(server, listen)
 
     @property
@@ -137,11 +142,14 @@ class WebAccess:
         if not name:
             return None
         if not users.is_remembered(name, password):
+            if self.wrong_logins.is_held_back(host):
+                return None
             # Hashing takes a while: in one thread, so that guesses cost at most that one.
             loop = asyncio.get_running_loop()
             if not await loop.run_in_executor(
                 self._passwords, users.check_password, name, password
             ):
+                self.wrong_logins.note(name, host)
                 return None
         return Viewer(f"User:{name}", host, logged_in=True, access=self)
 

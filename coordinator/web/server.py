@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
@@ -14,6 +15,7 @@ from typing import Self
 import uvicorn
 
 from coordinator.config import Config
+from coordinator.errors import GroupError
 from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, Viewer, WebAccess
 from coordinator.web.app import READERS, Site, make_app
@@ -24,6 +26,7 @@ from coordinator.web.rendering import compile_templates
 from coordinator.web.store_reader import StoreReader
 from coordinator.web.weights import name_weights
 from coordinator.wire.listener import bind_socket
+from coordinator.wire.refusals import Audit, WrongLogins
 
 BACKLOG = 128
 END_S = 2
@@ -44,6 +47,8 @@ class WebServer:
         The settings: [web], and of [server] the logins, access lists and certificate.
     listen
         host:port; port 0 takes any that is free. None takes the setting.
+    audit
+        Takes the records of wrong logins; without it only the process's log has them.
 
     Attributes
     ----------
@@ -61,11 +66,15 @@ class WebServer:
     """
 
     def __init__(
-        self, store: str | os.PathLike[str], config: Config | None = None, listen: str | None = None
+        self,
+        store: str | os.PathLike[str],
+        config: Config | None = None,
+        listen: str | None = None,
+        audit: Audit | None = None,
     ) -> None:
         config = config or Config()
         listen = listen or config.web.listen
-        self._access = WebAccess(config, listen)
+        self._access = WebAccess(config, listen, WrongLogins(time.monotonic, audit))
         reader = StoreReader(store)
         name = os.path.basename(root_of(store))
         pages = Pages(reader, name, weight=name_weights(config.weights))
@@ -89,6 +98,12 @@ class WebServer:
         self._thread.start()
         if self._reread_s:
             threading.Thread(target=self._reread, name="muster-web-access", daemon=True).start()
+        if audit is not None and config.server.audit_ms:
+            every_s = config.server.audit_ms / 1000
+            work = (every_s,)
+            threading.Thread(
+                target=self._write_audit, args=work, name="muster-web-audit", daemon=True
+            ).start()
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +147,13 @@ class WebServer:
                 self._access.reload()
             except Exception:
                 logger.exception("reload failed: TLS, users and access lists stay as they were")
+
+    def _write_audit(self, every_s: float) -> None:
+        ended = False
+        while not ended:
+            ended = self._closed.wait(every_s)
+            with suppress(GroupError):  # the coordinator is closed
+                self._access.wrong_logins.write()
 
     def _run(self) -> None:
         try:

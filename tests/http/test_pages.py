@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, PageServer
+from coordinator.wire.sasl import Users
 from tests.wire.test_access import certificates, tls_of
 
 __all__ = ["certificates"]
@@ -175,3 +176,29 @@ def test_a_process_that_cannot_go_on_is_not_healthy(status, code):
         found, text = get(pages, "/healthz")
         assert found == code
         assert text.rstrip().endswith(status)
+
+
+def test_wrong_logins_are_logged_audited_and_bounded(tmp_path, monkeypatch, caplog):
+    """Eighty guesses left no trace, and a guesser had as many as the machine can hash."""
+    (tmp_path / "users.toml").write_text('[users]\nann = "secret"\n')
+    looked, records = [], []
+    right = Users.check_password
+    monkeypatch.setattr(
+        Users, "check_password", lambda *asked: looked.append(asked[1]) or right(*asked)
+    )
+    with pages_of(http_users=str(tmp_path / "users.toml")) as pages:
+        pages.audit = records.extend
+        for number in range(80):
+            code, said = get(pages, "/metrics", b"ann:guess%d" % number)
+            assert (code, "of_group" in said) == (401, False)
+        assert 10 <= len(looked) < 40
+        assert get(pages, "/metrics", b"ann:secret")[0] == 401, "a right guess is no other"
+        assert get(pages, "/metrics", b"ann:secret", source="127.0.0.2")[0] == 200
+        assert get(pages, "/metrics", b"ann:secret")[0] == 200, "known by now"
+        assert get(pages, "/healthz")[0] == 200
+    assert caplog.text.count("a login over HTTP from 127.0.0.1 as 'ann' was wrong") == 1
+    (found,) = records
+    assert (found.reason, found.owner, found.client_host) == (
+        "login_failed", "User:ann", "127.0.0.1"
+    )  # fmt: skip
+    assert int(found.settings["count"]) == len(looked) - 1

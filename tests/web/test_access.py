@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import urllib.error
+import urllib.request
 from dataclasses import replace
 
 import pytest
 
+from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig, WebConfig
 from coordinator.history import frame
 from coordinator.web.access import WebAccess, is_same_origin
@@ -241,3 +245,20 @@ def test_a_store_that_cannot_be_read_is_said_in_a_line(tmp_path):
     assert "cannot be read" in answer.text
     with pytest.raises(json.JSONDecodeError):
         answer.json()
+
+
+def test_a_wrong_login_to_the_pages_of_a_coordinator_is_in_its_audit(tmp_path, secured):
+    config = Config(server=replace(secured, audit_ms=50))
+    wrong = {"authorization": f"Basic {base64.b64encode(b'ann:wrong').decode()}"}
+    with (
+        Coordinator.open(tmp_path / "s", config=config, topics={"a": 1}) as coordinator,
+        coordinator.serve_web("127.0.0.1:0") as pages,
+    ):
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(urllib.request.Request(pages.url, headers=wrong))
+    audit = frame(tmp_path / "s", "audit").to_pylist()
+    assert {(row["action"], row["principal"], row["client_host"]) for row in audit} == {
+        ("login_failed", "User:ann", "127.0.0.1")
+    }
+    assert sum(row["count"] for row in audit) == 3
