@@ -107,6 +107,7 @@ def _trouble(
             node.kill()
             crowd.take(node)
             crowd.lose()
+            begin()  # what the dead one had open and removed is room again
             _opens_not(store, reason)
             end()
             node = Node(store)
