@@ -147,6 +147,7 @@ def _serve(
     """Stand by until this process has the store, then serve until stopped or fenced."""
     from prometheus_client import disable_created_metrics  # noqa: PLC0415
 
+    from coordinator.core.events import RecordAudit  # noqa: PLC0415
     from coordinator.http.pages import PageServer  # noqa: PLC0415
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # most series would be there twice
@@ -183,7 +184,7 @@ def _serve(
             pages.status = lambda: coordinator.health
             pages.confirm = coordinator.confirm_status
             if server.audit_ms:
-                pages.audit = coordinator.record_audit
+                pages.audit = lambda records: coordinator.submit([RecordAudit(records)])
         kept = f"store {store}" if store else "nothing is stored: no --store"
         typer.echo(f"muster serves groups at {serving.address} ({kept})")
         while not stop.wait(LOOK_S):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -19,7 +19,6 @@ from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.compute.engine import Engine
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
-from coordinator.core.records import Audited
 from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
@@ -292,11 +291,12 @@ class Coordinator(GroupRequests):
             ) from None
         server = self.config.server
         config = replace(self.config, server=replace(server, insecure=insecure or server.insecure))
-        return WebServer(self._processor.log.store, config, listen, self.record_audit)
-
-    def record_audit(self, records: Sequence[Audited]) -> None:
-        """Write records of the audit, without waiting."""
-        self._loop.submit([RecordAudit(records)])
+        return WebServer(
+            self._processor.log.store,
+            config,
+            listen,
+            lambda records: self.submit([RecordAudit(records)]),
+        )
 
     def refresh_topics(self) -> None:
         """Ask the catalog for topics now, instead of at its next turn.
