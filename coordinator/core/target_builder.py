@@ -70,9 +70,8 @@ class AssignorInput:
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
         if assignor is not None and not weighed and self.loads and self.loads.drained:
-            all_topics = flat
-            subscription, offsets, flat = self._empty_drained(subscription)
-            self._refuse_drained(np.setdiff1d(all_topics, flat))
+            subscription = self._drop_drained(subscription, offsets, flat)
+            offsets = np.append(offsets, offsets[-1])
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
         had, number = self.owned()
         stop = np.minimum(had.end, np.append(partitions, 0)[number])
@@ -108,25 +107,29 @@ class AssignorInput:
         pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
-    def _empty_drained(self, subscription: Longs) -> tuple[Longs, Longs, Ints]:
-        """Return subscriptions and their lists, with an empty one for members that plans drain."""
+    def _drop_drained(self, subscription: Longs, offsets: Longs, flat: Ints) -> Longs:
+        """Return subscriptions in which members that plans drain have the one after the last.
+
+        Raises
+        ------
+        SpecError
+            Nobody else is left to have a topic; `weighted` refuses it alike.
+        """
         assert self.loads is not None
         names = set(self.loads.drained)
         drained = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
-        empty = subscription.max(initial=-1) + 1
-        subscription = np.where(drained, empty, subscription)
-        return subscription, *self._lists(subscription, empty)
-
-    def _refuse_drained(self, topics: Ints) -> None:
-        """Refuse a group in which nobody is left to have a topic, as `weighted` does."""
-        if len(topics):
+        left = np.where(drained, len(offsets) - 1, subscription)
+        list_of = np.arange(len(offsets) - 1).repeat(np.diff(offsets))
+        bereft = np.setdiff1d(flat, flat[np.isin(list_of, left)])
+        if len(bereft):
             raise SpecError(
-                f"partitions of topic {self.topics[topics[0]].key.name} may be on no member: plans "
+                f"partitions of topic {self.topics[bereft[0]].key.name} may be on no member: plans "
                 f"drain all its subscribers; plan with --undrain to fill one again"
             )
+        return left
 
-    def _lists(self, subscription: Longs, empty: int = -1) -> tuple[Longs, Ints]:
-        """Return the distinct subscriptions as lists of topic numbers; one may be the empty one."""
+    def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
+        """Return the distinct subscriptions as lists of topic numbers."""
         number = {topic.key.name: at for at, topic in enumerate(self.topics)}
         _, rows = np.unique(subscription, return_index=True)
         members = list(self.metas.values())
@@ -137,8 +140,6 @@ class AssignorInput:
                 *meta.subscribed_topic_names,
                 *self.regexes.get(meta.subscribed_topic_regex, ()),
             }
-            if subscription[row] == empty:
-                names = set()
             flat.append([number[name] for name in names if name in number])
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
         return offsets, np.array([t for one in flat for t in one], dtype=np.int32)

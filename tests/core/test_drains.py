@@ -6,11 +6,13 @@ import random
 
 import pytest
 
-from coordinator import GroupError
+from coordinator import Coordinator, GroupError
+from coordinator.config import Config
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.plans.load_columns import DRAINED
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
+from coordinator.kafka_config import kafka_config
 from tests.runtime.test_plans import Running
 
 ASSIGNORS = ("uniform", "range", "sticky", "weighted")
@@ -116,3 +118,39 @@ def test_explain_names_the_drain_in_a_group_of_equal_members(running, tmp_path):
     refused = {one.member_id: one.refused for one in found.candidates}
     assert DRAINED in refused["m2"]
     assert refused["m1"] is refused["m3"] is None
+
+
+SUBSCRIBED = {"m1": ["b"], "m2": ["a", "b"], "m3": ["a"], "n1": ["a", "b"]}
+
+
+@pytest.mark.parametrize("order", [("m1", "m2", "m3"), ("m2", "m1", "m3"), ("m3", "m2", "m1")])
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_drained_member_may_be_the_only_one_of_its_subscription(assignor, order):
+    """Nobody has its list then, and those of the others are numbered as before."""
+    kafka = kafka_config(
+        {"group.consumer.assignors": [assignor], "group.consumer.assignment.interval.ms": 0}
+    )
+    with Coordinator.open(None, topics={"a": 4, "b": 4}, config=Config(kafka=kafka)) as one:
+        epochs = {}
+
+        def beat(member, **more):
+            answer = one.consumer_group_heartbeat(
+                group_id="g", member_id=member, member_epoch=epochs.get(member, 0),
+                topic_partitions={}, **more,
+            )  # fmt: skip
+            epochs[member] = answer.member_epoch
+
+        def join(member):
+            names = SUBSCRIBED[member]
+            beat(member, rebalance_timeout_ms=60_000, subscribed_topic_names=names)
+            for member_id in [*epochs] * 4:
+                beat(member_id)
+
+        for member in order:
+            join(member)
+        one.apply_plan(one.plan("g", drain=["m1"], assignor=assignor))
+        join("n1")
+        found = one._processor.state.groups["g"].targets
+        spans = [(m, k.name, n) for m in found for k, f, e in found[m] for n in range(f, e)]
+        assert sorted(s[1:] for s in spans) == [(name, n) for name in "ab" for n in range(4)]
+        assert all(m != "m1" and name in SUBSCRIBED[m] for m, name, _ in spans)
