@@ -12,7 +12,7 @@ from typing import NamedTuple
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.wire.access import ReloadingFile, load_tls
 from coordinator.wire.listener import is_loopback, parse_address
-from coordinator.wire.refusals import Audit, WrongLogins
+from coordinator.wire.refusals import WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 
 TEXT = "text/plain; charset=utf-8"
@@ -29,9 +29,9 @@ class Page(NamedTuple):
 
 
 class PageAccess:
-    """The TLS and the users of the HTTP pages, as configured; `audit` takes wrong logins."""
+    """The TLS and the users of the HTTP pages, as configured."""
 
-    def __init__(self, config: ServerConfig, audit: Audit | None = None) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         host, _ = parse_address(config.http_listen, "server.http_listen")
         here = is_loopback(host)
         if config.http_tls and not config.tls_certificate:
@@ -50,7 +50,7 @@ class PageAccess:
             (path,),
             lambda: Users.read(path, iterations, "server.http_users") if path else None,
         )
-        self.wrong_logins = WrongLogins(time.monotonic, audit)
+        self.wrong_logins = WrongLogins(time.monotonic)
         self._open = here or config.insecure
         where = f"server.http_listen {config.http_listen} is open beyond this machine"
         if here:

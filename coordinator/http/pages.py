@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +21,6 @@ from typing import cast
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from coordinator.config import ServerConfig
-from coordinator.core.records import Audited
 from coordinator.http.access import Page, PageAccess, text_page
 from coordinator.status import LOST, STUCK, Status
 from coordinator.wire.acceptor import Acceptor, ConnectionSlot, network_of
@@ -79,7 +78,7 @@ class PageServer:
         self.confirm: Callable[[], str] | None = None
         self.registry: CollectorRegistry | None = None
         self.audit: Audit = lambda _records: None
-        access = PageAccess(config, self._take_audit)
+        access = PageAccess(config)
         sock = bind_socket(config.http_listen, "server.http_listen")
         host, _, _ = config.http_listen.rpartition(":")
         self.address = f"{host}:{sock.getsockname()[1]}"
@@ -121,7 +120,7 @@ class PageServer:
         while not end.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(end.wait(), every_s)
-            await loop.run_in_executor(pools[""], self._write_audit)
+            await loop.run_in_executor(pools["/metrics"], self._write_audit)
         acceptor.close()
         for connection in list(connections):
             connection.end()
@@ -144,12 +143,11 @@ class PageServer:
             return _status_page(status, fine=status not in {*LOST, STUCK})
         return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
 
-    def _take_audit(self, records: Sequence[Audited]) -> None:
-        self.audit(records)
-
     def _write_audit(self) -> None:
+        """Write the wrong logins, in the thread that notes them."""
         try:
-            self._access.wrong_logins.write()
+            if records := self._access.wrong_logins.take():
+                self.audit(records)
         except Exception:
             logger.exception("wrong logins are not in the audit")
 

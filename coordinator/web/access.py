@@ -83,9 +83,7 @@ class WebAccess:
         A file cannot be used, or the address is not safe to open.
     """
 
-    def __init__(
-        self, config: Config, listen: str, wrong_logins: WrongLogins | None = None
-    ) -> None:
+    def __init__(self, config: Config, listen: str) -> None:
         server = config.server
         if config.web.tls and not server.tls_certificate:
             raise ConfigError(
@@ -98,7 +96,7 @@ class WebAccess:
         self._tls = ReloadingFile("web.tls", files, lambda: _load_certificate(context, *files))
         self.host, _ = parse_address(listen, SETTING)
         self._passwords = ThreadPoolExecutor(1, "muster-web-login")
-        self.wrong_logins = wrong_logins or WrongLogins(time.monotonic)
+        self.wrong_logins = WrongLogins(time.monotonic)
         self._refuse_open(server, listen)
 
     @property

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
@@ -26,7 +25,7 @@ from coordinator.web.rendering import compile_templates
 from coordinator.web.store_reader import StoreReader
 from coordinator.web.weights import name_weights
 from coordinator.wire.listener import bind_socket
-from coordinator.wire.refusals import Audit, WrongLogins
+from coordinator.wire.refusals import Audit
 
 BACKLOG = 128
 END_S = 2
@@ -74,7 +73,7 @@ class WebServer:
     ) -> None:
         config = config or Config()
         listen = listen or config.web.listen
-        self._access = WebAccess(config, listen, WrongLogins(time.monotonic, audit))
+        self._access = WebAccess(config, listen)
         reader = StoreReader(store)
         name = os.path.basename(root_of(store))
         pages = Pages(reader, name, weight=name_weights(config.weights))
@@ -93,17 +92,12 @@ class WebServer:
         site = Site(pages, self._access, self._readers, self._hub, self._decider)
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
+        self._audit, self._audit_s = audit, config.server.audit_ms / 1000
         self._readers.submit(_warm, pages, Viewer("", "", logged_in=False, access=self._access))
         self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
         self._thread.start()
         if self._reread_s:
             threading.Thread(target=self._reread, name="muster-web-access", daemon=True).start()
-        if audit is not None and config.server.audit_ms:
-            every_s = config.server.audit_ms / 1000
-            work = (every_s,)
-            threading.Thread(
-                target=self._write_audit, args=work, name="muster-web-audit", daemon=True
-            ).start()
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +113,7 @@ class WebServer:
             self._loop.call_soon_threadsafe(self._hub.end)
         self._server.should_exit = True
         self._thread.join()
+        self._write_audit()
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._access.close()
 
@@ -148,17 +143,28 @@ class WebServer:
             except Exception:
                 logger.exception("reload failed: TLS, users and access lists stay as they were")
 
-    def _write_audit(self, every_s: float) -> None:
-        ended = False
-        while not ended:
-            ended = self._closed.wait(every_s)
-            with suppress(GroupError):  # the coordinator is closed
-                self._access.wrong_logins.write()
+    def _write_audit(self) -> None:
+        """Write the wrong logins, in the thread that notes them, or after its end."""
+        records = self._access.wrong_logins.take()
+        if records and self._audit is not None and self._audit_s:
+            with suppress(GroupError):  # of a fork
+                self._audit(records)
+
+    async def _serve(self) -> None:
+        async def write_audit() -> None:
+            while True:
+                await asyncio.sleep(self._audit_s)
+                self._write_audit()
+
+        writing = asyncio.create_task(write_audit()) if self._audit_s else None
+        await self._server.serve(sockets=[self._socket])
+        if writing is not None:
+            writing.cancel()
 
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._server.serve(sockets=[self._socket]))
+                runner.run(self._serve())
         except Exception:
             logger.exception("the pages end")
         finally:

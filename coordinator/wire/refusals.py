@@ -16,11 +16,12 @@ from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED, audit_record
 from coordinator.core.events import Caller
 from coordinator.core.records import Audited
 from coordinator.wire.acls import Operation, Resource, ResourceType
-from coordinator.wire.quotas import BURST_S, TokenBucket
+from coordinator.wire.quotas import Quota
+from coordinator.wire.refused_clients import SAY_AGAIN_S
 from coordinator.wire.session import Session
 
 Audit: TypeAlias = Callable[[Sequence[Audited]], object]
-GUESSES_PER_S, HOSTS_MAX = 1.0, 1_000
+GUESSES_PER_S, HOSTS_MAX = 1, 1_000
 """An address may guess so often, and ten times as often at first; a hundred thousand guesses of a
 password take a day."""
 logger = logging.getLogger("muster.wire")
@@ -49,10 +50,6 @@ class RefusalCounter:
     def note_login(self, claimed: str, session: Session) -> None:
         """Count a login that failed, by the principal that the client said it was."""
         self._note(Refusal(LOGIN_FAILED, shorten(claimed), session.host), session.client_id)
-
-    def note_http_login(self, claimed: str, host: str) -> None:
-        """Count a login over HTTP that failed."""
-        self._note(Refusal(LOGIN_FAILED, shorten(claimed), host), "http")
 
     def note_denial(self, session: Session, operation: Operation, of: Resource) -> None:
         """Count a request that a principal may not make."""
@@ -93,48 +90,35 @@ def _to_record(what: Refusal, client_id: str, count: int) -> Audited:
 
 
 class WrongLogins:
-    """What is done about wrong logins.
+    """What is done about wrong logins over HTTP; for one thread.
 
     Parameters
     ----------
     clock
         Seconds, from any beginning.
-    audit
-        Takes the records of the audit; None keeps none, where there is no coordinator.
     """
 
-    def __init__(self, clock: Callable[[], float], audit: Audit | None = None) -> None:
-        self._audit = audit
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._counter = RefusalCounter()
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._guesses = Quota(GUESSES_PER_S, {})
         self._logged: OrderedDict[str, float] = OrderedDict()
 
     def is_held_back(self, host: str) -> bool:
         """Whether an address has guessed too often lately: its next guess is not looked at."""
-        bucket = self._buckets.get(host)
-        return bucket is not None and bucket.take(0, self._clock()) > 0
+        return self._guesses.charge(host, 0, self._clock()) > 0
 
     def note(self, name: str, host: str) -> None:
         """Note a wrong login: a line of the log a minute and address, and a count for the audit."""
         now = self._clock()
-        bucket = self._buckets.pop(host, None) or _full_bucket(now)
-        bucket.take(1, now)
-        self._buckets[host] = bucket
-        if now - self._logged.get(host, float("-inf")) >= 60:  # noqa: PLR2004 - a minute
+        self._guesses.charge(host, 1, now)
+        if now - self._logged.get(host, -SAY_AGAIN_S) >= SAY_AGAIN_S:
             self._logged[host] = now
             logger.warning("a login over HTTP from %s as %r was wrong", host, name[:80])
-        for known in (self._buckets, self._logged):
-            if len(known) > HOSTS_MAX:
-                known.popitem(last=False)
-        self._counter.note_http_login(f"User:{name}", host)
+            if len(self._logged) > HOSTS_MAX:
+                self._logged.popitem(last=False)
+        self._counter.note_login(f"User:{name}", Session(host=host, client_id="http"))
 
-    def write(self) -> None:
-        """Hand what was counted to the audit."""
-        records = self._counter.take()
-        if records and self._audit is not None:
-            self._audit(records)
-
-
-def _full_bucket(now_s: float) -> TokenBucket:
-    return TokenBucket(GUESSES_PER_S, GUESSES_PER_S * BURST_S, now_s)
+    def take(self) -> list[Audited]:
+        """Return records of those noted so far, for the audit, and reset."""
+        return self._counter.take()
