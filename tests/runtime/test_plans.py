@@ -485,3 +485,16 @@ def test_a_rollback_to_what_is_no_epoch_is_refused_by_name(running, tmp_path, ep
     group.beat("m1", "m2")
     with pytest.raises(GroupError, match=re.escape(str(epoch))):
         group.coordinator.plan_rollback("g", epoch)
+
+
+def test_a_plan_waits_no_longer_than_it_may_be_applied(running):
+    group = running()
+    group.beat("m1", "m2")
+    one, valid_ms = group.coordinator, group.coordinator.config.plans.valid_ms
+    times = {"expires_ms": 1 << 60, "timestamp": group.now - valid_ms + 10_000}
+    long = msgspec.structs.replace(one.plan("g", drain=["m2"]).plan, **times)
+    one.propose_plan(msgspec.structs.replace(long, plan_digest=digest_of(long)))
+    assert [waiting.plan_id for waiting in one.waiting_plans("g")] == [long.plan_id]
+    group.now += 20_000
+    one.propose_plan(other := one.plan("g", drain=["m1"]))
+    assert [waiting.plan_id for waiting in one.waiting_plans("g")] == [other.plan.plan_id]

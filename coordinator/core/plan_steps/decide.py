@@ -36,7 +36,7 @@ from coordinator.core.plan_steps.planner import (
     digest_of,
     drain_members,
 )
-from coordinator.core.plans.approval import WEIGHTED
+from coordinator.core.plans.approval import WEIGHTED, end_of
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import PlannedMove
 from coordinator.core.records import (
@@ -91,7 +91,7 @@ def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Res
     if event.action == "propose":
         return _propose(config, group, event, now_ms)
     plan = _find_plan(group, event)
-    ended = _forget_expired(group, now_ms)
+    ended = _forget_expired(config, group, now_ms)
     if event.action == "reject":
         rejected = _decision(plan, event, REJECTED, 0, now_ms)
         return Result([*ended, rejected], {"plan_id": plan.plan_id, "decision": REJECTED})
@@ -116,7 +116,7 @@ def _propose(config: Config, group: Group, event: DecidePlan, now_ms: int) -> Re
         raise _refused(f"{WAITING_MAX} plans of group {group.group_id} wait: reject some first")
     before = [one for one in group.plans.values() if one.owner == plan.owner == COORDINATOR]
     ended = [_decision(one, event, SUPERSEDED, 0, now_ms) for one in before]
-    records = [*_forget_expired(group, now_ms), *ended, plan]
+    records = [*_forget_expired(config, group, now_ms), *ended, plan]
     return Result(records, {"plan_id": plan.plan_id, "decision": "waiting"})
 
 
@@ -176,17 +176,14 @@ def _refuse_unusable(config: Config, group: Group, plan: PlanMade, now_ms: int) 
         )
     if plan.plan_id in group.decided:
         raise _used(group.decided[plan.plan_id])
-    valid_ms = config.plans.valid_ms
-    if plan.timestamp - now_ms > valid_ms:
+    if plan.timestamp - now_ms > config.plans.valid_ms:
         raise _refused(
             f"plan {plan.plan_id} says that it was made {(plan.timestamp - now_ms) // 1000} s from "
             "now: set the clocks, and plan again"
         )
-    expires_ms = min(plan.expires_ms, plan.timestamp + valid_ms)
-    if now_ms >= expires_ms:
-        raise _refused(
-            f"plan {plan.plan_id} expired {(now_ms - expires_ms) // 1000} s ago: plan again"
-        )
+    late_ms = now_ms - end_of(plan, config)
+    if late_ms >= 0:
+        raise _refused(f"plan {plan.plan_id} expired {late_ms // 1000} s ago: plan again")
 
 
 def _apply(
@@ -312,14 +309,14 @@ def _decision(
     )
 
 
-def _forget_expired(group: Group, now_ms: int) -> list[Record]:
+def _forget_expired(config: Config, group: Group, now_ms: int) -> list[Record]:
     """Return records that end what has expired: plans that waited, and decisions."""
     waited = [
         PlanDecided(
             group.group_id, plan.plan_id, EXPIRED, timestamp=now_ms, expires_ms=plan.expires_ms
         )
         for plan in group.plans.values()
-        if now_ms >= plan.expires_ms
+        if now_ms >= end_of(plan, config)
     ]
     old = [
         Tombstone(PlanDecided.kind, group.group_id, name=one.plan_id)

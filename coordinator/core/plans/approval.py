@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 from coordinator.core.plans.load_columns import knows_loads
 
 if TYPE_CHECKING:
+    from coordinator.config import Config
+    from coordinator.core.records import PlanMade
     from coordinator.core.state import Group
 
 APPROVAL, AUTO, MANUAL = "consumer.assignor.approval", "auto", "manual"
 MAX_MOVES = "consumer.assignor.max.moves"
 WEIGHTED, STICKY = "weighted", "sticky"
+
+
+def end_of(plan: PlanMade, config: Config) -> int:
+    """Return until when a plan may be applied, in ms since 1970, whatever it says itself."""
+    return min(plan.expires_ms, plan.timestamp + config.plans.valid_ms)
 
 
 def is_manual(settings: Mapping[str, str]) -> bool:
