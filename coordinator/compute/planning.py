@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
 from assignors import PartitionRanges, SpecError
@@ -31,6 +31,11 @@ class AssignsInputs(Protocol):
         """
 
 
+def list_engines() -> dict[str, EntryPoint]:
+    """Return the engines that are installed, by name; each is made with `config=`."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
 def find_assign(engine: str, config: Config) -> Assign:
     """Return what assigns on an engine, by its name.
 
@@ -41,7 +46,7 @@ def find_assign(engine: str, config: Config) -> Assign:
     """
     if engine == LOCAL:
         return assign_here
-    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    points = list_engines()
     if engine not in points:
         raise SpecError(f"engine {engine!r}: give one of {', '.join(sorted({LOCAL, *points}))}")
     found = points[engine].load()(config=config)

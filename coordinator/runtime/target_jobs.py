@@ -13,11 +13,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TypeAlias
 
 from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
-from coordinator.compute.engine import Engine, LocalEngine, ReportsProgress, TargetRequest
+from coordinator.compute.engine import (
+    Engine,
+    LocalEngine,
+    ReportsProgress,
+    TargetRequest,
+)
+from coordinator.compute.planning import list_engines
 from coordinator.config import Config
 from coordinator.core.events import (
     Answer,
@@ -33,7 +38,6 @@ from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
 
-ENTRY_POINTS = "muster.engines"
 BACKOFF_MAX_S, DOUBLINGS_MAX = 60.0, 16
 """From the shortest backoff, a millisecond, so many doublings reach the longest."""
 logger = logging.getLogger("muster.coordinator")
@@ -246,10 +250,10 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
 
 
 def _make_engine(name: str, config: Config) -> Engine:
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name == name:
-            engine: Engine = point.load()(config=config)
-            return engine
+    point = list_engines().get(name)
+    if point is not None:
+        engine: Engine = point.load()(config=config)
+        return engine
     if name != "local":
         logger.warning("engine %r is not installed: using the local one", name)
     return LocalEngine()
