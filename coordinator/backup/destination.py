@@ -50,13 +50,14 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
     try:
         disk.make_folder(root)
         disk.permit(root)  # first, so that nobody else can reach what is written in it
-        _write_mark(mark, what)  # fails if another copy is being made here, and leaves it alone
+        open(mark, "x").close()  # fails if another copy is being made here, and leaves it alone
     except OSError as error:
         if made:
             with suppress(OSError):  # another copy may be made in it by now
                 os.rmdir(root)
         raise _explain_failure(what, root, error) from None
     try:
+        _fill_mark(mark, what)
         disk.sync(root)
         yield root
         disk.permit_all(root)
@@ -190,18 +191,11 @@ def _explain_failure(what: str, root: str, error: OSError) -> Exception:
     )
 
 
-def _write_mark(path: str, what: str) -> None:
-    """Write the mark, whole or not at all: on a full disk there may be room for its name only."""
-    file = open(path, "x", encoding="utf-8")  # noqa: SIM115 - what fails from here on removes it
-    try:
-        with file:
-            file.write(f"{what} (process {os.getpid()})\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        with suppress(OSError):
-            os.unlink(path)
-        raise
+def _fill_mark(path: str, what: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{what} (process {os.getpid()})\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync_all(root: str) -> None:

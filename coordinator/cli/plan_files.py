@@ -54,9 +54,9 @@ def read_plan(path: Path) -> PlanMade:
         added for it to be heeded is not passed over.
     """
     try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-        plan = msgspec.json.decode(content, type=PlanMade)
-        more = _find_unknown(msgspec.json.decode(content), msgspec.to_builtins(plan))
+        given = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+        plan = msgspec.convert(given, PlanMade)
+        more = _find_unknown(given, msgspec.to_builtins(plan))
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
