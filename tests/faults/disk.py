@@ -49,7 +49,10 @@ def full(store: Path, seed: int, times: int) -> Outcome:
         def begin() -> None:
             fill(disk, chance.randrange(ROOM_PAGES) * PAGE)
 
-        return _trouble(disk / "store", chance, times, begin, lambda: empty(disk), FULL)
+        def persist() -> None:
+            fill(disk, 0)  # what the dead one had open and removed is room again
+
+        return _trouble(disk / "store", chance, times, begin, persist, lambda: empty(disk), FULL)
 
 
 def read_only(store: Path, seed: int, times: int) -> Outcome:
@@ -60,6 +63,7 @@ def read_only(store: Path, seed: int, times: int) -> Outcome:
             random.Random(seed),
             times,
             lambda: remount(disk, "ro"),
+            lambda: None,
             lambda: remount(disk, "rw"),
             READ_ONLY,
         )
@@ -91,6 +95,7 @@ def _trouble(
     chance: random.Random,
     times: int,
     begin: Callable[[], None],
+    persist: Callable[[], None],
     end: Callable[[], None],
     reason: str,
 ) -> Outcome:
@@ -107,7 +112,7 @@ def _trouble(
             node.kill()
             crowd.take(node)
             crowd.lose()
-            begin()  # what the dead one had open and removed is room again
+            persist()
             _opens_not(store, reason)
             end()
             node = Node(store)
