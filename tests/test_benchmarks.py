@@ -13,7 +13,11 @@ from assignors import GroupSpec, get_assignor, quality
 from benchmarks import __main__ as command
 from benchmarks import classic, costs, groups, report, views, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
+from benchmarks.shape import EPOCH, GROUP, Shape
+from benchmarks.store import write_group
+from coordinator import Coordinator
 from coordinator.history import frame
+from spark_jobs.demo.crowd import Crowd
 from tests.conftest import ROOT
 
 SORT = Sort(default_ms=4 * REFERENCE_SORT_MS, plain_ms=2 * REFERENCE_SORT_MS)
@@ -74,6 +78,19 @@ def test_what_classic_members_measure_is_served_and_answered(monkeypatch):
     commits, *took = classic._sync(classic.SMOKE)
     assert commits.median == 1, "one commit is in the path of a sync"
     assert all(one.median > 0 for one in took)
+
+
+def test_members_that_were_there_before_the_crowd_confirm_what_they_lose(tmp_path):
+    """One that does not is fenced once its rebalance time-out ends: in mid-measurement."""
+    shape = Shape(4, 25, topic_count=1)
+    write_group(tmp_path / "store", shape)
+    topics = shape.topics()
+    with Coordinator.open(tmp_path / "store", topics=topics, takeover="force") as coordinator:
+        crowd = Crowd(coordinator, GROUP, shape.names(0))
+        crowd.epochs = dict.fromkeys(shape.ids(), EPOCH)
+        crowd.join(["one"], lambda _: None)
+        crowd.settle(lambda _: None)
+        assert set(crowd.epochs.values()) == {coordinator.group_epochs(GROUP)[0][0]} != {EPOCH}
 
 
 def test_a_smoke_run_does_not_touch_the_document_in_docs(tmp_path, monkeypatch):

@@ -21,12 +21,13 @@ class Crowd:
         self._coordinator, self.group_id, self.topics = coordinator, group_id, topics
         self.epochs: dict[str, int] = {}
         self._count: dict[str, int] = {}
-        """How many partitions each member owns."""
+        """How many partitions each member owns, of those who were told since they joined."""
 
     def join(self, member_ids: list[str], say: Callable[[str], object]) -> None:
         """Let members join."""
         for at in range(0, len(member_ids), BATCH):
             say(f"{at:,} of {len(member_ids):,} members have joined")
+            self._count.update(dict.fromkeys(member_ids[at : at + BATCH], 0))
             self._beat(
                 [
                     Heartbeat(
@@ -90,7 +91,8 @@ class Crowd:
             self.epochs[beat.member_id] = answer.member_epoch
             if answer.ranges is not None:
                 count = sum(end - first for _, first, end in answer.ranges)
-                if count < self._count.get(beat.member_id, 0):
+                # Of a member that was there before the crowd nobody knows what it owned.
+                if count < self._count.get(beat.member_id, count + 1):
                     less.append(self._let_go(beat.member_id, answer))
                 self._count[beat.member_id] = count
         if less:
