@@ -41,6 +41,11 @@ class Pages:
         Whether open pages are told what changes.
     weight
         What weights of partitions are: "lag", "rate", or "weight".
+
+    Attributes
+    ----------
+    now_ms
+        The clock.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class Pages:
         self._weight = weight
         self._live = live
         self.name = name
-        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+        self.now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
 
     def groups(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the list of groups."""
@@ -156,7 +161,7 @@ class Pages:
 
     def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:
         # Rebalances of the last hour are of a time, not of a position: look again each 10 s.
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         activity = self.reader.activity
         found = look.once(
             None,

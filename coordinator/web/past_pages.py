@@ -31,6 +31,8 @@ SPANS = {"15m": HOUR_MS // 4, "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR
          "7d": 168 * HOUR_MS, "all": 0}  # fmt: skip
 AUTO_MS = 24 * HOUR_MS
 """A longer history is shown in part, unless asked for."""
+STEP_MS = 1_000
+"""A picture that ends now is drawn anew no more often."""
 PARTITION_MAX = 2**31 - 1
 OWNED = (
     "topic", "first_partition", "partition_count", "member_id", "since", "assignment_epoch",
@@ -51,7 +53,7 @@ class PastPages:
         look = self._pages.reader.newest()
         history, epochs = self._read(look, group_id)
         refuse_topics(viewer, history)
-        window, span = _find_window(query, epochs, _find_end(look, epochs))
+        window, span = _find_window(query, epochs, self._pages.now_ms(), look.reading.at_ms)
         only = _find_lanes(query)
         cursor = self._pages.look(query).reading.at_ms if is_past(query) else None
         picture = look.once(
@@ -180,27 +182,38 @@ def _find_target(look: Look, group_id: str, topic: str, number: int) -> str | No
     return found[-1].as_py() if len(found) else None
 
 
-def _find_end(look: Look, epochs: pa.Table) -> int:
-    """Return the last time that the log knows, ms; clocks may have been put back."""
-    last = pc.max(epochs["recorded_at"]).as_py() if len(epochs) else None
-    return max(look.reading.at_ms, int(last.timestamp() * 1000) if last else 0)
+def _find_window(
+    query: Query, epochs: pa.Table, now_ms: int, written_ms: int
+) -> tuple[tuple[int, int], str]:
+    """Return begin and end of the time that an address asks for, and the name of its length.
 
-
-def _find_window(query: Query, epochs: pa.Table, now_ms: int) -> tuple[tuple[int, int], str]:
-    """Return begin and end of the time that an address asks for, and the name of its length."""
+    Without another end it is now, just after what was written last: who owns a partition does so
+    while nothing is written, and clocks may have been put back.
+    """
     times = epochs["recorded_at"]
-    begun = int(pc.min(times).as_py().timestamp() * 1000) if len(times) else now_ms - 1
+    begun, newest = (
+        (_to_ms(pc.min(times)), _to_ms(pc.max(times))) if len(times) else (now_ms, written_ms)
+    )
+    last_ms = max(now_ms, written_ms, newest)
     if query.get("from") or query.get("to"):
         begin = int(read_time(query, "from").timestamp() * 1000) if query.get("from") else begun
-        end = int(read_time(query, "to").timestamp() * 1000) if query.get("to") else now_ms
+        end = int(read_time(query, "to").timestamp() * 1000) if query.get("to") else last_ms + 1
         if end <= begin:
             raise QueryError("to is not after from: give a later time")
         return (begin, end), ""
-    span = query.get("span") or ("24h" if now_ms - begun > AUTO_MS else "all")
+    # What is shown of a day is the last one, unless nothing happened in it.
+    changes = begun < last_ms - AUTO_MS < newest
+    span = query.get("span") or ("24h" if changes else "all")
     if span not in SPANS:
         raise QueryError(f"span is {span[:TEXT_MAX]!r}: give one of {', '.join(SPANS)}")
-    length = SPANS[span] or now_ms - begun
-    return (max(begun, now_ms - length), now_ms), span
+    length = SPANS[span] or last_ms - begun
+    step = max(STEP_MS, length // lanes.WIDTH)
+    end = (last_ms // step + 1) * step  # a pixel at most is still to come, and is drawn once
+    return (max(begun, last_ms - length), end), span
+
+
+def _to_ms(time: pa.Scalar) -> int:
+    return int(time.as_py().timestamp() * 1000)
 
 
 def _find_lanes(query: Query) -> lanes.Span | None:

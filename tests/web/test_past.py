@@ -181,6 +181,42 @@ def test_the_pages_tell_the_same_as_the_views(store):
     assert "orders 5" not in zoomed
 
 
+def quiet_group(tmp_path):
+    """Return a store whose last row says that m2 owns what m1 gave up, and when that was."""
+    story = Story("billing").topics(orders=2).join("m1", "orders").at(5).join("m2", "orders")
+    store = stored(story.batches, tmp_path)
+    since = frame(store, "assignment_history", group_id="billing")["since"]
+    return store, int(max(since.to_pylist()).timestamp() * 1000)
+
+
+def shown_window(client, query=""):
+    """Return the pictured owners, and begin and end of the picture as it says them."""
+    text = client.get(f"/picture?id=billing{query}").text
+    begin, end = re.findall(r'<time datetime="([^"]+)"', text[text.rindex("From <") :])
+    moments = (datetime.fromisoformat(one).timestamp() * 1000 for one in (begin, end))
+    return set(re.findall(r"<title>orders \d+: (m\d)", text)), *moments
+
+
+@pytest.mark.parametrize("passed_ms", [0, 1, 999, 3_600_000, -7_200_000])
+def test_the_newest_owners_are_in_the_picture_while_nothing_is_written(tmp_path, passed_ms):
+    """Also where the clock of the pages is behind that of the log."""
+    store, last_ms = quiet_group(tmp_path)
+    now_ms = last_ms + max(passed_ms, 0)
+    for span in ("", "&span=15m", f"&from={NOON}"):
+        owners, _, end = shown_window(browse(store, now_ms=last_ms + passed_ms), span)
+        assert owners == {"m1", "m2"}
+        assert now_ms <= end <= now_ms + 5_000  # what is shown leaves out parts of a second
+
+
+def test_a_store_that_was_left_shows_what_happened_in_it(tmp_path):
+    store, last_ms = quiet_group(tmp_path)
+    later = last_ms + 30 * 24 * 3_600_000
+    owners, begin, end = shown_window(browse(store, now_ms=later))
+    assert (owners, begin < last_ms, end > later) == ({"m1", "m2"}, True, True)
+    owners, begin, end = shown_window(browse(store, now_ms=later), "&span=24h")
+    assert (owners, begin > last_ms, end > later) == ({"m1", "m2"}, True, True)
+
+
 def test_a_partition_says_who_had_it_since_when_and_why(store):
     client = browse(store)
     page = " ".join(client.get("/partition?id=billing&topic=orders&partition=6").text.split())
