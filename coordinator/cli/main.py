@@ -1,7 +1,8 @@
 """The command `muster`. Its subcommands are the entry points `muster.commands`.
 
 So this room imports neither Spark nor the commands of other rooms. Bad input prints one line to
-stderr and exits with 2; any other failure exits with 1.
+stderr and exits with 2; where somebody else is at work, so that nothing was done, it exits with 75
+(sysexits.h: try again); any other failure exits with 1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
-BAD_INPUT, FAILURE = 2, 1
+BAD_INPUT, FAILURE, BUSY = 2, 1, 75
 
 app = typer.Typer(
     name="muster",
@@ -72,7 +73,9 @@ def run_guarded(run: typer.Typer) -> None:
     except BrokenPipeError:  # the reader of a pipe closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(FAILURE) from None
-    except (BusyError, LogError, OSError) as error:
+    except BusyError as error:
+        exit_with_error(str(error), BUSY)
+    except (LogError, OSError) as error:
         exit_with_error(str(error), FAILURE)
     except Exception as error:  # noqa: BLE001 - the outermost loop
         if os.environ.get("MUSTER_DEBUG"):

@@ -24,9 +24,9 @@ from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.printable import VisibleFormatter
 from coordinator.status import LOST, Status
+from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import MEMORY, is_remote, root_of
-from coordinator.storage.tables.table_io import BusyError
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -192,7 +192,7 @@ def _serve(
                 hung_up.clear()
                 serving.reload()
             if coordinator.status in LOST:
-                raise BusyError(_explain_end(coordinator.status, store))
+                raise LogError(_explain_end(coordinator.status, store))
 
 
 def _explain_end(status: str, store: str | None) -> str:
