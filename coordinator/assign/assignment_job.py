@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from deltalake import DeltaTable
 
-from assignors import GroupSpec, PartitionRanges
+from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
-from coordinator.assign.inputs import Input, SparkName, schema_of_name
+from coordinator.assign.inputs import Input, SparkName, name_of_table
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import check_table_output, is_delta_output, is_same
 from coordinator.assign.runs import Run, identify
@@ -84,7 +84,7 @@ class AssignmentJob:
         if self.engine != "spark":
             return False
         names = any(isinstance(table, SparkName) for table in self.inputs().values())
-        return names or (self.output is not None and schema_of_name(self.output) is not None)
+        return names or (self.output is not None and name_of_table(self.output) is not None)
 
     def check_output(self) -> None:
         """Refuse an output that would overwrite an input or other files.
@@ -96,6 +96,11 @@ class AssignmentJob:
         """
         if self.output is None:
             return
+        if self.engine != "spark" and name_of_table(self.output) is not None:
+            raise SpecError(
+                f"--output {self.output!r} is named like a table of Spark's catalog: give a path "
+                f"(./{self.output} for a folder of that name), or --engine spark"
+            )
         paths = {f"--{field}": _path_of(table) for field, table in self.inputs().items()}
         previous = paths.pop("--previous")
         read = {option: path for option, path in paths.items() if path is not None}

@@ -19,6 +19,7 @@ from assignors import SpecError
 from assignors.groups.group_tables import GROUP_ID
 from assignors.loads.constraints import parse_constraints, to_table
 from assignors.parse import parse_json_rows
+from coordinator.assign.outputs import OTHER_FORMATS, PARQUET
 from coordinator.storage.tables.object_store import check_url, is_file_url, is_url, split_version
 from coordinator.storage.tables.table_io import TableRef
 
@@ -26,6 +27,11 @@ _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
 RULES = (".json", ".jsonl")
 """File suffixes of constraints in JSON."""
+_ANY_PART = r"(?:[^`./\\@]+|`(?:[^`]|``)+`)"
+_ANY_NAME = re.compile(rf"{_ANY_PART}(?:\.{_ANY_PART})*(?:@\d+)?")
+"""What a user may take for a name of the catalog: parts that Spark reads only in backquotes."""
+_OUTPUTS = (PARQUET, ".delta", *OTHER_FORMATS)
+"""Suffixes of outputs that are paths."""
 _FILES = (".parquet", ".json", ".csv")
 """File suffixes. A missing file with one of them is refused without starting Spark."""
 
@@ -131,7 +137,10 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName | Ru
         url, version = split_version(text)
         check_url(url, option)
         return SparkName(option, url, version)
-    if (named := _NAME.fullmatch(text)) is None or _is_path(text, named[1]):
+    if _is_path(text, text.rpartition("@")[0] or text):
+        return TableRef.of(text, option)
+    refuse_bare(text, option)
+    if (named := _NAME.fullmatch(text)) is None:
         return TableRef.of(text, option)
     if engine == "spark":
         return SparkName(option, named[1], int(named[2]) if named[2] else None)
@@ -143,13 +152,49 @@ def find_input(text: str, option: str, engine: str) -> TableRef | SparkName | Ru
     return TableRef.of(text, option)
 
 
-def schema_of_name(output: str) -> str | None:
-    """Return the schema if an output looks like a catalog name and is not an existing path."""
-    named = _NAME.fullmatch(output)
-    parts = re.findall(_PART, output)
-    if named is None or named[2] or len(parts) == 1 or os.path.exists(output):
+def name_of_table(output: str) -> str | None:
+    """Return an output that is named like a table of Spark's catalog; None for a path.
+
+    It has a dot or backquotes: one word is a folder, and so is what is there, or ends like a file.
+
+    Raises
+    ------
+    SpecError
+        It has parts that need backquotes, or a version.
+    """
+    named = _ANY_NAME.fullmatch(output)
+    if named is None or os.path.exists(output) or output.lower().endswith(_OUTPUTS):
         return None
-    return ".".join(parts[:-1])
+    if "." not in output and "`" not in output:
+        return None
+    refuse_bare(output, "--output")
+    if "@" in output:
+        raise SpecError(
+            f"--output {output!r}: an output has no version: omit @, or give ./{output} for a "
+            "folder of that name"
+        )
+    return output
+
+
+def refuse_bare(name: str, option: str) -> None:
+    """Refuse a name of the catalog with parts that Spark reads only in backquotes.
+
+    Raises
+    ------
+    SpecError
+        The message says how it is written.
+    """
+    if _NAME.fullmatch(name) or "." not in name or not _ANY_NAME.fullmatch(name):
+        return
+    bare, at, version = name.partition("@")
+    quoted = ".".join(
+        part if re.fullmatch(_PART, part) else f"`{part}`" for part in re.findall(_ANY_PART, bare)
+    )
+    raise SpecError(
+        f"{option} {name!r} not found as a path; in a name of Spark's catalog, parts with other "
+        f"characters than A-Z, a-z, 0-9 and _ need backquotes, as in '{quoted}{at}{version}' "
+        "(in quotes for the shell)"
+    )
 
 
 def local_table(table: Input, what: str) -> TableRef:

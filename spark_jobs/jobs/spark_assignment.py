@@ -21,7 +21,7 @@ from assignors.groups.group_tables import GROUP_ID
 from assignors.parse_tables import LOAD_COLUMNS
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import schema_of_name
+from coordinator.assign.inputs import name_of_table
 from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import BESIDE, is_delta_output
 from coordinator.assign.runs import Run
@@ -66,7 +66,7 @@ class SparkAssignment:
         """
         from spark_jobs.jobs.spark_tables import check_no_table, find_tables  # noqa: PLC0415 - others never import pyspark
 
-        schema = schema_of_name(job.output) if job.output is not None else None
+        schema = name_of_table(job.output) if job.output is not None else None
         with _open_session() as spark:
             if schema is not None and job.output is not None:
                 check_no_table(spark, job.output, schema)

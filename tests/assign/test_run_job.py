@@ -66,6 +66,57 @@ def test_an_output_of_an_odd_name_is_replaced_night_by_night(tables, monkeypatch
         run_job(replace(job_on(tables, "local"), output="out[1]"), Config())
 
 
+@pytest.mark.parametrize("engine", ["local", "auto"])
+@pytest.mark.parametrize("name", ["main.default.out", "schema.out", "`my db`.out", "`out`"])
+def test_an_output_named_like_a_table_of_the_catalog_is_no_folder(
+    tables, monkeypatch, engine, name
+):
+    monkeypatch.chdir(tables)
+    before = sorted(tables.rglob("*"))
+    job = job_on(tables, engine)
+    with pytest.raises(SpecError) as refused:
+        run_job(replace(job, output=name), Config())
+    assert str(refused.value) == (
+        f"--output {name!r} is named like a table of Spark's catalog: give a path "
+        f"(./{name} for a folder of that name), or --engine spark"
+    )
+    assert sorted(tables.rglob("*")) == before
+    run_job(replace(job, output=f"./{name}"), Config())
+    run_job(replace(job, output=name), Config())  # now it is there, so it is a path
+    assert DeltaTable(name).version() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my-lake.default.out", "need backquotes, as in '`my-lake`.default.out'"),
+        ("main.größe.`a b`.tag", "need backquotes, as in 'main.`größe`.`a b`.tag'"),
+        ("main.default.out@3", "an output has no version: omit @, or give ./main.default.out@3"),
+    ],
+)
+def test_names_of_the_catalog_are_written_as_spark_reads_them(tables, monkeypatch, name, said):
+    monkeypatch.chdir(tables)
+    for engine in ("local", "spark"):
+        with pytest.raises(SpecError) as refused:
+            run_job(replace(job_on(tables, engine), output=name), Config(), FakeSpark())
+        assert said in str(refused.value)
+        if "@" not in name:
+            with pytest.raises(SpecError, match=r"^--members .* need backquotes, as in"):
+                find_input(f"{name}@4", "--members", engine)
+    write_deltalake("my-lake.v-1", MEMBERS)
+    assert find_input("my-lake.v-1@0", "--members", "spark").version == 0
+
+
+@pytest.mark.parametrize("name", ["out", "out.delta", "out.parquet", "./a.b", "a.b/out", ".out"])
+def test_paths_are_written_on_either_engine(tables, monkeypatch, name):
+    monkeypatch.chdir(tables)
+    (tables / "a.b").mkdir()
+    spark = FakeSpark()
+    for engine in ("local", "spark"):
+        run_job(replace(job_on(tables, engine), output=name), Config(), spark)
+    assert (spark.found, len(spark.done)) == ([], 1)
+
+
 def job_on(tables, engine="auto", assignor="uniform", **more):
     inputs = {
         name: find_input(str(tables / name), f"--{name}", "auto") for name in ("members", "topics")
