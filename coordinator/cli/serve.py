@@ -6,6 +6,7 @@ import gc
 import getpass
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -102,6 +103,7 @@ def serve(
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    _warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
     if workers:
         from coordinator.push.push import PushAccess  # noqa: PLC0415
@@ -245,6 +247,16 @@ def _open(
         if standing is not None:
             listen = standing.close(stays=opening.exception() is None)
         return opening.result(), listen
+
+
+def _warn_of_readers(path: Path | None, config: Config) -> None:
+    """Warn if every user can read the settings, and passwords for a cluster are among them."""
+    from coordinator.wire.access import warn_of_readers  # noqa: PLC0415
+
+    named = path or os.environ.get("MUSTER_CONFIG")
+    names = (*config.topics.kafka, *config.weights.kafka)
+    if named and any("password" in name or "secret" in name for name in names):
+        warn_of_readers("--config", str(named))
 
 
 def _check_web(config: Config, store: str | None) -> None:

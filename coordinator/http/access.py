@@ -10,12 +10,16 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.wire.access import ReloadingFile, load_tls
-from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.access import ReloadingFile, load_tls, read_users
+from coordinator.wire.listener import is_loopback, names_loopback, parse_address
 from coordinator.wire.refusals import WrongLogins
-from coordinator.wire.sasl import Users, parse_basic
+from coordinator.wire.sasl import parse_basic
 
 TEXT = "text/plain; charset=utf-8"
+FOREIGN_NAME = (
+    "metrics are open to this machine alone, under the names localhost, 127.0.0.1 and [::1]: for "
+    "other names, configure a login (server.http_users)"
+)
 logger = logging.getLogger("muster.wire")
 
 
@@ -48,9 +52,10 @@ class PageAccess:
         self._users = ReloadingFile(
             "server.http_users",
             (path,),
-            lambda: Users.read(path, iterations, "server.http_users") if path else None,
+            lambda: read_users(path, iterations, "server.http_users") if path else None,
         )
         self.wrong_logins = WrongLogins(time.monotonic)
+        self._here = here
         self._open = here or config.insecure
         where = f"server.http_listen {config.http_listen} is open beyond this machine"
         if here:
@@ -73,22 +78,34 @@ class PageAccess:
         self._tls.reload()
         return self._tls.value
 
-    def refuse(self, login: str, host: str = "") -> Page | None:
-        """Return the page that refuses metrics to a client, or None if it may read them."""
+    def refuse(self, login: str, host: str = "", name: str = "") -> Page | None:
+        """Return the page that refuses metrics to a client, or None if it may read them.
+
+        Parameters
+        ----------
+        login
+            The header Authorization.
+        host
+            Where the client is.
+        name
+            The header Host, of a browser: what it was told that this server is called.
+        """
         self._users.reload()
         users = self._users.value
         if users is None:
+            if self._here and name and not names_loopback(name):
+                return text_page(HTTPStatus.MISDIRECTED_REQUEST, FOREIGN_NAME)
             if self._open:
                 return None
             why = "metrics are not served beyond this machine: configure server.http_users"
             return text_page(HTTPStatus.FORBIDDEN, why)
-        name, password = parse_basic(login)
-        if name and users.is_remembered(name, password):
+        user, password = parse_basic(login)
+        if user and users.is_remembered(user, password):
             return None
-        if name and not self.wrong_logins.is_held_back(host):
-            if users.check_password(name, password):
+        if user and not self.wrong_logins.is_held_back(host):
+            if users.check_password(user, password):
                 return None
-            self.wrong_logins.note(name, host)
+            self.wrong_logins.note(user, host)
         page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
         return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')
 

@@ -103,9 +103,9 @@ class PageServer:
         # Each page has a thread: metrics take a while, and readiness waits for the coordinator.
         pools = {path: ThreadPoolExecutor(1, f"muster{path}") for path in (*PATHS, "")}
 
-        def answer(path: str, words: str, host: str) -> asyncio.Future[Page]:
+        def answer(path: str, login: str, host: str, name: str) -> asyncio.Future[Page]:
             pool = pools.get(path, pools[""])
-            return loop.run_in_executor(pool, self.page, path, words, host)
+            return loop.run_in_executor(pool, self.page, path, login, host, name)
 
         acceptor = Acceptor(
             sock,
@@ -128,11 +128,14 @@ class PageServer:
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.sleep(0)
 
-    def page(self, path: str, login: str = "", host: str = "") -> Page:
-        """Return a page; `login` is the value of the Authorization header, `host` who sends it."""
+    def page(self, path: str, login: str = "", host: str = "", name: str = "") -> Page:
+        """Return a page; login, host and name are those of `PageAccess.refuse`.
+
+        Health is told to whoever asks, by whatever name: a kubelet asks the address of its pod.
+        """
         status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics":
-            refused = self._access.refuse(login, host)
+            refused = self._access.refuse(login, host, name)
             if refused is not None:
                 return refused
             if self.registry is not None:
@@ -170,7 +173,7 @@ class PageConnection(asyncio.Protocol):
         self,
         slot: ConnectionSlot,
         connections: dict[PageConnection, None],
-        answer: Callable[[str, str, str], asyncio.Future[Page]],
+        answer: Callable[[str, str, str, str], asyncio.Future[Page]],
         head_s: float,
     ) -> None:
         self._slot = slot
@@ -240,7 +243,8 @@ class PageConnection(asyncio.Protocol):
             self._send(text_page(HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD"))
         else:
             self._answering = True
-            found = self._page(path, _find_login(lines[1:]), normalize_host(self._slot.address))
+            login, name = (_find_header(lines[1:], one) for one in ("authorization", "host"))
+            found = self._page(path, login, normalize_host(self._slot.address), name)
             found.add_done_callback(
                 lambda done: self._finish_answer(done, head_only=method == "HEAD")
             )
@@ -281,11 +285,11 @@ class NoCounts:
         """Ignore it."""
 
 
-def _find_login(lines: list[str]) -> str:
-    """Return the value of the Authorization header, or ""."""
+def _find_header(lines: list[str], wanted: str) -> str:
+    """Return the value of a header, or ""."""
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip().lower() == "authorization":
+        if name.strip().lower() == wanted:
             return value.strip()
     return ""
 

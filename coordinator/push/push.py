@@ -15,6 +15,7 @@ from coordinator.push.address import Address, parse_urls
 from coordinator.push.channel import Line
 from coordinator.push.pushed_worker import PushedWorker
 from coordinator.status import Status
+from coordinator.wire.access import warn_of_readers
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -58,6 +59,7 @@ def _read_token(path: str) -> str:
         raise ConfigError(f"push.token_file {path} cannot be read: {error}") from None
     if not token or not token.isprintable() or " " in token:
         raise ConfigError(f"push.token_file {path} has no token: write one word into it")
+    warn_of_readers("push.token_file", path)
     return token
 
 

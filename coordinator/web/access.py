@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.wire.access import Access, ReloadingFile
+from coordinator.wire.access import Access, ReloadingFile, warn_of_readers
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
-from coordinator.wire.listener import is_loopback, parse_address
+from coordinator.wire.listener import is_loopback, names_loopback, parse_address
 from coordinator.wire.refusals import WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 from coordinator.wire.session import ANONYMOUS
@@ -152,14 +152,9 @@ class WebAccess:
         return Viewer(f"User:{name}", host, logged_in=True, access=self)
 
     def is_ours(self, host_header: str) -> bool:
-        """Whether a request was sent to a name of this server, as far as the page is open to all.
-
-        A site may give its own name the address of loopback, and read the page as its own.
-        """
-        if self.users is not None or not is_loopback(self.host):
-            return True
-        name = host_header.rpartition(":")[0] if _has_port(host_header) else host_header
-        return is_loopback(name.removeprefix("[").removesuffix("]"))
+        """Whether a request was sent to a name of ours, as far as the page is open to all."""
+        closed = self.users is not None or not is_loopback(self.host)
+        return closed or names_loopback(host_header)
 
     def _refuse_open(self, server: ServerConfig, listen: str) -> None:
         """Refuse an address that is open beyond this machine without a login, or without TLS."""
@@ -188,6 +183,7 @@ def _load_certificate(
     if context is not None:
         try:
             context.load_cert_chain(certificate, key or None)
+            warn_of_readers("server.tls_key", key or certificate)
         except OSError as error:  # ssl.SSLError is one
             raise ConfigError(
                 f"server.tls_certificate or tls_key cannot be used: {error}"
@@ -200,7 +196,3 @@ def is_same_origin(host: str, origin: str | None, fetch_site: str | None) -> boo
     if fetch_site is not None and fetch_site not in SAME_ORIGIN:
         return False
     return origin is not None and origin.partition("://")[2] == host
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition(":")[2].isdigit() and (not host.startswith("[") or "]:" in host)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+import stat
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -97,7 +99,9 @@ class Access:
         self._tls = ReloadingFile("server.tls_certificate", tls, lambda: load_tls(config))
         users, iterations = config.sasl_users, config.scram_iterations
         self._users = ReloadingFile(
-            "server.sasl_users", (users,), lambda: Users.read(users, iterations) if users else None
+            "server.sasl_users",
+            (users,),
+            lambda: read_users(users, iterations, "server.sasl_users") if users else None,
         )
         self._acls = ReloadingFile(
             "server.acls", (config.acls,), lambda: _read_acls(config.acls) if config.acls else None
@@ -175,6 +179,31 @@ def _refuse_contradictions(config: ServerConfig) -> None:
         )
 
 
+def read_users(path: str, iterations: int, setting: str) -> Users:
+    """Return the users of a file; if everybody can read passwords in it, that is logged."""
+    users = Users.read(path, iterations, setting)
+    if users.have_passwords:
+        warn_of_readers(setting, path)
+    return users
+
+
+@cache  # one warning in the life of a process, however often a file is read
+def warn_of_readers(setting: str, path: str) -> None:
+    """Warn if every user of this machine can read a file of secrets."""
+    place = Path(os.path.realpath(path))
+    try:
+        is_open = place.stat().st_mode & stat.S_IROTH and all(
+            folder.stat().st_mode & stat.S_IXOTH for folder in place.parents
+        )
+    except OSError:
+        return  # who uses the file says what is wrong
+    if is_open:
+        logger.warning(
+            "%s %s has secrets that every user of this machine can read: chmod o-r %s",
+            *(setting, path, path),
+        )
+
+
 def load_tls(config: ServerConfig) -> ssl.SSLContext | None:
     """Return TLS as it is configured; None without a certificate."""
     if not config.tls_certificate:
@@ -184,6 +213,7 @@ def load_tls(config: ServerConfig) -> ssl.SSLContext | None:
             ssl.Purpose.CLIENT_AUTH, cafile=config.tls_client_ca or None
         )
         context.load_cert_chain(config.tls_certificate, config.tls_key or None)
+        warn_of_readers("server.tls_key", config.tls_key or config.tls_certificate)
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError(
             f"server.tls_certificate, tls_key or tls_client_ca cannot be used: {error}"

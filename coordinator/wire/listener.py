@@ -337,6 +337,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def names_loopback(host_header: str) -> bool:
+    """Whether a request was sent to loopback by a name of it, with or without a port.
+
+    A site may give its own name the address of loopback, and have its readers' browsers ask.
+    """
+    name, colon, port = host_header.rpartition(":")
+    if not colon or not port.isdigit() or (host_header.startswith("[") and not name.endswith("]")):
+        name = host_header
+    return is_loopback(name.removeprefix("[").removesuffix("]"))
+
+
 def bind_socket(listen: str, setting: str) -> socket.socket:
     """Return a socket bound to an address.
 

@@ -131,11 +131,18 @@ class Users:
         By user and mechanism.
     secret
         What salts are made of, which are those of nobody, too: it outlives the process.
+    have_passwords
+        Whether some verifiers were made of passwords: who reads the file may log in.
     """
 
     def __init__(
-        self, verifiers: Mapping[str, Mapping[str, Verifier]], secret: bytes = SECRET
+        self,
+        verifiers: Mapping[str, Mapping[str, Verifier]],
+        secret: bytes = SECRET,
+        *,
+        have_passwords: bool = False,
     ) -> None:
+        self.have_passwords = have_passwords
         self._verifiers = verifiers
         self._secret = secret
         self._first = sorted(
@@ -182,7 +189,7 @@ class Users:
                 name: _read_verifiers(name, value, iterations, secret)
                 for name, value in users.items()
             }
-            return cls(found, secret)
+            return cls(found, secret, have_passwords=any(map(_is_password, users.values())))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
@@ -245,7 +252,7 @@ def _read_verifiers(
     user: str, value: object, iterations: int, secret: bytes
 ) -> dict[str, Verifier]:
     """Return verifiers by mechanism; those of a password are made now."""
-    if isinstance(value, str) and not value.startswith("SCRAM-SHA-"):
+    if isinstance(value, str) and _is_password(value):
         return {
             name: Verifier.of(name, value, _make_salt(secret, name, user), iterations)
             for name in HASHES
@@ -255,6 +262,11 @@ def _read_verifiers(
         raise ConfigError(f"{value!r}: give a password, a verifier, or a list of verifiers")
     found = [Verifier.parse(text) for text in texts]
     return {verifier.mechanism: verifier for verifier in found}
+
+
+def _is_password(value: object) -> bool:
+    """Whether what stands for a user is a password, and no verifier."""
+    return isinstance(value, str) and not value.startswith("SCRAM-SHA-")
 
 
 def parse_basic(authorization: str) -> tuple[str, str]:

@@ -51,9 +51,9 @@ def asked(pages, text, tls=None, source="127.0.0.1"):
     return int(data.split()[1]) if data else None, data.decode()
 
 
-def get(pages, path, login=None, **more):
+def get(pages, path, login=None, name="localhost", **more):
     head = "" if login is None else f"authorization: Basic {base64.b64encode(login).decode()}\r\n"
-    return asked(pages, f"GET {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n", **more)
+    return asked(pages, f"GET {path} HTTP/1.1\r\nHost: {name}\r\n{head}\r\n", **more)
 
 
 def test_half_requests_do_not_block_probes():
@@ -119,6 +119,31 @@ def test_metrics_beyond_this_machine_need_a_login(caplog):
     with pages_of(ANYWHERE, insecure=True) as pages:
         assert "of_group" in get(pages, "/metrics")[1]
     assert "without a login: anybody who reaches it sees the groups" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("localhost", True), ("localhost:9404", True), ("127.0.0.1:9404", True), ("[::1]", True),
+        ("[::1]:9404", True), ("127.3.2.1", True), ("", True), ("evil.example", False),
+        ("evil.example:9404", False), ("localhost.evil.example", False), ("10.1.2.3:9404", False),
+        ("127.0.0.1:9404@evil.example", False), ("localhost:", False),
+    ],
+)  # fmt: skip
+def test_metrics_on_loopback_are_for_names_of_loopback(name, ours):
+    """A site that gives its name this address does not see them; probes ask by any name."""
+    with pages_of() as pages:
+        code, said = get(pages, "/metrics", name=name)
+        assert (code, "of_group" in said) == ((200, True) if ours else (421, False))
+        assert get(pages, "/healthz", name=name)[0] == get(pages, "/readyz", name=name)[0] == 200
+        assert asked(pages, "GET /metrics HTTP/1.0\r\n\r\n")[0] == 200  # that is no browser
+
+
+def test_metrics_with_a_login_have_any_name(users):
+    with pages_of(http_users=users, scram_iterations=4096) as pages:
+        assert get(pages, "/metrics", b"ann:se:cret", name="muster.example")[0] == 200
+    with pages_of(ANYWHERE, insecure=True) as pages:
+        assert get(pages, "/metrics", name="muster.example")[0] == 200
 
 
 @pytest.fixture

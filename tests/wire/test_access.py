@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator
-from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.config import Config, ConfigError, PushConfig, ServerConfig
+from coordinator.push.push import PushAccess
 from coordinator.wire.access import ReloadingFile
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import load_access, parse_address
@@ -200,6 +202,55 @@ def test_an_open_address_needs_tls_and_a_login(certificates, users, acls, caplog
     assert not caplog.records
     load_access(replace(open_to_all, insecure=True))
     assert "anybody who reaches it may change every group" in caplog.text
+
+
+@pytest.fixture
+def folder():
+    """A folder that everybody may read, as those of pytest are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        made = Path(path)
+        made.chmod(0o755)
+        yield made
+
+
+SCRAM = str(Verifier.of("SCRAM-SHA-256", "secret", b"salt" * 4, 4096))
+
+
+@pytest.mark.parametrize(
+    ("users", "mode", "folder_mode", "warned"),
+    [
+        ('ann = "secret"', 0o644, 0o755, True),
+        (f'ann = "{SCRAM}"\nbob = "secret"', 0o604, 0o711, True),
+        ('ann = "secret"', 0o640, 0o755, False),
+        ('ann = "secret"', 0o644, 0o750, False),
+        (f'ann = "{SCRAM}"', 0o644, 0o755, False),
+    ],
+)
+def test_passwords_that_everybody_can_read_are_warned_of_once(
+    folder, acls, caplog, users, mode, folder_mode, warned
+):
+    file = folder / "users.toml"
+    file.write_text(f"[users]\n{users}\n")
+    file.chmod(mode)
+    folder.chmod(folder_mode)
+    login = {"sasl_mechanisms": ("PLAIN",), "sasl_users": str(file), "scram_iterations": 4096}
+    for _ in range(2):  # a server that stands by, and the one that follows it
+        assert load_access(ServerConfig(acls=acls, **login)).reload(always=True)
+    text = f"server.sasl_users {file} has secrets that every user of this machine can read: chmod"
+    assert caplog.text.count(text) == warned
+    assert caplog.text.count("chmod") == warned
+
+
+def test_other_secrets_that_everybody_can_read_are_warned_of(folder, certificates, caplog):
+    for name in ("server.pem", "server.key"):
+        shutil.copy(certificates / name, folder / name)
+    (folder / "token").write_text("word")
+    for name in ("server.key", "token"):
+        (folder / name).chmod(0o644)
+    load_access(ServerConfig(**tls_of(folder)))
+    PushAccess(PushConfig(token_file=f"{folder}/token"))
+    for setting, name in (("server.tls_key", "server.key"), ("push.token_file", "token")):
+        assert caplog.text.count(f"{setting} {folder}/{name} has secrets that every user") == 1
 
 
 def test_clients_are_told_the_advertised_address():

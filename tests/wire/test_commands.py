@@ -9,17 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tomllib
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from coordinator import Coordinator, progress
 from coordinator.cli import serve
-from coordinator.config import Config, ServerConfig
+from coordinator.config import Config, ServerConfig, TopicsConfig
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal
@@ -136,6 +138,19 @@ def test_metrics_have_no_series_of_when_each_began(tmp_path):
         page = urllib.request.urlopen(f"http://{http}/metrics", timeout=PATIENCE_S).read()
     assert b"wire_connections" in page
     assert b"_created" not in page
+
+
+def test_settings_with_a_password_that_everybody_can_read_are_warned_of(caplog):
+    settings = Config(topics=TopicsConfig(kafka={"sasl.password": "x"}))
+    with tempfile.NamedTemporaryFile(dir="/tmp") as file:
+        path = Path(file.name)
+        path.chmod(0o644)
+        serve._warn_of_readers(path, Config())
+        assert not caplog.text
+        serve._warn_of_readers(path, settings)
+        assert (
+            f"--config {path} has secrets that every user of this machine can read" in caplog.text
+        )
 
 
 @long
