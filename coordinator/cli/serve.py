@@ -28,6 +28,7 @@ from coordinator.status import LOST, Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import MEMORY, is_remote, root_of
+from coordinator.threads_left import end_process, leave
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -113,6 +114,7 @@ def serve(
         _check_web(settings, store)
     _check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
+    end_process(0)
 
 
 def user(
@@ -239,9 +241,11 @@ def _open(
         if store is not None and not root_of(store).startswith(f"{MEMORY}:"):
             standing = meanwhile.enter_context(StandBy(store, settings))
         # Opening may wait for hours and cannot be interrupted, so a stop does not wait for it.
-        threading.Thread(target=open_store, daemon=True).start()
+        opens = threading.Thread(target=open_store, daemon=True)
+        opens.start()
         while not opening.done():
             if stop.wait(LOOK_S):
+                leave(opens)
                 return None
         listen = server.listen
         if standing is not None:

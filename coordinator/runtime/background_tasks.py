@@ -19,6 +19,7 @@ from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at
+from coordinator.threads_left import leave
 
 CLOSE_S = 1.0
 """How long `close` waits for what is under way; it goes on in its thread, and nobody waits."""
@@ -132,6 +133,7 @@ class BackgroundTasks:
                 thread.join(max(0.0, until - time.monotonic()))
                 if thread.is_alive():
                     logger.warning("%s is under way still, nobody waits for it", thread.name)
+                    leave(thread)
 
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""

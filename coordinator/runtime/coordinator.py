@@ -7,6 +7,7 @@ topics, the lease, log maintenance.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -119,7 +120,8 @@ class Coordinator(GroupRequests):
         Returns
         -------
         Coordinator
-            It serves; close it, or use it as a context manager.
+            It serves; close it, or use it as a context manager. The end of the interpreter closes
+            it, too.
 
         Raises
         ------
@@ -143,7 +145,10 @@ class Coordinator(GroupRequests):
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
-        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
+        opened = cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
+        atexit.register(opened.close)  # its threads use native code, which needs the interpreter
+        opened.when_closed(lambda: atexit.unregister(opened.close))
+        return opened
 
     @property
     def _loop(self) -> EventLoop:

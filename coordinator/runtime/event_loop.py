@@ -34,6 +34,7 @@ from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
 from coordinator.status import Status, refusal, unanswered
+from coordinator.threads_left import leave
 
 TICK_MS = 50
 RETRY_S = 1.0
@@ -125,6 +126,7 @@ class EventLoop:
             self._thread.join(CLOSE_S)
         if self._thread.is_alive():
             logger.warning("the log is still being written to, nobody waits for it")
+            leave(self._thread)
             self.processor.close()
             self._end(self._take_all())
         self.target_jobs.close()

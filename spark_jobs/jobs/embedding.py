@@ -5,7 +5,6 @@ The coordinator closes when the session ends, so the next coordinator gets the s
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from collections.abc import Mapping
@@ -97,7 +96,7 @@ def _check(spark: SparkSession) -> None:
 
 
 def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
-    """Close the coordinator when the session or the interpreter ends."""
+    """Close the coordinator when the session ends."""
     closed, kind = threading.Event(), kind_of(spark)
 
     def watch() -> None:
@@ -107,8 +106,6 @@ def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
                 coordinator.close()
 
     coordinator.when_closed(closed.set)
-    coordinator.when_closed(lambda: atexit.unregister(coordinator.close))
-    atexit.register(coordinator.close)
     if is_connect(spark):
         return
     threading.Thread(target=watch, name="muster-embedded", daemon=True).start()
