@@ -57,7 +57,14 @@ def run(bench: Bench) -> Section:
     """Measure; each on a store of its own."""
     sizes = SMOKE if bench.smoke else FULL
     figures: list[Figure] = []
-    for work in (_commits, _durable, _join_at_once, _beats_and_join, _advance_and_load):
+    for work in (
+        _commits,
+        _durable,
+        _join_at_once,
+        _beats_while_one_keeps,
+        _beats_and_join,
+        _advance_and_load,
+    ):
         bench.say(f"coordinator: {work.__name__.strip('_').replace('_', ' ')}")
         with temporary_store() as store:
             figures += work(store, sizes)
@@ -124,6 +131,71 @@ def _join_at_once(store: Path, sizes: Sizes) -> Iterator[Figure]:
                 break
         took = (time.perf_counter() - began) * 1000
     yield _figure(f"{sizes.joiners:,} members join at once, until all are stable", took, 5_000.0)
+
+
+def _beats_while_one_keeps(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Heartbeats of members that wait for what one never confirms to have given up; then at rest.
+
+    The first member owns all partitions of the topic, of which each of the others gets one.
+    """
+    keeper, *others = (f"m{n:06}" for n in range(sizes.joiners))
+    with Coordinator.open(store, topics={"t": sizes.joiners}) as coordinator:
+        joins = [
+            Heartbeat(
+                GROUP,
+                member,
+                0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=("t",),
+                topic_partitions={},
+            )
+            for member in (keeper, *others)
+        ]
+        epochs: dict[str, int] = {}
+        _beat(coordinator, joins[:1], epochs)
+        _beat(coordinator, joins[1:], epochs)
+        time.sleep(1.1)  # the assignment interval
+        told = _beat(coordinator, [Heartbeat(GROUP, keeper, epochs[keeper])], epochs)[keeper]
+        for _ in range(3):  # until all of them wait, and have looked
+            _beat(coordinator, _heartbeats(others, epochs), epochs)
+        waiting = _time_beats(coordinator, others, epochs)
+        gone = Heartbeat(GROUP, keeper, epochs[keeper], topic_partitions=told)
+        _beat(coordinator, [gone], epochs)
+        while coordinator.consumer_group_describe(GROUP)[0]["group_state"] != "Stable":
+            _beat(coordinator, _heartbeats(others, epochs), epochs)
+        resting = _time_beats(coordinator, others, epochs)
+    name = f"heartbeats of {len(others):,} members that wait for one, by those of the same at rest"
+    yield Figure.of(name, [statistics.median(waiting) / statistics.median(resting)], "x", 1.1)
+
+
+def _heartbeats(members: list[str], epochs: dict[str, int]) -> list[Heartbeat]:
+    return [Heartbeat(GROUP, member, epochs[member]) for member in members]
+
+
+def _beat(
+    coordinator: Coordinator, beats: list[Heartbeat], epochs: dict[str, int]
+) -> dict[str, dict[str, list[int]]]:
+    """Note the epochs of the answers; return the assignments among them."""
+    told = {}
+    for answer in coordinator.consumer_group_heartbeats(beats).raise_for_error():
+        assert answer.member_id is not None
+        epochs[answer.member_id] = answer.member_epoch
+        if answer.assignment is not None:
+            told[answer.member_id] = answer.assignment
+    return told
+
+
+def _time_beats(
+    coordinator: Coordinator, members: list[str], epochs: dict[str, int]
+) -> list[float]:
+    """Return the CPU ms of some rounds of heartbeats that change nothing."""
+    beats = _heartbeats(members, epochs)
+    took = []
+    for _ in range(25):
+        began = time.process_time()
+        coordinator.consumer_group_heartbeats(beats).raise_for_error()
+        took.append((time.process_time() - began) * 1000)
+    return took
 
 
 def _beats_and_join(store: Path, sizes: Sizes) -> Iterator[Figure]:

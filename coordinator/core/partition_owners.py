@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assignors.arrays import Longs
-from coordinator.core.partition_spans import Holding, TopicKey
+from coordinator.core.partition_spans import Holding, Span, Spans, TopicKey
 from coordinator.core.state import FREE, Group, Member
 from coordinator.errors import IllegalStateError
 
@@ -32,6 +32,8 @@ def release_partitions(group: Group, member: Member, holding: Holding) -> None:
     IllegalStateError
         It does not hold one of them.
     """
+    if holding:
+        group.revision += 1
     for key, first, end, _ in holding:
         span = group.owners[key][first:end]
         if np.count_nonzero(span != member.serial):
@@ -160,6 +162,41 @@ def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None
     if np.any((window != FREE) & (added != FREE)):
         return None
     return window, added
+
+
+def free_of(group: Group, spans: Spans, serial: int) -> Spans:
+    """Return the parts of spans that nobody but this member holds."""
+    found: list[Span] = []
+    unclaimed, mine = group.owners, (FREE, serial)
+    for span in spans:
+        owners = unclaimed.get(span[0])
+        first, end = span[1], span[2]
+        if owners is None or first >= len(owners):
+            found.append(span)
+        elif end - first == 1:  # of most topics, where there are very many
+            if owners[first] in mine:
+                found.append(span)
+        else:
+            key = span[0]
+            found += ((key, low, high) for low, high in _free(owners, first, end, serial))
+    return tuple(found)
+
+
+def _free(owners: Serials, first: int, end: int, serial: int) -> Iterator[tuple[int, int]]:
+    held = owners[first:end]
+    taken = (held != FREE) & (held != serial)
+    if not taken.any():
+        yield first, end
+        return
+    edges = np.flatnonzero(np.diff(taken)) + 1
+    starts = [0, *edges.tolist()]
+    ends = [*edges.tolist(), len(taken)]
+    for start, stop in zip(starts, ends, strict=True):
+        if not taken[start]:
+            last = stop == len(taken)
+            yield first + start, end if last else first + stop
+    if taken[-1] and first + len(taken) < end:
+        yield first + len(taken), end
 
 
 def _get_owners(group: Group, key: TopicKey, end: int) -> Serials:

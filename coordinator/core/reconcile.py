@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from coordinator.core.partition_owners import free_of
 from coordinator.core.partition_spans import (
     HeldSpan,
     Holding,
@@ -132,7 +133,7 @@ def _next_assignment(
             assigned=keep,
             pending=revoke,
         )
-    given = group.free_of(want, serial)
+    given = free_of(group, want, serial)
     unreleased = given != want
     return CurrentMember(
         group_id=current.group_id,

@@ -57,8 +57,8 @@ from coordinator.core.state import (
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.errors import IllegalStateError
 
-STABLE = MemberState.STABLE
-"""To find it in its class takes ten times as long, twice for each of a million members."""
+STABLE, UNRELEASED = MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS
+"""To find one in its class takes ten times as long, twice for each of a million members."""
 
 
 def replay(state: State, record: Record) -> None:
@@ -109,6 +109,16 @@ def keep_classic(state: State, groups: Iterable[ClassicGroup]) -> None:
         _put_classic(state, group)
 
 
+def note_waiting(state: State, group_id: str, member_id: str) -> None:
+    """Note that a heartbeat changed nothing: if its member waits, nothing is free for it.
+
+    No news either: until its group's `revision` is another one, it would find the same again.
+    """
+    group, member = state.groups.get(group_id), _find(state, group_id, member_id)
+    if group is not None and member is not None and member.current.state is UNRELEASED:
+        member.looked_at = group.revision
+
+
 def _put_classic(state: State, group: ClassicGroup) -> None:
     before = state.classic.get(group.group_id)
     state.classic_bytes += group.size_bytes - (0 if before is None else before.size_bytes)
@@ -157,6 +167,7 @@ def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
     if record.assignment_epoch < group.assignment_epoch:
         raise IllegalStateError(f"the assignment epoch of {record.group_id} falls: {record}")
     group.assignment_epoch = record.assignment_epoch
+    group.revision += 1
     group.assignment_timestamp = record.assignment_timestamp
     group.assignor = record.assignor
     group.partial = record.partial
@@ -180,7 +191,7 @@ def _apply_current(record: CurrentMember, state: State) -> None:
     if group is None or member is None:
         return
     old = member.current
-    if old.assigned is not record.assigned or old.pending is not record.pending:
+    if old.assigned != record.assigned or old.pending != record.pending:
         for holding in (old.assigned, old.pending):
             release_partitions(group, member, holding)
         for holding in (record.assigned, record.pending):

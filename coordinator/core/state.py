@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.partition_spans import Span, Spans, TopicKey, kafka_id
+from coordinator.core.partition_spans import Spans, TopicKey, kafka_id
 from coordinator.core.records import (
     ComputationPrepared,
     CurrentMember,
@@ -110,7 +110,7 @@ class NameList:
 class Member:
     """One member: its last records, its list of names, its number in the ownership arrays."""
 
-    __slots__ = ("current", "listed", "meta", "serial")
+    __slots__ = ("current", "listed", "looked_at", "meta", "serial")
 
     def __init__(
         self, meta: MemberMetadata, listed: NameList, current: CurrentMember, serial: int
@@ -119,6 +119,8 @@ class Member:
         self.listed = listed
         self.current = current
         self.serial = serial
+        self.looked_at = -1
+        """The group's `revision` when the member last looked for partitions and got none."""
 
     @property
     def member_id(self) -> str:
@@ -234,6 +236,9 @@ class Group:
     """The same as far as it moved the group epoch, or need not: a pattern that ended does not."""
     stable_at: Counter[int] = field(default_factory=Counter)
     """How many STABLE members are at each member epoch."""
+    revision: int = 0
+    """Raised by whatever may give a waiting member something: partitions that somebody released, a
+    target, a member's metadata."""
 
     @property
     def state(self) -> GroupState:
@@ -258,6 +263,7 @@ class Group:
 
     def note_change(self, member_id: str) -> None:
         """Note that a member came, went, or has another target; stop when it is too much."""
+        self.revision += 1
         if self.changes is None:
             return
         self.changes.append(member_id)
@@ -276,6 +282,7 @@ class Group:
 
     def replace_targets(self, targets: Targets, installed: TargetMetadata | None) -> None:
         """Replace the targets of all members."""
+        self.revision += 1
         self.targets, self.installed, self.changes = targets, installed, None
 
     def static_member(self, instance_id: str) -> Member | None:
@@ -295,42 +302,6 @@ class Group:
             return (at < len(names) and names[at] == name) or name in matched
 
         return subscribes
-
-    def free_of(self, spans: Spans, serial: int) -> Spans:
-        """Return the parts of spans that nobody but this member holds."""
-        found: list[Span] = []
-        unclaimed, mine = self.owners, (FREE, serial)
-        for span in spans:
-            owners = unclaimed.get(span[0])
-            first, end = span[1], span[2]
-            if owners is None or first >= len(owners):
-                found.append(span)
-            elif end - first == 1:  # of most topics, where there are very many
-                if owners[first] in mine:
-                    found.append(span)
-            else:
-                key = span[0]
-                found += ((key, low, high) for low, high in self._free(owners, first, end, serial))
-        return tuple(found)
-
-    @staticmethod
-    def _free(
-        owners: NDArray[np.int32], first: int, end: int, serial: int
-    ) -> Iterator[tuple[int, int]]:
-        held = owners[first:end]
-        taken = (held != FREE) & (held != serial)
-        if not taken.any():
-            yield first, end
-            return
-        edges = np.flatnonzero(np.diff(taken)) + 1
-        starts = [0, *edges.tolist()]
-        ends = [*edges.tolist(), len(taken)]
-        for start, stop in zip(starts, ends, strict=True):
-            if not taken[start]:
-                last = stop == len(taken)
-                yield first + start, end if last else first + stop
-        if taken[-1] and first + len(taken) < end:
-            yield first + len(taken), end
 
 
 @dataclass(frozen=True, slots=True)

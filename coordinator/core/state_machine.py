@@ -158,8 +158,8 @@ def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> R
     """Answer the heartbeats that a group at rest gets; None for all others.
 
     The fast path: exactly what `step` decides for a heartbeat with nothing but id and epoch (owned
-    partitions do not matter here) of a STABLE member that is at the assignment epoch, where
-    nothing changes, or behind an epoch that changes nothing for it, where only its epoch moves.
+    partitions do not matter here) of a member that rests at the assignment epoch, where nothing
+    changes, or is STABLE behind an epoch that changes nothing for it, where only its epoch moves.
     """
     if (
         event.rebalance_timeout_ms != -1
@@ -179,7 +179,7 @@ def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> R
     if (
         member is None
         or event.instance_id not in (None, member.meta.instance_id)
-        or not _is_settled(member, event.member_epoch, event.client_id, event.client_host)
+        or not _rests(group, member, event.member_epoch, event.client_id, event.client_host)
     ):
         return None
     epoch = group.assignment_epoch
@@ -221,7 +221,7 @@ def answer_steady_heartbeats(
     for at in range(start, len(member_ids)):
         member_id, said = member_ids[at], member_epochs[at]
         member = members.get(member_id)
-        if member is None or said <= 0 or member_id in advanced or not _is_settled(member, said):
+        if member is None or said <= 0 or member_id in advanced or not _rests(group, member, said):
             break
         if said != epoch:
             if not _has_target(member.current.assigned, targets.get(member_id, ())):
@@ -232,12 +232,24 @@ def answer_steady_heartbeats(
     return at, epoch, interval_ms, tuple(advanced)
 
 
-def _is_settled(member: Member, epoch: int, client_id: str = "", client_host: str = "") -> bool:
-    """Whether a member is STABLE, at the epoch that it says, and where it was before."""
+def _rests(
+    group: Group, member: Member, epoch: int, client_id: str = "", client_host: str = ""
+) -> bool:
+    """Whether a member is where it was, at the epoch that it says, and has nothing to do there.
+
+    It is STABLE; or it waits at the assignment epoch, and nothing came free since it last looked.
+    """
     current, meta = member.current, member.meta
     return (
         current.member_epoch == epoch
-        and current.state is MemberState.STABLE
+        and (
+            current.state is MemberState.STABLE
+            or (
+                current.state is MemberState.UNRELEASED_PARTITIONS
+                and epoch == group.assignment_epoch
+                and member.looked_at == group.revision
+            )
+        )
         and meta.client_id == client_id
         and meta.client_host == client_host
         and meta.classic_member_metadata is None

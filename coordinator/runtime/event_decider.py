@@ -26,7 +26,7 @@ from coordinator.core.events import (
     TimerKey,
 )
 from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
-from coordinator.core.replay import keep_classic, replay
+from coordinator.core.replay import keep_classic, note_waiting, replay
 from coordinator.core.state import State
 from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
 from coordinator.core.validate_types import check_types
@@ -130,6 +130,8 @@ class EventDecider:
                 answers.append(result)  # as most heartbeats, which a batch has very many of
                 continue
             touched.update(timer.key for timer in result.timers)
+            if not result.records and isinstance(event, Heartbeat):
+                note_waiting(state, event.group_id, event.member_id)
             try:
                 for record in result.records:
                     replay(state, record)

@@ -13,8 +13,18 @@ from coordinator.core.records import (
     TargetMember,
     Tombstone,
 )
+from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats
 from coordinator.errors import GroupError
-from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, Code, kinds, lists
+from tests.support.coordinator_core import (
+    REBALANCE,
+    SESSION,
+    SESSION_MS,
+    UNRELEASED,
+    UNREVOKED,
+    Code,
+    kinds,
+    lists,
+)
 
 
 def bumps(result):
@@ -402,3 +412,58 @@ def test_all_records_of_a_heartbeat_stand_or_fall_together(group):
     )
     assert len(group.records) == count
     assert group.member("m1").meta.subscribed_topic_names == ("a",)
+
+
+def needs_a_step(core, *members):
+    """Those of some members whose next heartbeat, of id and epoch alone, is not answered at once."""
+    events = [core.heartbeat(member) for member in members]
+    return [
+        event.member_id
+        for event in events
+        if answer_steady_heartbeat(core.state, core.config, event) is None
+    ]
+
+
+def test_members_that_wait_look_for_partitions_only_after_something_changed(group):
+    """However long m0, which had all of them, takes to confirm."""
+    group.join("m0", "a")
+    for waiting in ("m1", "m2", "m3"):
+        group.join(waiting, "a")
+    group.beat("m0")
+    for _ in range(3):
+        for waiting in ("m1", "m2", "m3"):
+            group.beat(waiting)
+    assert [group.current(f"m{n}")[1] for n in range(4)] == [UNREVOKED] + 3 * [UNRELEASED]
+    epochs = [group.member(f"m{n}").epoch for n in (1, 2, 3)]
+
+    assert needs_a_step(group, "m1", "m2", "m3") == []
+    ended, *_, advanced = answer_steady_heartbeats(
+        group.state, group.config, "g", ["m1", "m2", "m3"], epochs
+    )
+    assert (ended, advanced) == (3, ())
+    group.acknowledge("m0")
+    assert needs_a_step(group, "m1", "m2", "m3") == ["m1", "m2", "m3"], "partitions came free"
+    group.settle()
+    assert [len(group.told[f"m{n}"]["a"]) for n in range(4)] == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("change", ["join", "leave", "metadata", "topics", "assignor"])
+def test_what_may_give_a_waiting_member_something_makes_it_look(group, change):
+    group.join("m0", "a")
+    group.join("m1", "a")
+    group.beat("m0")
+    for _ in range(3):
+        group.beat("m1")
+    assert needs_a_step(group, "m1") == []
+    match change:
+        case "join":
+            group.join("m2", "a")
+        case "leave":
+            group.beat("m0", -1)
+        case "metadata":
+            group.beat("m0", names=("b",), owned=None)
+        case "topics":
+            group.topics(a=8)
+        case "assignor":
+            group.beat("m0", server_assignor="range")
+    assert needs_a_step(group, "m1") == ["m1"]

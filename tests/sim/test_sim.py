@@ -12,7 +12,6 @@ from deltalake import CommitProperties, DeltaTable
 
 from coordinator.core import member_update, reconcile, replay
 from coordinator.core.records import CurrentMember
-from coordinator.core.state import Group
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.timers import GroupTimers
 from coordinator.storage import state_loader
@@ -37,7 +36,7 @@ records_of = state_loader.records_of
 PLANTED = {
     "partitions are given before they are revoked": (reconcile, "_owns", lambda *_: False),
     "partitions are given that others hold": (
-        Group, "free_of", lambda _self, spans, _serial: spans
+        reconcile, "free_of", lambda _group, spans, _serial: spans
     ),
     "what a member gives up is not released": (replay, "release_partitions", lambda *_: None),
     "any member epoch is accepted": (member_update, "_check_epoch", lambda *_: None),

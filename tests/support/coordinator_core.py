@@ -27,7 +27,7 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.records import MemberState
-from coordinator.core.replay import keep_classic, replay
+from coordinator.core.replay import keep_classic, note_waiting, replay
 from coordinator.core.state import State, fingerprint
 from coordinator.core.state_machine import answer_steady_heartbeat, step
 from coordinator.errors import ErrorCode, GroupError
@@ -82,6 +82,8 @@ class Core:
             assert fingerprint(self.state) == before, "a step changed the state"
         if steady is not None:
             assert (steady.records, steady.response) == (result.records, result.response)
+        if not result.records and isinstance(event, Heartbeat):
+            note_waiting(self.state, event.group_id, event.member_id)
         for record in result.records:
             replay(self.state, record)
         keep_classic(self.state, result.classic)

@@ -44,6 +44,7 @@ from coordinator.core.heartbeat import (
 )
 from coordinator.core.member_removal import Removal, end_timers, static_member, unknown_member
 from coordinator.core.member_update import MemberUpdate, refuse_full_group, start_update
+from coordinator.core.partition_owners import free_of
 from coordinator.core.partition_spans import drop_epochs, subtract_spans
 from coordinator.core.records import (
     ClassicMemberMetadata,
@@ -312,7 +313,7 @@ def _check_generation(member: Member, generation: int) -> None:
 def _is_released(group: Group, member: Member) -> bool:
     """Whether all partitions that a member waits for are free."""
     missing = subtract_spans(group.targets.get(member.member_id, ()), member.current.assigned)
-    return group.free_of(missing, member.serial) == missing
+    return free_of(group, missing, member.serial) == missing
 
 
 def _join_timer(member: Member) -> SetTimer:
