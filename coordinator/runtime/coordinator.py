@@ -72,7 +72,8 @@ class Coordinator(GroupRequests):
         self._process = os.getpid()
         self._background = background
         self._closing = threading.RLock()
-        self._when_closed: list[Callable[[], object]] = []
+        self._when_closed: list[Callable[[], object]] = [lambda: atexit.unregister(self.close)]
+        atexit.register(self.close)  # its threads use native code, which needs the interpreter
         self.aio = AsyncCoordinator(self)
 
     @classmethod
@@ -120,8 +121,7 @@ class Coordinator(GroupRequests):
         Returns
         -------
         Coordinator
-            It serves; close it, or use it as a context manager. The end of the interpreter closes
-            it, too.
+            It serves; close it, or use it as a context manager. The interpreter's end closes it.
 
         Raises
         ------
@@ -145,10 +145,7 @@ class Coordinator(GroupRequests):
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
-        opened = cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
-        atexit.register(opened.close)  # its threads use native code, which needs the interpreter
-        opened.when_closed(lambda: atexit.unregister(opened.close))
-        return opened
+        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
 
     @property
     def _loop(self) -> EventLoop:
