@@ -34,6 +34,7 @@ from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
 from benchmarks.stores import section as stores
 from benchmarks.web import section as web
+from benchmarks.weights import rules
 from benchmarks.weights import section as weights
 
 DOCS = Path(__file__).resolve().parent.parent / "docs/design"
@@ -45,6 +46,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "large": large.run,
     "weighted": large.run_weighted,
     "racks": large.run_racks,
+    "rules": rules.run,
     "groups": large.run_groups,
     "groups-spark": large.run_groups_on_spark,
     "weighted-spark": weights.run,

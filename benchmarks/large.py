@@ -184,9 +184,7 @@ def members_of(count: int, draw: np.random.Generator, racks: int = 0) -> pa.Tabl
     return pa.table(columns)
 
 
-def group_of(
-    members: pa.Table, weight: np.ndarray, owned: PartitionRanges | None, racks: int = 0
-) -> GroupSpec:
+def load_tables(members: pa.Table, weight: np.ndarray, racks: int = 0) -> dict[str, pa.Table]:
     each = len(weight) // WEIGHTED_TOPICS
     names = pa.array([f"t{n:03}" for n in range(WEIGHTED_TOPICS)])
     partitions = {
@@ -198,8 +196,14 @@ def group_of(
         lists = pa.array([[f"r{n}"] for n in range(racks)])
         partitions["racks"] = lists.take(pa.array(np.arange(len(weight)) * 7919 % racks))
     topics = pa.table({"topic": names, "partitions": [each] * WEIGHTED_TOPICS})
+    return {"members": members, "topics": topics, "partitions": pa.table(partitions)}
+
+
+def group_of(
+    members: pa.Table, weight: np.ndarray, owned: PartitionRanges | None, racks: int = 0
+) -> GroupSpec:
     past = None if owned is None else owned.to_arrow()
-    return GroupSpec.from_arrow(members, topics, past, partitions=pa.table(partitions))
+    return GroupSpec.from_arrow(**load_tables(members, weight, racks), owned=past)
 
 
 def _all_weighted(sizes: WeightedSizes) -> Iterator[Figure]:
