@@ -14,21 +14,15 @@ import numpy as np
 from assignors.arrays import Bools, Longs, offsets_of, sum_by
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
-from assignors.loads.constraints import (
-    ANTI_AFFINITY,
-    COLOCATE,
-    DRAIN,
-    EXCLUDE,
-    MAX_PARTITIONS,
-    PIN,
-)
-from assignors.loads.load_spec import Constraint, LoadSpec
+from assignors.loads.constraints import ANTI_AFFINITY, COLOCATE, DRAIN, PIN
+from assignors.loads.held_rules import find_held, find_owned
+from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges
 from assignors.weighted.bounds import SHARE, LowerBound, find_lower_bound, find_whole_bound
 from assignors.weighted.problem import IGNORE, pose_problem
 
 _NEAR = Fraction(1, 100)
-_HELD_MAX = 20
+_HELD_MAX, _TOLD = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +148,7 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
         distant_after=owners.find_distant(group, owners.now) * unit,
         weights_known=loads.known,
         partitions=len(loads.weight),
-        rules=tuple(_describe(rule, owners) for rule in loads.constraints),
+        rules=_describe_all(owners, size),
         idle=loads.idle,
         held=_explain(group, owners, load, bound),
     )
@@ -223,20 +217,26 @@ def find_makespan(load: Longs, capacity: Longs) -> Fraction:
     return Fraction(int(load[top]), int(capacity[top]))
 
 
-def _describe(rule: Constraint, owners: _Owners) -> dict[str, Any]:
-    holds = bool(_holds(rule, owners))
-    return {"name": rule.name, "reason": rule.reason, "hard": rule.hard, "holds": holds}
+def _describe_all(owners: _Owners, members: int) -> tuple[dict[str, Any], ...]:
+    rules = owners.loads.constraints
+    held = find_held(rules, owners.now, members).tolist()
+    return tuple(
+        {"name": rule.name, "reason": rule.reason, "hard": rule.hard, "holds": holds}
+        for rule, holds in zip(rules, held, strict=True)
+    )
 
 
 def find_broken_rules(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say which hard constraints, and which states of members, an assignment breaks."""
     if group.loads is None:
         return []
+    rules = group.loads.constraints
     owners = _Owners.of(group, ranges, group.loads)
+    held = find_held(rules, owners.now, group.member_count).tolist()
     out = [
         f"constraint does not hold: {rule.name}"
-        for rule in group.loads.constraints
-        if rule.hard and not _holds(rule, owners)
+        for rule, holds in zip(rules, held, strict=True)
+        if rule.hard and not holds
     ]
     has = np.zeros(group.member_count, dtype=np.bool_)
     has[ranges.member] = True
@@ -245,25 +245,6 @@ def find_broken_rules(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
         name = group.member_ids[int(idle[0])].as_py()
         out.append(f"member {name!r} owns partitions and is not active")
     return out
-
-
-def _holds(rule: Constraint, owners: _Owners) -> bool:
-    """Tell whether a rule holds; partitions that nobody may own do not count."""
-    owner = owners.now[rule.partitions]
-    given = owner >= 0
-    owner, label = owner[given], rule.label[given] if len(rule.label) else rule.label
-    named = np.isin(owner, rule.members)
-    if rule.kind == PIN:
-        return bool(named.all())
-    if rule.kind == EXCLUDE:
-        return not bool(named.any())
-    if rule.kind in (DRAIN, MAX_PARTITIONS):
-        count = np.bincount(owners.now[owners.now >= 0], minlength=int(rule.members.max()) + 1)
-        return bool((count[rule.members] <= rule.limit).all())
-    pairs = np.unique(np.stack([label, owner]), axis=1)
-    if rule.kind == COLOCATE:
-        return int(pairs.shape[1]) == len(np.unique(label))
-    return rule.kind == ANTI_AFFINITY and int(pairs.shape[1]) == len(label)
 
 
 def _explain(
@@ -275,29 +256,22 @@ def _explain(
     loads = owners.loads
     limit = float(bound.ratio * (1 + _NEAR))
     level = load / loads.capacity
-    out = []
-    for member in np.argsort(-level, kind="stable")[:_HELD_MAX]:
-        if level[member] <= limit:
-            break
-        own = owners.now == member
-        out.append(
-            {
-                "member_id": group.member_ids[int(member)].as_py(),
-                "held_by": _find_holder(group, loads, own),
-            }
-        )
-    return tuple(out)
+    full = np.argsort(-level, kind="stable")[:_HELD_MAX]
+    full = full[level[full] > limit]
+    rules = [rule for rule in loads.constraints if rule.kind in (PIN, COLOCATE, ANTI_AFFINITY)]
+    held = find_owned(rules, owners.now, full)
+    return tuple(
+        {
+            "member_id": group.member_ids[member].as_py(),
+            "held_by": "; ".join([rules[at].name for at in np.flatnonzero(own)[:_TOLD]])
+            or _name_heaviest(group, loads, owners.now == member),
+        }
+        for member, own in zip(full.tolist(), held, strict=True)
+    )
 
 
-def _find_holder(group: GroupSpec, loads: LoadSpec, own: Bools) -> str:
-    """Return the rules on a member's partitions; without any, its heaviest partition."""
-    rules = [
-        rule.name
-        for rule in loads.constraints
-        if rule.kind in (PIN, COLOCATE, ANTI_AFFINITY) and own[rule.partitions].any()
-    ]
-    if rules:
-        return "; ".join(rules[:3])
+def _name_heaviest(group: GroupSpec, loads: LoadSpec, own: Bools) -> str:
+    """Name the heaviest partition of a member without rules."""
     place = int(np.argmax(np.where(own, loads.weight, -1)))
     start = offsets_of(group.partitions)
     topic = int(np.searchsorted(start, place, side="right")) - 1

@@ -79,8 +79,11 @@ class Names:
         topic = {name: at for at, name in enumerate(topics.to_pylist())}
         return cls(topic, topic_start, members, len(member_names[0]))
 
-    def find_partitions(self, selector: str) -> Longs | str:
-        """Return the places that `topic`, `topic/3` or `topic/3-7` selects, or why none."""
+    def find_partitions(self, selector: str) -> tuple[int, int] | str:
+        """Return the first and the number of places that a selector names, or why there are none.
+
+        Selectors are `topic`, `topic/3` and `topic/3-7`.
+        """
         first, last, topic = 0, PARTITIONS_MAX, selector
         if selector not in self.topic:
             parsed = _SELECTOR.fullmatch(selector)
@@ -90,9 +93,13 @@ class Names:
             last = int(parsed[3] or parsed[2])
             if topic not in self.topic:
                 return f"topic {show(topic)} is not in the group"
-        start, end = self.topic_start[self.topic[topic] : self.topic[topic] + 2]
-        places = np.arange(start + first, min(end, start + last + 1), dtype=np.int64)
-        return places if len(places) else f"topic {show(topic)} has {int(end - start)} partitions"
+        start, end = self.topic_start[self.topic[topic] : self.topic[topic] + 2].tolist()
+        count = min(end, start + last + 1) - (start + first)
+        return (
+            (start + first, count)
+            if count > 0
+            else f"topic {show(topic)} has {end - start} partitions"
+        )
 
     def find_members(self, name: str) -> Longs | str:
         """Return the members of a name, or why there are none."""
@@ -229,7 +236,7 @@ def resolve_constraints(
 
 
 def _resolve_row(row: ConstraintRow, names: Names, labels: dict[str, int]) -> Constraint | str:
-    partitions, members, label, limit = _NONE, _NONE, _NONE, 0
+    first, count, members, label, limit = _NONE, _NONE, _NONE, _NONE, 0
     if row.kind in (DRAIN, MAX_PARTITIONS):
         everyone = row.kind == MAX_PARTITIONS and row.selector == EVERY_MEMBER
         found = np.arange(names.count) if everyone else names.find_members(row.selector)
@@ -237,18 +244,19 @@ def _resolve_row(row: ConstraintRow, names: Names, labels: dict[str, int]) -> Co
             return found
         members, limit = found, int(row.value or 0)
     else:
-        found = names.find_partitions(row.selector)
-        if isinstance(found, str):
-            return found
-        partitions = found
+        run = names.find_partitions(row.selector)
+        if isinstance(run, str):
+            return run
+        first, count = np.array(run[:1]), np.array(run[1:])
         if row.kind in (PIN, EXCLUDE):
             named = names.find_members(row.value or "")
             if isinstance(named, str):
                 return named
             members = named
         else:
-            label = _number_label(row.value or "", partitions, names.topic_start, labels)
-    return Constraint(row.kind, row.name, row.reason, row.hard, partitions, label, members, limit)
+            places = np.arange(run[0], sum(run))
+            label = _number_label(row.value or "", places, names.topic_start, labels)
+    return Constraint(row.kind, row.name, row.reason, row.hard, first, count, label, members, limit)
 
 
 def _number_label(

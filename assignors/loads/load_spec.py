@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from assignors.arrays import Bools, Ints, Longs
+from assignors.arrays import Bools, Ints, Longs, expand_runs
 from assignors.errors import SpecError
 
 Floats = npt.NDArray[np.float64]
@@ -43,11 +43,11 @@ class Constraint:
         Why its owner wants it; None where that was not said.
     hard
         Must hold. A soft one is given up where it would cost more than the tolerance.
-    partitions
-        int64: positions on the line that it is about; empty for rules on members.
+    first, count
+        int64: runs of positions on the line that it is about, ascending; none for rules on members.
     label
-        int64, as many: partitions of one label belong together (colocate) or apart
-        (anti_affinity); empty for other kinds.
+        int64, one for each of `partitions`: those of one label belong together (colocate) or
+        apart (anti_affinity); empty for other kinds.
     members
         int64: the members it names.
     limit
@@ -58,10 +58,20 @@ class Constraint:
     name: str
     reason: str | None
     hard: bool
-    partitions: Longs
+    first: Longs
+    count: Longs
     label: Longs
     members: Longs
     limit: int = 0
+
+    @property
+    def partitions(self) -> Longs:
+        """int64: the positions on the line, ascending."""
+        return expand_runs(self.first, self.count)
+
+    def is_about(self, place: int) -> bool:
+        """Tell whether a position on the line is one of `partitions`."""
+        return bool(((self.first <= place) & (place < self.first + self.count)).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

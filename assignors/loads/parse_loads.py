@@ -456,11 +456,24 @@ def _resolve_named(
         at = np.asarray(pc.index_in(text, value_set=words), dtype=np.int64)
         if kind == COLOCATE:
             label = -1 - at  # apart from the labels of rules
-            out.append(Constraint(kind, "column colocate", None, True, place, label, none))
+            order = np.argsort(place)
+            first, count = _find_runs(place[order])
+            out.append(
+                Constraint(kind, "column colocate", None, True, first, count, label[order], none)
+            )
             continue
+        order = np.lexsort((place, at))
+        ends = np.searchsorted(at[order], np.arange(len(words) + 1))
         for code, word in enumerate(words.to_pylist()):
             members = names.members.get(word)
             if members is not None:
-                name = f"pinned_to {word}"
-                out.append(Constraint(kind, name, None, True, place[at == code], none, members))
+                name, own = f"pinned_to {word}", place[order[ends[code] : ends[code + 1]]]
+                first, count = _find_runs(own)
+                out.append(Constraint(kind, name, None, True, first, count, none, members))
     return tuple(out)
+
+
+def _find_runs(place: Longs) -> tuple[Longs, Longs]:
+    """Return ascending places as runs."""
+    begin = np.flatnonzero(np.diff(place, prepend=-2) != 1)
+    return place[begin], np.diff(begin, append=len(place))

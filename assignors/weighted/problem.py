@@ -391,7 +391,7 @@ def _refuse_impossible(
     place = int(problem.place[at])
     start = offsets_of(group.partitions)
     topic = int(np.searchsorted(start, place, side="right")) - 1
-    found = [rule.name for rule in rules if bool((rule.partitions == place).any())]
+    found = [rule.name for rule in rules if rule.is_about(place)]
     found += _name_drains(group, rules, topic)
     causes = "; ".join(found) or "its subscribers are draining, on standby, or in other racks"
     raise SpecError(

@@ -211,7 +211,7 @@ def _find_refusals(spec: GroupSpec, place: int, topic: str, *, heeds: bool) -> d
     for rule in loads.constraints:
         if not heeds and (rule.kind, rule.reason) != (DRAIN, DRAINED):
             continue  # that a plan drains a member is heeded whatever the assignor
-        if not rule.hard or (rule.kind in (PIN, EXCLUDE) and not (rule.partitions == place).any()):
+        if not rule.hard or (rule.kind in (PIN, EXCLUDE) and not rule.is_about(place)):
             continue
         barred = np.zeros(spec.member_count, dtype=np.bool_)
         if rule.kind in (PIN, EXCLUDE, DRAIN) or (rule.kind == MAX_PARTITIONS and rule.limit == 0):
