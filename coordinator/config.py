@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,6 +31,7 @@ INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_m
 """How long what is done again waits: of 0 it would never rest."""
 TIMEOUTS = {"answer_ms", "connect_timeout_ms", "request_timeout_ms"}
 """How long an answer is waited for: in 0 ms there is none."""
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 KAFKA = "kafka://"
 """Begins the URL of a source that is a Kafka cluster: topics, or weights."""
 REGION = re.compile(r"[A-Za-z0-9-]*")
@@ -189,6 +190,7 @@ class ServerConfig:
     buffer_bytes_max: int = 1 << 28
     request_ms: int = 30_000
     idle_ms: int = 600_000
+    log_level: LogLevel = "info"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ import typer
 
 from coordinator import progress
 from coordinator.cli.main import load_config
+from coordinator.cli.terminal import log_to_stderr
 from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
-from coordinator.printable import VisibleFormatter
+from coordinator.history.log_reader import format_time
 from coordinator.status import LOST, Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # Modules that serve are imported where they are used: other commands would wait for them.
 
+logger = logging.getLogger("muster.coordinator")
 TAKEOVERS = ("wait", "refuse", "force")
 LOOK_S = 0.2
 SWITCH_S = 0.0005
@@ -78,6 +80,9 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
     ] = False,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning, or error [server.log_level].")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Serve groups to Kafka clients, by either protocol, until SIGTERM or Ctrl-C."""
@@ -101,9 +106,7 @@ def serve(
         push=replace(settings.push, workers=workers),
         web=replace(settings.web, listen=web or settings.web.listen),
     )
-    to_stderr = logging.StreamHandler()
-    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    log_to_stderr(log_level or server.log_level)
     _warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
     if workers:
@@ -156,9 +159,9 @@ def _serve(
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # most series would be there twice
     sys.setswitchinterval(SWITCH_S)
-    stop = threading.Event()
+    stop = _Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, stop.ask)
     hung_up = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     server = settings.server
@@ -167,6 +170,7 @@ def _serve(
     with progress.show("opening the store"):
         opened = _open(settings, store, topics, takeover, stop)
     if opened is None:
+        logger.info("ends, as %s asks, before it had the store", stop.asked_by)
         return
     with ExitStack() as open_now:
         coordinator, listen = open_now.enter_context(opened[0]), opened[1]
@@ -187,6 +191,7 @@ def _serve(
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.health
             pages.confirm = coordinator.confirm_status
+            pages.remark = lambda: _explain_topics(coordinator)
             if server.audit_ms:
                 pages.audit = lambda records: coordinator.submit([RecordAudit(records)])
         kept = f"store {store}" if store else "nothing is stored: no --store"
@@ -197,6 +202,24 @@ def _serve(
                 serving.reload()
             if coordinator.status in LOST:
                 raise LogError(_explain_end(coordinator.status, store))
+        logger.info("ends, as %s asks", stop.asked_by)
+
+
+class _Stop(threading.Event):
+    """That this process is to end, and the signal that asks for it."""
+
+    asked_by = ""
+
+    def ask(self, number: int, _frame: object) -> None:
+        """Take a signal."""
+        self.asked_by = self.asked_by or signal.Signals(number).name
+        self.set()
+
+
+def _explain_topics(coordinator: Coordinator) -> str:
+    """Say since when topics cannot be read; not why, which names a cluster or a file."""
+    since = coordinator.topics_unread_since
+    return "" if since is None else f"topics cannot be read since {format_time(since)}"
 
 
 def _explain_end(status: str, store: str | None) -> str:

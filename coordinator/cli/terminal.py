@@ -1,13 +1,17 @@
-"""The console that all commands print to."""
+"""The console that all commands print to, and the log of those that serve."""
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.text import Text
 
-from coordinator.printable import visible_lines
+from coordinator.config import ConfigError, LogLevel
+from coordinator.printable import VisibleFormatter, visible_lines
+
+LOG_LEVELS = get_args(LogLevel)
 
 
 class Terminal(Console):
@@ -19,3 +23,19 @@ class Terminal(Console):
     def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - rich's own
         """Return text to print, with invisible characters escaped."""
         return super().render_str(visible_lines(text), **how)
+
+
+def log_to_stderr(level: str) -> None:
+    """Write Muster's log to stderr from a level on; of libraries, warnings.
+
+    Raises
+    ------
+    ConfigError
+        There is no such level.
+    """
+    if level not in LOG_LEVELS:
+        raise ConfigError(f"--log-level is {level!r}: give one of {', '.join(LOG_LEVELS)}")
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    logging.getLogger("muster").setLevel(level.upper())

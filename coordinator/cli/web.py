@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from dataclasses import replace
@@ -14,8 +13,9 @@ import typer
 
 from coordinator import progress
 from coordinator.cli.main import load_config
+from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import ConfigError
-from coordinator.printable import VisibleFormatter, visible
+from coordinator.printable import visible
 
 LISTEN = "127.0.0.1:8080"
 NEEDED = ("starlette", "uvicorn", "jinja2")
@@ -37,9 +37,7 @@ def web(
     settings = load_config(config)
     server = replace(settings.server, insecure=insecure or settings.server.insecure)
     settings = replace(settings, server=server)
-    to_stderr = logging.StreamHandler()
-    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
+    log_to_stderr(settings.server.log_level)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

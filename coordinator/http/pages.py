@@ -1,8 +1,8 @@
 """Serve /metrics for Prometheus, and /healthz and /readyz for probes.
 
-Health pages return one word, to anybody. Metrics name groups, so beyond this machine they need a
-login. One thread reads all requests, so a slow client costs a socket for some seconds, but no
-thread.
+Health pages return one word, to anybody; /readyz adds a line where topics cannot be read. Metrics
+name groups, so beyond this machine they need a login. One thread reads all requests, so a slow
+client costs a socket for some seconds, but no thread.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class PageServer:
     confirm
         Checks the log and returns the coordinator's status. /readyz succeeds if it is active. None
         while there is no coordinator.
+    remark
+        Returns what /readyz says beside the status; "" is nothing.
     registry
         The coordinator's metrics; None while there is no coordinator.
     audit
@@ -76,6 +78,7 @@ class PageServer:
     def __init__(self, config: ServerConfig, *, head_s: float = HEAD_S) -> None:
         self.status: Callable[[], str] = lambda: Status.STANDS_BY.value
         self.confirm: Callable[[], str] | None = None
+        self.remark: Callable[[], str] = lambda: ""
         self.registry: CollectorRegistry | None = None
         self.audit: Audit = lambda _records: None
         access = PageAccess(config)
@@ -141,7 +144,9 @@ class PageServer:
             if self.registry is not None:
                 return Page(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
         if path in {"/metrics", "/readyz"}:
-            return _status_page(status, fine=status == Status.ACTIVE.value)
+            fine = status == Status.ACTIVE.value
+            remark = self.remark() if path == "/readyz" else ""
+            return _status_page(f"{status}\n{remark}" if remark else status, fine=fine)
         if path == "/healthz":
             return _status_page(status, fine=status not in {*LOST, STUCK})
         return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
@@ -294,5 +299,5 @@ def _find_header(lines: list[str], wanted: str) -> str:
     return ""
 
 
-def _status_page(status: str, *, fine: bool) -> Page:
-    return text_page(HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE, status)
+def _status_page(text: str, *, fine: bool) -> Page:
+    return text_page(HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE, text)

@@ -225,6 +225,15 @@ class Coordinator(GroupRequests):
         return self._processor.topics
 
     @property
+    def topics_unread_since(self) -> int | None:
+        """Since when the source of topics cannot be read, in ms since 1970; None while it can.
+
+        Meanwhile topics are those that were read last.
+        """
+        watch = self._processor.watch
+        return None if watch is None else watch.unread_since_ms
+
+    @property
     def nodes(self) -> StoreNodes | None:
         """The servers of the store, to be one of; None where no other process has it."""
         log = self._processor.log

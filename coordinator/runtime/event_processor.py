@@ -42,7 +42,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import Due, GroupTimers
-from coordinator.runtime.topic_catalog import TopicCatalog, report_changes
+from coordinator.runtime.topic_catalog import TopicCatalog, TopicWatch
 from coordinator.status import Status, refusal
 from coordinator.storage.record_log import (
     Fenced,
@@ -103,6 +103,8 @@ class EventProcessor:
         without one.
     topics
         Those that are durable, for readers in other threads.
+    watch
+        What asks the catalog; None without one.
     """
 
     def __init__(
@@ -119,8 +121,9 @@ class EventProcessor:
         self.clock = clock
         self.steady = SteadyClock(clock, monotonic or clock)
         self.health = LogHealth(monotonic or clock)
-        self.catalog = catalog
         self.metrics = metrics or Metrics()
+        failed = self.metrics.catalog_failed
+        self.watch = None if catalog is None else TopicWatch(catalog, clock, failed)
         self.state = State()
         self.status = Status.LOADING
         self.loaded_from = 0
@@ -422,14 +425,9 @@ class EventProcessor:
 
         An unreachable catalog changes nothing.
         """
-        if self.catalog is None or self.status is not Status.ACTIVE:
+        if self.watch is None or self.status is not Status.ACTIVE:
             return None
-        try:
-            return report_changes(self.catalog, self.state.topics)
-        except (OSError, ValueError) as error:
-            logger.warning("topics are as before: %s", error)
-            self.metrics.catalog_failed()
-            return None
+        return self.watch.look(self.state.topics)
 
     def _show_topics(self) -> None:
         self._topics_version = self.state.topics_version

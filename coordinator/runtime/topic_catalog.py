@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from coordinator.clock import Clock
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.partition_spans import make_id
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PARTITIONS_MAX = 2**31 - 1
+logger = logging.getLogger("muster.coordinator")
 
 
 class TopicCatalog(Protocol):
@@ -56,14 +60,53 @@ def catalog_for(
     return source
 
 
-def report_changes(catalog: TopicCatalog, known: Mapping[str, Topic]) -> TopicsReported | None:
-    """Ask a catalog; None where its topics are just those that are known.
+class TopicWatch:
+    """Asks a catalog again and again; while it cannot be read, topics stay as they are.
 
-    Raises
-    ------
-    ConfigError, OSError
-        As `TopicCatalog.topics` does.
+    Parameters
+    ----------
+    clock
+        Ms since 1970.
+    failed
+        Called at each look that fails.
+
+    Attributes
+    ----------
+    unread_since_ms
+        Since when it cannot be read; None while it can.
     """
+
+    def __init__(
+        self, catalog: TopicCatalog, clock: Clock, failed: Callable[[], object] = lambda: None
+    ) -> None:
+        self._catalog, self._clock, self._failed = catalog, clock, failed
+        self._told = ""
+        self.unread_since_ms: int | None = None
+
+    def look(self, known: Mapping[str, Topic]) -> TopicsReported | None:
+        """Return the topics when they are not those known; any thread may ask.
+
+        That they cannot be read is said once, and again when it is for another mistake in them.
+        """
+        try:
+            found = _report_changes(self._catalog, known)
+        except (OSError, ValueError) as error:
+            self._failed()
+            told = str(error) if isinstance(error, ValueError) else "unreachable"
+            if self.unread_since_ms is None or told != self._told:
+                logger.warning("topics are as before, their source is asked again: %s", error)
+            self._told = told
+            if self.unread_since_ms is None:
+                self.unread_since_ms = self._clock()
+            return None
+        if self.unread_since_ms is not None:
+            logger.info("topics are read again")
+        self._told, self.unread_since_ms = "", None
+        return found
+
+
+def _report_changes(catalog: TopicCatalog, known: Mapping[str, Topic]) -> TopicsReported | None:
+    """Ask a catalog; None where its topics are just those that are known."""
     seen = catalog.topics()
     same = len(seen) == len(known) and all(
         name in known
@@ -260,46 +303,73 @@ class DeltaCatalog:
         return found
 
 
-def connect_admin(settings: Mapping[str, str], what: str) -> AdminClient:
-    """Return an administrator of a Kafka cluster, from which something is wanted.
+class KafkaCluster:
+    """A Kafka cluster, from which something is wanted.
 
     Raises
     ------
     ConfigError
         The extra `kafka` is not installed.
     """
-    try:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
-    except ImportError:
-        raise ConfigError(
-            f"{what} from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
-        ) from None
-    return AdminClient(dict(settings))
+
+    def __init__(self, settings: Mapping[str, str], what: str) -> None:
+        try:
+            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
+        except ImportError:
+            raise ConfigError(
+                f"{what} from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
+            ) from None
+        self._said = _ClientLog()
+        self._admin = AdminClient(dict(settings), logger=self._said)
+
+    @contextmanager
+    def asked(self) -> Iterator[AdminClient]:
+        """Give an administrator; an error says what its client last said of the cluster.
+
+        Raises
+        ------
+        OSError
+            The cluster does not answer.
+        """
+        try:
+            yield self._admin
+        except Exception as error:  # confluent-kafka has one exception class for everything
+            self._admin.poll(0)
+            said = f" ({self._said.last})" if self._said.last else ""
+            raise OSError(f"the Kafka cluster does not answer: {error}{said}") from error
+        self._admin.poll(0)
+        self._said.last = ""
+
+
+class _ClientLog:
+    """What a client says by itself: twenty lines a second, on stderr, while nobody answers."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def log(self, _level: int, text: str, *values: object) -> None:
+        """Take a line."""
+        self.last = text % values
+        logger.debug("%s", self.last)
 
 
 class KafkaCatalog:
     """The topics of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        self._admin = connect_admin(settings, "topics")
+        self._cluster = KafkaCluster(settings, "topics")
         self._timeout_s = timeout_s
 
     def topics(self) -> Mapping[str, CatalogTopic]:
         """Ask the cluster; internal topics are left out."""
-        try:
-            names = [
-                n for n in self._admin.list_topics(timeout=self._timeout_s).topics if n[:2] != "__"
-            ]
+        with self._cluster.asked() as admin:
+            names = [n for n in admin.list_topics(timeout=self._timeout_s).topics if n[:2] != "__"]
             if not names:
                 return {}
             from confluent_kafka import TopicCollection  # noqa: PLC0415 - the extra `kafka`
 
-            asked = self._admin.describe_topics(
-                TopicCollection(names), request_timeout=self._timeout_s
-            )
+            asked = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
             found = {name: future.result() for name, future in asked.items()}
-        except Exception as error:  # confluent-kafka has one exception class for everything
-            raise OSError(f"the Kafka cluster does not answer: {error}") from error
         return {
             name: CatalogTopic(
                 _kafka_id(topic.topic_id),

@@ -185,7 +185,7 @@ class Acceptor:
             del self._open[network]
 
     def _note_closed(self, address: str, reason: str, error: BaseException | None = None) -> None:
-        logger.info("closes a connection of %s (%s): %s", address, reason, error or reason)
+        logger.debug("closes a connection of %s (%s): %s", address, reason, error or reason)
         self._metrics.closed(reason)
 
 

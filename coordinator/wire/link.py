@@ -303,7 +303,7 @@ class Link(asyncio.Protocol):
         assert self._transport is not None
         if not self._transport.is_closing():
             peer = self._transport.get_extra_info("peername")
-            logger.info("closes %s (%s): %s", peer, reason, message or reason)
+            logger.debug("closes %s (%s): %s", peer, reason, message or reason)
             self._server.metrics.closed(reason)
             if reason == "refused":
                 self._server.clients.note(self.connection.session, message)

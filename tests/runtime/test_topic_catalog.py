@@ -19,6 +19,8 @@ from coordinator.runtime.topic_catalog import (
     DeltaCatalog,
     DictCatalog,
     FileCatalog,
+    KafkaCatalog,
+    TopicWatch,
     catalog_of,
     topic_id_of,
 )
@@ -191,6 +193,50 @@ def test_a_file_that_is_being_written_deletes_no_topics(tmp_path):
     file.write_text("")
     shell.processor.see_topics()
     assert shell.processor.state.topics["a"].partitions == 3
+
+
+def test_a_source_that_cannot_be_read_is_said_once(caplog):
+    """And again where it is another mistake; what a cluster says differs each time."""
+    caplog.set_level("INFO")
+    clock, errors, failed = iter(range(100, 200)), [], []
+
+    class Source:
+        def topics(self):
+            if errors:
+                raise errors.pop(0)
+            return {}
+
+    watch = TopicWatch(Source(), lambda: next(clock), lambda: failed.append(1))
+    assert watch.look({}) is watch.unread_since_ms is None
+    errors += [OSError("after 10 ms"), OSError("after 20 ms"), ConfigError("line 1")]
+    errors += [ConfigError("line 1"), ConfigError("line 2"), OSError("after 30 ms")]
+    for _ in range(6):
+        assert watch.look({"a": Topic.of("a", "id", 1, ())}) is None
+        assert watch.unread_since_ms == 100
+    assert watch.look({}) is watch.unread_since_ms is None
+    errors.append(OSError("after 40 ms"))
+    watch.look({})
+    assert watch.unread_since_ms == 101
+    said = "topics are as before, their source is asked again: {}"
+    told = ("after 10 ms", "line 1", "line 2", "after 30 ms")
+    assert [record.getMessage() for record in caplog.records] == [
+        *map(said.format, told), "topics are read again", said.format("after 40 ms")
+    ]  # fmt: skip
+    assert len(failed) == 7
+
+
+def test_a_cluster_that_does_not_answer_is_said_in_one_line(capfd, caplog):
+    """Its client writes twenty lines a second to stderr, if nobody takes them."""
+    caplog.set_level("INFO")
+    with Coordinator.open(
+        None, topics=KafkaCatalog({"bootstrap.servers": "127.0.0.1:1"}, 0.5)
+    ) as c:
+        c.refresh_topics()
+        assert c.topics_unread_since is not None
+    assert capfd.readouterr() == ("", "")
+    assert len(caplog.records) == 1
+    assert "the Kafka cluster does not answer" in caplog.text
+    assert "Connect to ipv4#127.0.0.1:1 failed: Connection refused" in caplog.text
 
 
 def test_topics_of_a_delta_table(tmp_path):

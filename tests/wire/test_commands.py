@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -50,9 +51,17 @@ def served(folder, *words):
             process.kill()
 
 
+def free_address():
+    """Return an address that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return "{}:{}".format(*free.getsockname())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--log-level loud", "--log-level is 'loud': give one of debug, info, warning, error"),
         ("--takeover never", "--takeover is 'never': give one of wait, refuse, force"),
         ("--topic clicks", "--topic is 'clicks': give name=partitions, as in clicks=12"),
         ("--topic =3", "--topic is '=3': give name=partitions"),
@@ -111,7 +120,32 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
             successor.send_signal(signal.SIGINT)
             assert successor.wait(PATIENCE_S) == 0
     assert not (tmp_path / "store" / "_lease.json").exists()  # nobody has to wait for its end
-    assert [(folder / "errors").read_text() for folder in (tmp_path, second)] == ["", ""]
+    said = [(folder / "errors").read_text() for folder in (tmp_path, second)]
+    assert [one.partition(" INFO ")[2] for one in said] == [
+        f"ends, as {number} asks\n" for number in ("SIGTERM", "SIGINT")
+    ]
+
+
+def test_a_source_of_topics_that_cannot_be_read_is_said_at_readyz(tmp_path):
+    """The server starts without it; the log has one line of it, whatever is asked again."""
+    (tmp_path / "muster.toml").write_text("[topics]\npoll_ms = 100\n")
+    (tmp_path / "topics.toml").write_text("clicks = 4\n")
+    topics = ("--topics", str(tmp_path / "topics.toml"), "--log-level", "warning")
+    http, config = free_address(), ("--config", str(tmp_path / "muster.toml"))
+    with served(tmp_path, *topics, *config, "--http", http) as (process, _):
+        asked = f"http://{http}/readyz"
+        assert urllib.request.urlopen(asked, timeout=PATIENCE_S).read() == b"active\n"
+        (tmp_path / "topics.toml").unlink()
+        end, said = time.monotonic() + PATIENCE_S, b""
+        while b"topics" not in said and time.monotonic() < end:
+            time.sleep(0.1)
+            said = urllib.request.urlopen(asked, timeout=PATIENCE_S).read()
+        assert re.fullmatch(rb"active\ntopics cannot be read since 20\S+Z\n", said)
+        time.sleep(1)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    (line,) = (tmp_path / "errors").read_text().splitlines()
+    assert "WARNING topics are as before, their source is asked again: " in line
 
 
 def test_sighup_reloads_the_access_lists(tmp_path):
@@ -131,9 +165,7 @@ def test_sighup_reloads_the_access_lists(tmp_path):
 
 
 def test_metrics_have_no_series_of_when_each_began(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        http = "{}:{}".format(*free.getsockname())
+    http = free_address()
     with served(tmp_path, "--http", http):
         page = urllib.request.urlopen(f"http://{http}/metrics", timeout=PATIENCE_S).read()
     assert b"wire_connections" in page
@@ -215,7 +247,8 @@ def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
         time.sleep(3)
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(PATIENCE_S) in {0, -signal.SIGTERM}  # the latter while it starts
-        assert (tmp_path / "log").read_bytes() == b""
+        said = (tmp_path / "log").read_text()
+        assert not said or said.endswith("ends, as SIGTERM asks, before it had the store\n")
 
 
 def test_a_generated_user_can_log_in(muster_here, tmp_path):

@@ -342,11 +342,16 @@ def test_the_http_pages_show_the_coordinators_status():
             with Client(address) as client:
                 client.join("g", "m1", "clicks")
             assert page(pages.address, "/readyz") == (200, "active\n")
+            pages.remark = lambda: "topics cannot be read since noon"
+            ready = (200, "active\ntopics cannot be read since noon\n")
+            assert page(pages.address, "/readyz") == ready
+            assert page(pages.address, "/healthz") == (200, "active\n")
             code, text = page(pages.address, "/metrics")
             assert code == 200
             assert 'consumer_group_count{state="stable"} 1.0' in text
             assert 'wire_requests_total{api="CONSUMER_GROUP_HEARTBEAT"} 1.0' in text
         assert page(pages.address, "/healthz") == (503, "closed\n")
+        pages.remark = lambda: ""
         assert page(pages.address, "/readyz") == (503, "closed\n")
         assert page(pages.address, "/nothing")[0] == 404
     finally:

@@ -27,7 +27,7 @@ from coordinator.runtime.plan_tasks.weight_source import (
     WeightTables,
     open_weight_source,
 )
-from coordinator.runtime.topic_catalog import connect_admin
+from coordinator.runtime.topic_catalog import KafkaCluster
 
 LAG, RATE, BYTE_RATE = "lag", "rate", "byte_rate"
 _GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
@@ -70,7 +70,7 @@ class KafkaOffsets:
     """Offsets of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        self._admin = connect_admin(settings, "weights")
+        self._cluster = KafkaCluster(settings, "weights")
         self._timeout_s = timeout_s
 
     def find(self, places: Iterable[Place], *, first: bool) -> dict[Place, int]:
@@ -83,14 +83,12 @@ class KafkaOffsets:
         found: dict[Place, int] = {}
         if not asked:
             return found
-        try:
-            answers = self._admin.list_offsets(asked, request_timeout=self._timeout_s)
+        with self._cluster.asked() as cluster:
+            answers = cluster.list_offsets(asked, request_timeout=self._timeout_s)
             for place, future in answers.items():
                 offset = _offset_of(future, KafkaException)
                 if offset is not None:
                     found[place.topic, place.partition] = offset
-        except KafkaException as error:
-            raise OSError(f"the Kafka cluster does not answer: {error}") from error
         return found
 
 
