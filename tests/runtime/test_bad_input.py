@@ -321,11 +321,14 @@ def test_tables_that_cannot_be_used_change_nothing(running, tables, said, caplog
 def test_tables_without_rows_say_nothing(running, caplog):
     group = running()
     group.beat("m1", "m2")
+    group.tables = members(capacity=[2.0, 1.0])
+    group.poll()
+    assert group.coordinator._processor.state.loads["g"].capacities != ()
     none = pa.table({})
     group.tables = WeightTables(none, none, none)
     group.poll()
     assert caplog.text == ""
-    assert "g" not in group.coordinator._processor.state.loads
+    assert group.coordinator._processor.state.loads["g"].capacities == ()
 
 
 @pytest.mark.parametrize(
