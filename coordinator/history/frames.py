@@ -7,7 +7,7 @@ docs/guide/sql.md; tests compare the three.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,16 +16,24 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.core.records import KINDS, PARTITION_METADATA, Audited
+from coordinator.core.records import (
+    KINDS,
+    PARTITION_METADATA,
+    Audited,
+    ComputationPrepared,
+    ProposalJudged,
+    TargetMetadata,
+)
 from coordinator.history import current_views, epoch_views, ownership_view, plan_view
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
+from coordinator.history.view_schemas import TABLE_SCHEMAS
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 from coordinator.storage.tables.table_io import read_delta
-from coordinator.storage.target_table import COLUMNS, targets_path
+from coordinator.storage.target_table import ARROW_SCHEMA, COLUMNS, targets_path
 
 
 def frame(
@@ -63,11 +71,24 @@ def frame(
     LogError
         The log cannot be read. LostTarget, a subclass: rows of a target in force are missing.
     """
-    if view not in VIEWS:
-        raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
+    _check_view(view)
     if group_id is not None and view in WITHOUT_GROUPS:
         raise SpecError(f"view {view!r} has no group_id: omit group_id={group_id!r}")
     return read_view(LogReader(store, as_of), view, group_id)
+
+
+def frame_pieces(
+    store: str | os.PathLike[str], view: str, *, as_of: AsOf | str = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of a view piece by piece, where it can be long: the log is, file by file."""
+    _check_view(view)
+    log = LogRows(LogReader(store, as_of))
+    yield from _read_log_pieces(log) if view == "log" else [compute_view(log, view)]
+
+
+def _check_view(view: str) -> None:
+    if view not in VIEWS:
+        raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
 
 
 def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:
@@ -88,20 +109,42 @@ def sort_rows(view: str, rows: pa.Table) -> pa.Table:
 
 def _read_log(log: LogRows) -> pa.Table:
     """Return the rows of the log, of all kinds."""
-    rows = log.past([*KINDS, CLAIM, PARTITION_METADATA], SCHEMA.names)
-    if log.group_id is not None:
-        rows = rows.filter(pc.equal(rows["group_id"], log.group_id))
-    columns = {
-        name: combine_chunks(rows[name]).cast(SCHEMA.field(name).type) for name in rows.column_names
-    }
-    columns["recorded_at"] = columns.pop("at")
-    return pa.table(columns)
+    empty = TABLE_SCHEMAS["log"].empty_table()
+    return pa.concat_tables([empty, *_read_log_pieces(log)]).combine_chunks()
+
+
+def _read_log_pieces(log: LogRows) -> Iterator[pa.Table]:
+    """Yield the rows of each file of the log."""
+    for found in log.past_by_file([*KINDS, CLAIM, PARTITION_METADATA], SCHEMA.names):
+        ours = pc.equal(found["group_id"], log.group_id)
+        rows = found if log.group_id is None else found.filter(ours)
+        columns = {
+            name: combine_chunks(rows[name]).cast(SCHEMA.field(name).type)
+            for name in rows.column_names
+        }
+        columns["recorded_at"] = columns.pop("at")
+        yield pa.table(columns, schema=TABLE_SCHEMAS["log"])
 
 
 def _read_targets(log: LogRows) -> pa.Table:
-    """Return the rows of the table `targets`: what jobs computed, installed or not."""
-    schema = pa.schema([(n, pa.int32() if t == "int" else pa.string()) for n, t in COLUMNS.items()])
-    path = targets_path(log.store)
+    """Return what jobs computed, installed or not, as far as the log names them."""
+    return _read_table_of_targets(log).join(
+        _name_runs(log), ["group_id", "run_id"], ["group_id", "computation_id"], "left semi"
+    )
+
+
+def _name_runs(log: LogRows) -> pa.Table:
+    """Return the runs that the log names: asked for, installed, or judged."""
+    kinds = [ComputationPrepared.kind, TargetMetadata.kind, ProposalJudged.kind]
+    rows = log.past(kinds, ["group_id", "computation_id"])
+    return pa.table(
+        {name: combine_chunks(rows[name]).cast(pa.string()) for name in rows.column_names}
+    )
+
+
+def _read_table_of_targets(log: LogRows) -> pa.Table:
+    """Return the rows of the table `targets`."""
+    schema, path = ARROW_SCHEMA, targets_path(log.store)
     of_group = None if log.group_id is None else [("group_id", "=", log.group_id)]
     try:
         if is_remote(path):  # through its own file system delta-rs calls back into Python

@@ -7,7 +7,7 @@ are files without the wanted positions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -64,6 +64,18 @@ class LogRows:
         if after:
             wanted &= pc.field("position") > after
         return self._read(self._reading.files(after), columns, wanted)
+
+    def past_by_file(self, kinds: Collection[str], columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the same rows of one file after the other, so that they need not fit into memory.
+
+        Raises
+        ------
+        CorruptLog
+            A file cannot be read.
+        """
+        wanted = self._filter_kinds(kinds) & self._until()
+        for path in self._reading.files():
+            yield self._read([path], columns, wanted)
 
     def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Return fewer rows with the same state: a snapshot, and the rows of the log after it.

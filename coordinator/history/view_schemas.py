@@ -1,6 +1,7 @@
 """The columns of each view and their Arrow types, in order; times are UTC.
 
-The views `log` and `targets` have the columns of those tables of the store.
+The views `log` and `targets` have the columns of those tables of the store, but for `at`, which is
+`recorded_at`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.target_table import ARROW_SCHEMA
 
 TEXT, INT, LONG, REAL = pa.string(), pa.int32(), pa.int64(), pa.float64()
 TIME = pa.timestamp("us", tz="UTC")
@@ -84,3 +86,8 @@ _COLUMNS = {
 # fmt: on
 VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
 """The schema of each view, by the view's name."""
+TABLE_SCHEMAS = {
+    "log": SCHEMA.remove(SCHEMA.get_field_index("at")).append(pa.field("recorded_at", TIME)),
+    "targets": ARROW_SCHEMA,
+}
+"""The schemas of the views that are a table of the store."""

@@ -49,6 +49,9 @@ COLUMNS = {
     "partition_count": "int",
 }
 """The columns of the table, with their types in SQL; it is partitioned by the first two."""
+ARROW_SCHEMA = pa.schema(
+    [(name, pa.int32() if kind == "int" else pa.string()) for name, kind in COLUMNS.items()]
+)
 PARTITION = ["group_id", "assignment_epoch"]
 DIGEST = "muster.digest"
 """In the first line of a target's commit."""
@@ -82,14 +85,12 @@ def make_targets(store: str, retention_days: int, *, sync: bool) -> None:
     path, disk = targets_path(store), filesystem_of(store)
     if has_targets(store):
         return
-    kinds = {"string": pa.string(), "int": pa.int32()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
     kept = f"interval {retention_days} days"
     disk.make_folder(path)
     try:
         DeltaTable.create(
             path,
-            Schema.from_arrow(schema),
+            Schema.from_arrow(ARROW_SCHEMA),
             partition_by=PARTITION,
             configuration={
                 "delta.logRetentionDuration": kept,

@@ -29,7 +29,7 @@ alone AS (
 ),
 together AS (
     SELECT whole.group_id, targets.member_id, topic, topic_id, first_partition, partition_count
-    FROM $targets AS targets
+    FROM $targets_table AS targets
     JOIN whole
         ON targets.group_id = whole.group_id
         AND targets.assignment_epoch = whole.assignment_epoch

@@ -18,18 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader
-from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
 from spark_jobs.session.cluster import check_seen
 from spark_jobs.session.object_store import reach_store, spark_path
-from spark_jobs.sql.frame_views import are_readable_here, frame_view
+from spark_jobs.sql.frame_views import are_readable_here, frame_view, newest_position
 
 ENGINES = ("auto", "local", "spark")
-TABLES = {"log", "targets"}
-"""Views that are a table of the store unchanged: Spark reads them on either engine."""
 NEWEST = 2**63 - 1
 """The position of views without a fixed position."""
 NO_TARGETS = """(
@@ -64,7 +62,7 @@ def register(
         The folder that the coordinator was opened with.
     as_of
         A position of the log, or a time, which means the last record written by then. With None,
-        each query sees the log as of the query's start.
+        each query sees the log as it is when the query first reads it.
     catalog
         Where to create permanent views: `schema` or `catalog.schema`, created if missing. Without
         it, they are temporary views of this session.
@@ -85,17 +83,19 @@ def register(
     """
     reading = LogReader(store, as_of)
     wanted = set(view_texts() if only is None else only)
+    position = None if as_of is None else reading.position
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
-        position = None if as_of is None else reading.position
-        for name in sorted(wanted & VIEW_SCHEMAS.keys()):
-            frame = frame_view(spark, reading.store, name, position)
+        newest = newest_position(spark, reading.store).scalar()
+        for name in sorted(wanted & VIEWS.keys()):
+            frame = frame_view(
+                spark, reading.store, name, newest if position is None else F.lit(position)
+            )
             frame.createOrReplaceTempView(name)
-        wanted &= TABLES
-    if wanted:
+    else:
         reach_store(spark, store)
         log = TableRef(os.path.join(reading.store, "log"), None, delta=True)
         check_seen(spark, [] if is_remote(reading.store) else [log.some_file()])
-    _register_queries(spark, store, None if as_of is None else reading.position, catalog, wanted)
+        _register_queries(spark, store, position, catalog, wanted)
     spark.sql(EXPLODE)
 
 
@@ -110,7 +110,7 @@ def _choose_engine(
     if engine != "auto":
         return engine
     # Steps of views are only computed by Spark.
-    known = wanted <= VIEW_SCHEMAS.keys() | TABLES or wanted == set(view_texts())
+    known = wanted <= VIEWS.keys() or wanted == set(view_texts())
     local = catalog is None and known and are_readable_here(spark, log_rows)
     return "local" if local else "spark"
 

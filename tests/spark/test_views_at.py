@@ -14,9 +14,11 @@ from assignors import SpecError
 from coordinator.config import Config, LogConfig
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import (
+    ComputationPrepared,
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
+    ProposalJudged,
     TargetMember,
     TargetMetadata,
     Tombstone,
@@ -188,6 +190,29 @@ def test_targets_in_the_table_and_in_the_log(spark, tmp_path):
         for member in describe_with_offsets(state, Config(), "big")["members"]
     }
     assert targets == {"m1": [0, 1], "m2": [3]}
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_targets_are_as_of_the_position_too(spark, tmp_path, engine):
+    """The table has what was asked for, installed and refused later, and what nobody knows of."""
+    from spark_jobs.sql.views import register
+
+    for run_id in ("run-1", "run-2", "run-3", "run-unknown"):
+        version = write_targets(tmp_path, run_id, targets_of(["m1"]))
+    records = [
+        GroupMetadata("big", 2, 0, "member joined", "m1"),
+        ComputationPrepared("big", "run-1", 2, 0),
+        TargetMetadata("big", 2, computation_id="run-2", targets_version=version),
+        ProposalJudged("big", "run-3", 2, "refused"),
+        ComputationPrepared("another", "run-unknown", 2, 0),
+    ]
+    stored([Batch(1, NOON, 1, []), Batch(0, NOON, 1, records)], tmp_path)
+    found = {}
+    for position in (2, 3, 4, 5, None):
+        register(spark, tmp_path, position, only=["targets"], engine=engine)
+        found[position] = sorted(row.run_id for row in spark.table("targets").collect())
+    three = ["run-1", "run-2", "run-3"]
+    assert found == {2: [], 3: three[:1], 4: three[:2], 5: three, None: three}
 
 
 # Packing -----------------------------------------------------------------------------------------
