@@ -93,7 +93,7 @@ def make_app(site: Site) -> Starlette:
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
-        _json(site, "/groups.json", pages.groups, shown.groups_json),
+        _json(site, "/groups.json", pages.groups_by_id, shown.groups_json),
         _json(site, "/group.json", pages.group, shown.group_json),
         _page(site, "/picture", "picture.html", past.picture),
         _page(site, "/loads", "loads.html", past.loads),

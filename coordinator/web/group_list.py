@@ -16,7 +16,7 @@ from coordinator.web.weights import sum_weights
 HOUR_MS = 3_600_000
 COLUMNS = (
     "group_id", "state", "group_type", "members", "partitions", "group_epoch", "assignment_epoch",
-    "waits_for", "since", "rebalances", "weight",
+    "waits_for", "since", "rebalances", "weight", "unsettled_since",
 )  # fmt: skip
 UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
 
@@ -30,8 +30,8 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         The view `groups`, and: `partitions` that members own or must still give up; `waits_for`,
         members whose next heartbeat the others wait for; `first_waited_for`, one of them; `since`,
         ms, when the group settled, or when the first epoch began that it has not settled in;
-        `plans_waiting` for approval; `weight` of its partitions, where one was noted; `rebalances`
-        in the last hour.
+        `unsettled_since`, the same of groups that have not settled; `plans_waiting` for approval;
+        `weight` of its partitions, where one was noted; `rebalances` in the last hour.
     """
     members = look.members()  # first: what the next view reads is a part of it
     groups = look.view("groups")
@@ -59,6 +59,7 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
             combine_chunks(members["member_id"]).take(pa.array(first, mask=first < 0)),
         )
         .append_column("since", pa.array(since, mask=since < 0))
+        .append_column("unsettled_since", pa.array(since, mask=~unsettled | (since < 0)))
         .append_column("plans_waiting", pa.array(activity.waiting_plans(ids)))
         .append_column("weight", sum_weights(look, ids))
         .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))

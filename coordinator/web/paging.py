@@ -58,9 +58,11 @@ class Paging:
         return cls(name, sort.startswith("-"), page, rows)
 
     def cut(self, table: pa.Table, *ties: str) -> Page:
-        """Return the page of a table; rows that are equal are sorted by more columns."""
-        order = "descending" if self.descending else "ascending"
-        keys = [(self.sort, order), *((name, "ascending") for name in ties if name != self.sort)]
+        """Return the page of a table; rows that are equal are sorted by `name` or `-name`."""
+        names = [name.removeprefix("-") for name in ties]
+        orders = ["descending" if name.startswith("-") else "ascending" for name in ties]
+        keys = [(self.sort, "descending" if self.descending else "ascending")]
+        keys += [tie for tie in zip(names, orders, strict=True) if tie[0] != self.sort]
         last = max(1, -(-len(table) // self.rows))
         page = min(self.page, last)
         first = (page - 1) * self.rows

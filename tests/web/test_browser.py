@@ -158,6 +158,30 @@ def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
     )
 
 
+def test_the_time_here_is_beside_utc(tmp_path, opened):
+    """Where it is another one, on every time that says when, and on each that says how long ago."""
+    store = stored(five_groups(), tmp_path / "old")  # on 2026-03-01
+    with WebServer(store, listen="127.0.0.1:0") as pages:
+        page = opened(f"{pages.url}history?id=billing", timezone_id="Asia/Kolkata")
+        text = page.text_content("#epochs tbody tr:last-child td:nth-of-type(1)")
+        assert text == "2026-03-01 11:55:00 UTC · 17:25:00 here"
+        page.goto(f"{pages.url}group?id=billing")
+        assert page.text_content("#slider + output").endswith(" here")
+        page.goto("about:blank")  # a page that is open asks again while the server closes
+        page = opened(f"{pages.url}history?id=billing", timezone_id="America/Los_Angeles")
+        page.click("#epochs >> text=Began")
+        assert " here" in page.text_content("#epochs")
+        page = opened(f"{pages.url}history?id=billing", timezone_id="UTC")
+        assert " here" not in page.text_content("#epochs")
+    with Coordinator.open(tmp_path / "new", topics=TOPICS) as coordinator:
+        Crowd(coordinator, "billing").join("ann")
+        with coordinator.serve_web("127.0.0.1:0") as pages:
+            page = opened(f"{pages.url}group?id=billing", timezone_id="Asia/Kolkata")
+            await_true(page, "document.querySelector('.why time').title.endsWith(' here')")
+            assert page.text_content(".why time").endswith((" s ago", "now"))
+            page.goto("about:blank")
+
+
 def test_the_slider_shows_former_times_and_the_way_back(live, opened):
     _, url = live
     page = opened(f"{url}group?id=billing")

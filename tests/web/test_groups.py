@@ -37,7 +37,7 @@ def waiting(tmp_path_factory):
 
 def test_the_list_of_groups(stories):
     client = browse(stories)
-    rows = rows_of(client.get("/"))
+    rows = rows_of(client.get("/?sort=group_id"))
     assert [row[0] for row in rows] == ["alerts", "billing", "ledger", "search", "shipping"]
     assert rows[0][1:] == ["Stable", "2026-03-01 12:00:00 UTC", "", "2", "6", "5", "1", "consumer"]
     by_members = client.get("/groups.json", params={"sort": "-members", "rows": 2, "page": 2})
@@ -59,6 +59,26 @@ def test_every_column_sorts_both_ways_and_pages_part_the_rows(stories):
             values = [row[name] for row in found]
             assert values == sorted(values, reverse=bool(sign))
             assert len({row["group_id"] for row in found}) == 5
+
+
+def test_groups_that_need_somebody_come_first(tmp_path):
+    """What has not settled, the longest first; then what rebalances most."""
+    store = many_groups([3, 9], ["batching", "coordinator"], tmp_path)
+    client = browse(store)
+    rows = client.get("/groups.json?rows=500").json()["groups"]
+    assert rows == sorted(rows, key=lambda row: row["group_id"]), "programs read page after page"
+    unsettled = {GroupState.RECONCILING.value, GroupState.ASSIGNING.value}
+    for row in rows:
+        assert row["unsettled_since"] == (row["since"] if row["state"] in unsettled else None)
+    wanted = sorted(
+        rows,
+        key=lambda row: (row["unsettled_since"] or "9", -row["rebalances"], row["group_id"]),
+    )
+    assert 0 < sum(row["state"] in unsettled for row in rows) < len(rows)
+    shown = [row[0] for row in rows_of(client.get("/?rows=500"))]
+    assert shown == [row["group_id"] for row in wanted]
+    assert "First what has not settled" not in client.get("/").text
+    assert "First what has not settled" in client.get("/?sort=group_id").text
 
 
 def test_groups_are_filtered_by_text_and_state(stories):

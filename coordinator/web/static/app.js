@@ -5,13 +5,22 @@
   const RENEW_MS = 3000 + Math.random() * 4000;
   const STEPS = [[3600, "h"], [60, "min"], [1, "s"]];
 
+  // Times are UTC; where the browser's clock shows another one, it stands beside them.
+  const HERE = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
+  function addHere(utc, then) {
+    if (!new Date(then).getTimezoneOffset()) return utc;
+    const [day, clock] = HERE.format(then).split(" ");
+    return `${utc} · ${utc.startsWith(day) ? "" : `${day} `}${clock} here`;
+  }
   function sayAge(element) {
     const then = Date.parse(element.dateTime);
     if (Number.isNaN(then)) return;
-    element.title ||= element.textContent;
-    if (element.closest("[data-fixed]")) return;
+    element.title ||= addHere(element.textContent, then);
     const s = Math.max(0, Math.round((Date.now() - then) / 1000));
-    if (s >= 86400) return;
+    if (element.closest("[data-fixed]") || s >= 86400) {
+      if (element.textContent !== element.title) element.textContent = element.title;
+      return;
+    }
     const [size, unit] = STEPS.find(([least]) => s >= least) || [1, "s"];
     const text = s < 1 ? "now" : `${Math.floor(s / size)} ${unit} ago`;
     if (element.textContent !== text) element.textContent = text;
@@ -53,7 +62,8 @@
   }
   const sayTime = (slider) => {
     const output = slider.form?.querySelector("output");
-    if (output) output.textContent = `${new Date(+slider.value).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    const utc = `${new Date(+slider.value).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    if (output) output.textContent = addHere(utc, +slider.value);
   };
   document.addEventListener("input", (event) => {
     if (event.target.type === "range") sayTime(event.target);
