@@ -79,8 +79,8 @@ class Pages:
             found = found.filter(pc.equal(found["state"], state))
         found = contains(found, ("group_id",), text)
         return self.base(look) | {
-            # Where to look first: what has not settled for longest, then what rebalances most.
-            "page": paging.cut(found, "-rebalances", "group_id"),
+            # Where to look first: what has not settled for longest, what waits for approval.
+            "page": paging.cut(found, "-plans_waiting", "-rebalances", "group_id"),
             "query": kept_words(query, "q", "state", "sort", "rows"),
             "states": [(name, states.get(name, 0)) for name in STATES],
             "text": text,
