@@ -185,8 +185,8 @@ class ServerConfig:
     handshake_ms: int = 5_000
     in_flight_max: int = 64
     classic_protocol: bool = True
-    elements_max: int = 100_000
-    request_bytes_max: int = 1 << 20
+    elements_max: int = 0
+    request_bytes_max: int = 0
     buffer_bytes_max: int = 1 << 28
     request_ms: int = 30_000
     idle_ms: int = 600_000

@@ -18,6 +18,34 @@ from coordinator.wire.codec import VERSIONS, Api, Values
 from coordinator.wire.session import Session
 
 NO_TOPIC_ID = UUID(int=0)
+REQUEST_BYTES_LEAST, REQUEST_BYTES_MOST = 1 << 20, 100 << 20
+ELEMENTS_LEAST, ELEMENTS_MOST = 100_000, 1_000_000
+"""What requests may have, however few and however many topics there are."""
+NAMED_A_TOPIC = 8
+"""How often a join names a topic: for each of its protocols, subscribed and owned."""
+BYTES_A_TOPIC, BYTES_A_PARTITION = 16, 128
+"""Beside the name: of a topic; of a partition in the longest request, a commit with metadata."""
+
+
+class RequestRoom(NamedTuple):
+    """How many bytes a request may have, and how many elements its lists."""
+
+    size: int
+    elements: int
+
+    @classmethod
+    def of(cls, view: TopicView) -> RequestRoom:
+        """Return what a member needs that is given every partition there is.
+
+        Less would let it have what it can neither confirm nor commit, and so for ever ask in vain.
+        """
+        size, partitions = REQUEST_BYTES_LEAST, 0
+        for name, topic in view.by_name.items():
+            size += NAMED_A_TOPIC * (len(name) + BYTES_A_TOPIC)
+            size += topic.partitions * (len(name) + BYTES_A_PARTITION)
+            partitions += topic.partitions
+        elements = max(ELEMENTS_LEAST, len(view.by_name) + partitions)
+        return cls(min(size, REQUEST_BYTES_MOST), min(elements, ELEMENTS_MOST))
 
 
 class ClusterNode(NamedTuple):

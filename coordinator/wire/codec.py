@@ -23,10 +23,13 @@ from coordinator.wire.decoder import (
     ONE_BYTE_LENGTH,
     Body,
     Reader,
+    TooManyError,
     WireError,
     client_id_reader,
+    compact_text,
     entity_reader,
     field_shape,
+    legacy_text,
     read_whole,
 )
 from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
@@ -47,6 +50,7 @@ __all__ = [
     "encode_part",
     "encode_steady_classic_heartbeat",
     "encode_steady_heartbeat",
+    "name_request",
 ]
 
 HEAD = struct.Struct(">hhi")
@@ -141,6 +145,17 @@ CLASSIC_VERSIONS: dict[Api, tuple[int, int]] = {
     Api.SYNC_GROUP: (0, 5),
 }
 """Those of members of classic groups, which are served where `server.classic_protocol` says so."""
+SERVED = VERSIONS | CLASSIC_VERSIONS
+BEGIN_WITH_GROUP = {
+    Api.OFFSET_COMMIT,
+    Api.JOIN_GROUP,
+    Api.HEARTBEAT,
+    Api.LEAVE_GROUP,
+    Api.SYNC_GROUP,
+    Api.OFFSET_DELETE,
+    Api.CONSUMER_GROUP_HEARTBEAT,
+}
+"""APIs whose requests begin with a group's id."""
 
 
 @dataclass(slots=True)
@@ -247,8 +262,37 @@ def decode_body(request: Request) -> None:
         Its bytes are no such request, or one with too many elements.
     """
     _, read = _readers(request.api, request.version)
-    request.body, _ = read_whole(read, request.unread)
+    try:
+        request.body, _ = read_whole(read, request.unread)
+    except TooManyError as error:
+        raise WireError(f"{_name(request.api, request.version, request.unread)} {error}") from None
     request.unread = b""
+
+
+def name_request(start: bytes) -> str:
+    """Return what a request is and of which group, from its first bytes."""
+    try:
+        key, version, _ = HEAD.unpack_from(start)
+        api = Api(key)
+        least, most = SERVED[api]
+        if not least <= version <= most:
+            return "a request"
+        _, at = _readers(api, version)[0](start, HEAD.size)
+    except (struct.error, LookupError, ValueError, WireError):
+        return "a request"
+    return _name(api, version, start, at)
+
+
+def _name(api: Api, version: int, body: bytes, at: int = 0) -> str:
+    """Return what a request is and of which group, from the first bytes of its body."""
+    if api not in BEGIN_WITH_GROUP:
+        return f"a request {api.name}"
+    flexible: bool = load_request_schema(api, version).__flexible__
+    try:
+        group_id, _ = (compact_text if flexible else legacy_text)(body, at)
+    except (struct.error, LookupError, ValueError, WireError):
+        return f"a request {api.name}"
+    return f"a request {api.name} of group {group_id!r}"
 
 
 def encode(request: Request, values: Values) -> bytes:

@@ -21,6 +21,7 @@ from coordinator.wire.codec import (
     Request,
     decode,
     encode,
+    name_request,
 )
 from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import WireError
@@ -37,6 +38,8 @@ or five short ones."""
 REPEATED = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT}
 REPEATABLE_BYTES_MAX = 512
 """Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
+NAMED_IN_BYTES = 2_048
+"""So many bytes of a request say what it is, and of which group."""
 KEPT_BYTES = 1 << 16
 """Bytes of answered requests that may stay in the buffer before it is moved together."""
 
@@ -71,6 +74,8 @@ class Connection:
         Where the client is, as the coordinator records it.
     request_bytes_max, in_flight_max
         How large a request may be, and how many may wait for their answers.
+    room
+        How many bytes, and elements, a request may have beyond these limits; asked when one does.
     login
         What clients must do before anything else; None lets everybody in.
     subject
@@ -97,6 +102,7 @@ class Connection:
         subject: str = "",
         elements_max: int | None = None,
         versions: Mapping[Api, tuple[int, int]] = VERSIONS,
+        room: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.session = Session(host=client_host.removeprefix("/"))
         if subject:
@@ -105,6 +111,7 @@ class Connection:
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
         self._elements_max = elements_max
+        self._room = room or (lambda: (0, 0))
         self._versions = versions
         self._login = login
         self.login_requests = self.login_bytes = 0
@@ -231,7 +238,10 @@ class Connection:
             if (api, version) == (self._last.api, self._last.version):
                 self._last = self._last.with_correlation_id(correlation_id)
                 return self._last
-        request = decode(frame, self._elements_max, self._versions)
+        elements_max = self._elements_max
+        if elements_max is not None and len(frame) > elements_max:  # each takes a byte at least
+            elements_max = max(elements_max, self._room()[1])
+        request = decode(frame, elements_max, self._versions)
         request.client_host = self._client_host
         request.conversation = self._conversation
         request.session = self.session
@@ -250,13 +260,18 @@ class Connection:
         if len(self._buffer) < start:
             return None
         (length,) = LENGTH.unpack_from(self._buffer, self._at)
-        if not 0 <= length <= self._request_bytes_max:
-            raise WireError(
-                f"a request of {length} bytes: at most {self._request_bytes_max} are taken "
-                "(server.request_bytes_max)"
-            )
+        if length < 0:
+            raise WireError(f"a request of {length} bytes")
         if length > BYTES_BEFORE_LOGIN_MAX and not self.authenticated:
             raise WireError(f"a request of {length} bytes before the client has logged in")
+        if length > self._request_bytes_max:
+            most = max(self._request_bytes_max, self._room()[0])
+            if length > most:
+                asked = name_request(bytes(self._buffer[start : start + NAMED_IN_BYTES]))
+                raise WireError(
+                    f"{asked} has {length} bytes, at most {most} are taken "
+                    "(server.request_bytes_max)"
+                )
         end = start + length
         if len(self._buffer) < end:
             return None

@@ -39,6 +39,10 @@ class WireError(Exception):
     """The peer's bytes are no request that we serve: close its connection."""
 
 
+class TooManyError(WireError):
+    """A request has more elements than may be."""
+
+
 class StandsByError(WireError):
     """What is asked only the coordinator knows, and this server stands by: close the connection.
 
@@ -104,7 +108,7 @@ def _bytes(length_of: Reader, less: int) -> Reader:
     return read
 
 
-def _legacy_text(data: bytes, at: int) -> tuple[str | None, int]:
+def legacy_text(data: bytes, at: int) -> tuple[str | None, int]:
     """Read a text after its length. Texts are most of what members send, so in one function."""
     (length,) = _SHORT.unpack_from(data, at)
     at += _SHORT.size
@@ -114,7 +118,8 @@ def _legacy_text(data: bytes, at: int) -> tuple[str | None, int]:
     return found.decode(), end
 
 
-def _compact_text(data: bytes, at: int) -> tuple[str | None, int]:
+def compact_text(data: bytes, at: int) -> tuple[str | None, int]:
+    """Read a text of a flexible version after its length."""
     length = data[at] - 1
     if length < ONE_BYTE_LENGTH:
         at += 1
@@ -157,12 +162,12 @@ def _milliseconds(read_number: Reader) -> Reader:
 
 
 _LEGACY = {
-    "string": _legacy_text,
+    "string": legacy_text,
     "bytes": _bytes(_int32, 0),
     "records": _bytes(_int32, 0),
 }
 _COMPACT = {
-    "string": _compact_text,
+    "string": compact_text,
     "bytes": _bytes(_varint, 1),
     "records": _bytes(_varint, 1),
 }
@@ -191,7 +196,7 @@ def _array(read_one: Reader, *, flexible: bool) -> Reader:
         if isinstance(data, Body):
             data.elements -= count
             if data.elements < 0:
-                raise WireError("a request with more elements than server.elements_max")
+                raise TooManyError("has more elements than are taken (server.elements_max)")
         found = []
         for _ in range(count):
             value, at = read_one(data, at)
@@ -234,7 +239,7 @@ def client_id_reader(*, flexible: bool) -> Reader:
     """
 
     def read(data: bytes, at: int) -> tuple[str | None, int]:
-        found, at = _legacy_text(data, at)
+        found, at = legacy_text(data, at)
         return found, _read_tags(data, at, {}, {}) if flexible else at
 
     return read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from coordinator.core.events import Answer
 from coordinator.wire.acceptor import ConnectionSlot
-from coordinator.wire.call import Call
+from coordinator.wire.call import ELEMENTS_LEAST, REQUEST_BYTES_LEAST, Call
 from coordinator.wire.connection import Connection, PendingRequest
 from coordinator.wire.decoder import StandsByError, WireError
 from coordinator.wire.session import subject_of
@@ -59,12 +59,13 @@ class Link(asyncio.Protocol):
         self._slot.taken = True
         self.connection = Connection(
             f"/{self._slot.address}",  # as Kafka writes it
-            config.request_bytes_max,
+            config.request_bytes_max or REQUEST_BYTES_LEAST,
             config.in_flight_max,
             server.login() if server.login else None,
             subject_of(transport.get_extra_info("peercert")),
-            config.elements_max,
+            config.elements_max or ELEMENTS_LEAST,
             server.versions,
+            server.room,
         )
         server.links.add(self)
 

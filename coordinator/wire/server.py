@@ -18,12 +18,13 @@ from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
+from coordinator.core.state import TopicView
 from coordinator.later_answer import LaterAnswer
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
-from coordinator.wire.call import Call, Cluster
+from coordinator.wire.call import Call, Cluster, RequestRoom
 from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.link import Link
@@ -155,6 +156,7 @@ class Server:
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._hashers = ThreadPoolExecutor(1, "muster-wire-login")
         self._patrol = self.loop.create_task(self._watch())
+        self._room: tuple[TopicView, RequestRoom] | None = None
 
     def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
         """Take connections of a bound socket."""
@@ -167,6 +169,17 @@ class Server:
                 lambda slot: Link(self, slot),
                 self._connections,
             )
+        )
+
+    def room(self) -> RequestRoom:
+        """Return how large a request may be with the topics there are; 0 where a setting says."""
+        view = self._cluster.topics()
+        if self._room is None or self._room[0] is not view:
+            self._room = view, RequestRoom.of(view)
+        size, elements = self._room[1]
+        bound = self.config
+        return RequestRoom(
+            0 if bound.request_bytes_max else size, 0 if bound.elements_max else elements
         )
 
     def close_unknown(self, users: Container[str]) -> None:
