@@ -24,6 +24,8 @@ LOST = frozenset({Status.FENCED.value, Status.BROKEN.value, Status.CLOSED.value}
 STUCK = "stuck"
 """What a health page says of a coordinator that has not had its log for as long as a lease lives:
 it may recover, but somebody else may do better."""
+WAITS = "waits for the store"
+"""What it says of one that an object store does not let open its store now."""
 
 
 REFUSALS = {

@@ -30,8 +30,9 @@ from coordinator.storage.tables.claims import find_claims, note_claim
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.fenced_table import FencedTable
+from coordinator.storage.tables.newest_version import find_silence
 from coordinator.storage.tables.recovery import RESTORE
-from coordinator.storage.tables.store_files import explain, files_at, source_of
+from coordinator.storage.tables.store_files import explain, files_at, refuse_silence, source_of
 from coordinator.verify.data_files import NumberedFile, sort_by_position
 
 TRIES = 10
@@ -135,6 +136,7 @@ class StoreCopy:
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
+            refuse_silence(part.path, error)
             raise CorruptLog(f"{part.path} cannot be read: {error}: {RESTORE}") from None
         kept = rows.filter(pc.less_equal(rows["position"], position))
         self.files += 1
@@ -149,6 +151,7 @@ class StoreCopy:
                     names = [name for name in NOTED_COLUMNS if name in file.schema_arrow.names]
                     rows = file.read(columns=names)
             except (OSError, pa.ArrowException) as error:
+                refuse_silence(path, error)
                 raise CorruptLog(f"{path} cannot be read: {error}: {RESTORE}") from None
             if rows["position"][-1].as_py() == self.position:
                 self.at_ms = rows["at_ms"][-1].as_py()
@@ -202,8 +205,8 @@ class StoreCopy:
                 commit_properties=CommitProperties(app_transactions=writers),
                 storage_options=files_at(folder).options(),
             )
-        except DeltaError as error:
-            raise CommitFailed(
+        except (DeltaError, OSError) as error:
+            raise find_silence(folder, error) or CommitFailed(
                 f"{folder} could not be written: {explain(folder, error)}; see that the disk has "
                 f"room and is writable"
             ) from None

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from coordinator.config import ConfigError
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.storage.record_log import CommitFailed, CorruptLog, Unreachable
 from coordinator.storage.store_marks import INCOMPLETE, FileSum, sum_bytes
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import StoreRefusedError
@@ -176,7 +176,7 @@ def _check_url(root: str, source: str) -> str:
     except StoreRefusedError as error:
         raise ConfigError(f"the destination {root} cannot be read: {error}") from None
     except OSError as error:
-        raise CommitFailed(f"the destination {root} cannot be read: {error}") from None
+        raise Unreachable(f"the destination {root} cannot be read now: {error.strerror}") from None
     why = "has an incomplete copy: remove it" if half else "is not empty: empty it"
     raise ConfigError(f"the destination {root} {why}, or name another URL")
 
@@ -184,7 +184,12 @@ def _check_url(root: str, source: str) -> str:
 def _explain_failure(what: str, root: str, error: OSError) -> Exception:
     """Return the error for a disk that is full, read-only or broken, or a store that refuses us."""
     if isinstance(error, StoreRefusedError):
-        return ConfigError(f"{what} could not be written to {root}: {error}")
+        return ConfigError(f"{what} could not be made in {root}: {error}")
+    if is_remote(str(error.filename)):  # to be read or to be written
+        return Unreachable(
+            f"{what} was not made in {root}: {error.filename} cannot be reached now: "
+            f"{error.strerror}"
+        )
     return CommitFailed(
         f"{what} could not be written to {root}: {error}; see that the disk has room and is "
         f"writable"

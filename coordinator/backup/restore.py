@@ -16,7 +16,7 @@ from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup
 from coordinator.storage.tables.commit_reader import read_table_files
-from coordinator.storage.tables.store_files import source_of
+from coordinator.storage.tables.store_files import refuse_silence, source_of
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.data_files import sort_by_position
 from coordinator.verify.store import open_store, verify_tables
@@ -109,6 +109,7 @@ def _refuse_half_batch(root: str, position: int) -> None:
         try:
             rows = pq.read_table(source_of(part.path), columns=BATCH, partitioning=None)
         except OSError as error:
+            refuse_silence(part.path, error)
             raise CorruptLog(f"{part.path} cannot be read: {error}: use another copy") from None
         keys = list(zip(*(rows[name].to_pylist() for name in BATCH[1:]), strict=True))
         at = position - part.first

@@ -1,8 +1,8 @@
 """The command `muster`. Its subcommands are the entry points `muster.commands`.
 
 So this room imports neither Spark nor the commands of other rooms. Bad input prints one line to
-stderr and exits with 2; where somebody else is at work, so that nothing was done, it exits with 75
-(sysexits.h: try again); any other failure exits with 1.
+stderr and exits with 2; where somebody else is at work, or an object store does not answer now, so
+that nothing was done, it exits with 75 (sysexits.h: try again); any other failure exits with 1.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.object_store import use_settings
+from coordinator.storage.tables.store_files import explain_silence
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
@@ -76,6 +77,8 @@ def run_guarded(run: typer.Typer) -> None:
     except BusyError as error:
         exit_with_error(str(error), BUSY)
     except (LogError, OSError) as error:
+        if silence := explain_silence(error):
+            exit_with_error(f"{silence}: try again later", BUSY)
         exit_with_error(str(error), FAILURE)
     except Exception as error:  # noqa: BLE001 - the outermost loop
         if os.environ.get("MUSTER_DEBUG"):

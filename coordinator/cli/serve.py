@@ -25,9 +25,10 @@ from coordinator.cli.terminal import log_to_stderr
 from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.history.log_reader import format_time
-from coordinator.status import LOST, Status
+from coordinator.status import LOST, WAITS, Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.patience import is_waited_for
 from coordinator.storage.tables.store_files import MEMORY, is_remote, root_of
 from coordinator.threads_left import end_process, leave
 
@@ -167,6 +168,8 @@ def _serve(
     server = settings.server
     with _explain_address("server.http_listen (--http)"):
         pages = PageServer(server) if server.http_listen else None
+    if pages is not None and store is not None:
+        pages.status = lambda: WAITS if is_waited_for(store) else Status.STANDS_BY.value
     with progress.show("opening the store"):
         opened = _open(settings, store, topics, takeover, stop)
     if opened is None:

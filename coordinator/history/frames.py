@@ -31,6 +31,7 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import TABLE_SCHEMAS
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.newest_version import find_silence
 from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 from coordinator.storage.tables.table_io import read_delta
 from coordinator.storage.target_table import ARROW_SCHEMA, COLUMNS, targets_path
@@ -155,7 +156,9 @@ def _read_table_of_targets(log: LogRows) -> pa.Table:
     except TableNotFoundError:
         return schema.empty_table()
     except (DeltaError, OSError, pa.ArrowException) as error:
-        raise LogError(f"{path} cannot be read: {explain(path, error)}") from None
+        raise find_silence(path, error) or LogError(
+            f"{path} cannot be read: {explain(path, error)}"
+        ) from None
     return found.cast(schema)
 
 

@@ -28,7 +28,7 @@ from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.tables.claims import read_claims
-from coordinator.storage.tables.store_files import files_at, root_of, source_of
+from coordinator.storage.tables.store_files import files_at, refuse_silence, root_of, source_of
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")
@@ -255,6 +255,7 @@ class LogReader:
         try:
             return pq.read_table(source_of(path), columns=columns)
         except (OSError, pa.ArrowException) as error:
+            refuse_silence(path, error)
             raise CorruptLog(f"{path} cannot be read: {error}") from None
 
 

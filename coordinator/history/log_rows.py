@@ -22,7 +22,7 @@ from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.store_files import is_remote, source_of
+from coordinator.storage.tables.store_files import is_remote, refuse_silence, source_of
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression
@@ -119,6 +119,7 @@ class LogRows:
         try:
             rows = self._scan(paths, columns, wanted, schema)
         except (OSError, pa.ArrowException) as error:
+            refuse_silence(self.store, error)
             raise CorruptLog(f"the log of {self.store} cannot be read: {error}") from None
         return rows.unify_dictionaries().combine_chunks()
 

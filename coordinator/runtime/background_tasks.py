@@ -168,7 +168,7 @@ class BackgroundTasks:
                     logger.error("the lease is given up: a stand-by may take over")
             self._given_up = True
             return
-        self._given_up = False
+        was_given_up, self._given_up = self._given_up, False
         if processor.status is not Status.FENCED and not self._lease.renew(processor.clock()):
             try:
                 processor.log.look()
@@ -176,6 +176,9 @@ class BackgroundTasks:
                 self._loop.call(processor.confirm)
             else:
                 back = self._lease.retake()
+                if was_given_up:
+                    logger.warning("the lease is %s", "ours again" if back else "another's now")
+                    return
                 logger.warning(
                     "the lease was not renewed, though the log is ours: somebody removed or "
                     "took it, or the store refuses its own tags; it is %s",

@@ -36,6 +36,7 @@ from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.object_store import use_settings
+from coordinator.storage.tables.patience import Patience
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
@@ -109,8 +110,8 @@ class Coordinator(GroupRequests):
         engine
             What computes very large targets; None finds them by the entry points `muster.engines`.
         takeover
-            "wait" until the lease of another coordinator ends; "refuse" names the holder; "force"
-            claims at once and fences it.
+            "wait" until the lease of another coordinator ends, or an object store answers;
+            "refuse" names the holder; "force" claims at once and fences it.
         address
             Where this coordinator can be reached, for those that look for it.
         clock
@@ -145,7 +146,8 @@ class Coordinator(GroupRequests):
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
-        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source)))
+        patience = Patience(log.store, waits=takeover != "refuse")
+        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source), patience))
 
     @property
     def _loop(self) -> EventLoop:
@@ -392,11 +394,11 @@ def _open_weights(
     ), config
 
 
-def _start(loop: EventLoop, background: BackgroundTasks) -> BackgroundTasks:
+def _start(loop: EventLoop, background: BackgroundTasks, patience: Patience) -> BackgroundTasks:
     """Load the log while the lease is renewed, then serve."""
     background.hold()
     try:
-        loop.processor.load()
+        patience.run(loop.processor.load)
     except BaseException:
         background.close()
         loop.processor.log.close()

@@ -22,10 +22,16 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.store_files import failed_to_answer, is_remote, source_of
+from coordinator.storage.tables.store_files import (
+    explain,
+    explain_unwritten,
+    is_remote,
+    refuse_silence,
+    source_of,
+)
 
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
@@ -105,7 +111,7 @@ def write_part(
     except OSError as error:
         with suppress(OSError):  # a disk that cannot be written to
             disk.remove(path)
-        raise CommitFailed(f"nothing was written to {folder}: {error}") from None
+        raise explain_unwritten(folder, error, explain(folder, error)) from None
     values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
     stats = json.dumps(_collect_statistics(rows))
     return AddAction(name, size, values, wall_ms(), data_change=data_change, stats=stats)
@@ -201,9 +207,7 @@ def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
                 rows += len(piece)
                 yield piece
     except (OSError, pa.ArrowException) as error:
-        if failed_to_answer(path, error):
-            why = getattr(error, "strerror", error)
-            raise CommitFailed(f"{path} cannot be read now: {why}") from None
+        refuse_silence(path, error)
         raise CorruptLog(f"{path} cannot be read: {error}") from None
     if rows != part.rows:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")

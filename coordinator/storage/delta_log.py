@@ -59,10 +59,7 @@ from coordinator.storage.tables.commit_writer import (
     WriteCommit,
     write_commit,
 )
-from coordinator.storage.tables.fenced_table import (
-    FencedTable,
-    VersionConflict,
-)
+from coordinator.storage.tables.fenced_table import FencedTable, VersionConflict
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.newest_version import (
     OpenTable,
@@ -168,6 +165,8 @@ class DeltaLog:
                 table.open(SCHEMA, remains=self._remains())
                 self._refuse_lost_rows(snapshots)
             except OSError as error:
+                if is_remote(self.store):
+                    raise
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
             for _ in range(CLAIM_TRIES):

@@ -21,6 +21,7 @@ import msgspec
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files, SwapLostError
+from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 
@@ -103,36 +104,40 @@ class Lease:
         held, _ = self._read()
         return None if held is None or held.expires_ms <= self._clock() else held
 
-    def wait(self, takeover: str = "wait") -> None:
+    def wait(self, takeover: str = "wait", patience: Patience | None = None) -> None:
         """Return once we hold the lease, and may claim the log.
 
         Parameters
         ----------
         takeover
             "wait" until it is free; "refuse" when it is not; "force" it from its holder.
+        patience
+            Bears with a store that does not answer.
 
         Raises
         ------
         BusyError
             Another coordinator holds it, and takeover is "refuse".
+        OSError
+            The lease cannot be read or written, and nothing bears with that.
         """
-        looked = False
         while True:
             try:
                 held = self._take(force=takeover == "force")
             except OSError as error:
-                if self._disk.has_locks or not looked:
+                if patience is None:
                     raise
-                logger.warning("the lease cannot be read, and is looked at again: %s", error)
-            else:
-                looked = True
-                if held is None:
-                    return
-                if takeover == "refuse":
-                    raise BusyError(
-                        f"{self._store} is held by {held}: "
-                        f"wait for its end, stop it, or take over by force"
-                    )
+                patience.failed(error)
+                continue
+            if held is None:
+                return
+            if patience is not None:
+                patience.answered()
+            if takeover == "refuse":
+                raise BusyError(
+                    f"{self._store} is held by {held}: "
+                    f"wait for its end, stop it, or take over by force"
+                )
             self._sleep(self._poll_ms / 1000)
             self._unchanged_ms += self._poll_ms
 

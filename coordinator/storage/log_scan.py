@@ -21,7 +21,7 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import CorruptLog, LogError
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable
-from coordinator.storage.tables.store_files import files_at, root_of, source_of
+from coordinator.storage.tables.store_files import files_at, refuse_silence, root_of, source_of
 
 BEFORE_THE_LOG = -(1 << 62)
 """Added to the positions of a snapshot's rows, which count from 1: all are before the log's."""
@@ -118,6 +118,7 @@ def _read_kinds(path: str, kinds: Collection[str], columns: list[str]) -> pa.Tab
         with pq.ParquetFile(source, read_dictionary=_choose_dictionary(there)) as file:
             rows = file.read(columns=there)
     except (OSError, pa.ArrowException) as error:
+        refuse_silence(path, error)
         raise CorruptLog(f"{path} cannot be read: {error}") from None
     rows = rows.filter(pc.is_in(rows["kind"], value_set=pa.array(list(kinds), pa.string())))
     full = {name: rows[name] if name in there else _nulls(name, len(rows)) for name in columns}

@@ -31,6 +31,13 @@ class CommitFailed(LogError):  # noqa: N818 - the word of the protocol
     """A commit was not acknowledged. Drop memory and replay: that shows whether it landed."""
 
 
+class Unreachable(CommitFailed):
+    """An object store does not answer now, or not with all that it has; later it may.
+
+    That says nothing of what it has: nothing is to be restored, and nothing removed.
+    """
+
+
 class Unconfirmed(CommitFailed):
     """The disk did not confirm a commit: whoever wrote it must end, another may open the store.
 

@@ -27,7 +27,7 @@ from coordinator.storage.data_files import (
 )
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
-from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog
+from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog, Unreachable
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.claims import (
     Claim,
@@ -163,6 +163,8 @@ def _open_snapshots(disk: Files, path: str) -> dict[Snapshot, list[Part]]:
         return _list_snapshots(FencedTable(path, disk, sync=False).refresh())
     except NoLog:
         return {}
+    except Unreachable:  # else a log that has lost rows would be opened, or read from its beginning
+        raise
     except LogError as error:
         logger.warning("snapshots are passed over: %s", error)
         return {}

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from coordinator import progress
 from coordinator.clock import Clock
-from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.config import Config, folder_mode
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import Lease
-from coordinator.storage.record_log import CommitFailed, Fenced, MemoryLog, MemoryRecords, RecordLog
+from coordinator.storage.record_log import Fenced, MemoryLog, MemoryRecords, RecordLog
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
-from coordinator.storage.tables.files import StoreRefusedError
+from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.store_files import MEMORY
 
 _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
@@ -32,36 +32,41 @@ def claim_store(
             ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
         )
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    if store is None or find_root(store).startswith(f"{MEMORY}:"):
-        memory = MemoryLog() if store is None else MemoryLog(_SHARED[find_root(store)])
+    root = None if store is None else find_root(store)
+    if root is None or root.startswith(f"{MEMORY}:"):
+        memory = MemoryLog() if root is None else MemoryLog(_SHARED[root])
         memory.claim(owner, address, clock())
         return memory, None
-    mode = folder_mode(config.log)
-    try:
-        root = make_root(store)
-        disk = filesystem_of(root, mode)
+    disk = filesystem_of(root, folder_mode(config.log))
+    lease = Lease(root, owner, address, config.lease, clock, disk=disk)
+    patience = Patience(root, waits=takeover != "refuse")
+    taken = False
+
+    def claim() -> DeltaLog:
+        nonlocal taken
+        make_root(root)
         disk.make_folder(root)
         disk.check_conditions(root)
-    except StoreRefusedError as error:
-        raise ConfigError(f"the store {store} cannot be opened: {error}") from None
-    except OSError as error:
-        raise CommitFailed(f"the store {store} cannot be opened: {error}") from None
-    lease = Lease(root, owner, address, config.lease, clock, disk=disk)
-    while True:
-        try:
+        while True:
             with progress.task("waiting until no other coordinator has the store"):
-                lease.wait(takeover)
-        except OSError as error:
-            raise CommitFailed(f"the store {root} cannot be opened: {error}") from None
-        log = DeltaLog.open(root, config.log)
-        try:
-            lease.publish_epoch(log.claim(owner, address, clock()))
-        except Fenced:
-            log.close()  # another stand-by was faster: wait for its end
-            continue
-        except BaseException:
-            log.close()
+                lease.wait(takeover, patience)
+            taken = True
+            log = DeltaLog.open(root, config.log)
+            try:
+                lease.publish_epoch(log.claim(owner, address, clock()))
+            except Fenced:
+                log.close()  # another stand-by was faster: wait for its end
+            except BaseException:
+                log.close()
+                raise
+            else:
+                return log
+
+    try:
+        log = patience.run(claim)
+    except BaseException:
+        if taken:
             lease.release()
-            raise
-        warn_of_others(root, mode)
-        return log, lease
+        raise
+    warn_of_others(root, folder_mode(config.log))
+    return log, lease

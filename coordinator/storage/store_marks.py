@@ -14,7 +14,7 @@ import msgspec
 
 from coordinator.config import ConfigError
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.tables.store_files import files_at, is_remote
+from coordinator.storage.tables.store_files import files_at, is_remote, refuse_silence
 
 INCOMPLETE = "_incomplete"
 BACKUP = "_backup.json"
@@ -76,6 +76,7 @@ def read_backup(store: str) -> Backup | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        refuse_silence(path, error)
         raise CorruptLog(f"{path} cannot be read: {error}: use another backup") from None
 
 

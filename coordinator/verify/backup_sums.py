@@ -7,6 +7,7 @@ import os
 from coordinator.progress import task
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup, sum_file
+from coordinator.storage.tables.store_files import refuse_silence
 
 
 def check_sums(store: str, among: str = "") -> None:
@@ -32,6 +33,7 @@ def check_sums(store: str, among: str = "") -> None:
             try:
                 found = sum_file(path)
             except OSError as error:
+                refuse_silence(path, error)
                 raise CorruptLog(f"{path} cannot be read ({error}): use another backup") from None
             if found != wanted:
                 raise CorruptLog(

@@ -14,7 +14,7 @@ from coordinator.storage.tables.recovery import (
     RESTORE,
     log_folder,
 )
-from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_files import files_at, refuse_silence
 
 REMEDY = f"stop all coordinators and remove it, the table is readable without it; or {RESTORE}"
 LOOKS_MAX = 3
@@ -54,6 +54,7 @@ def _check_last_checkpoint(folder: str) -> None:
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError) as error:
+            refuse_silence(path, error)
             raise CorruptLog(f"{path} is damaged ({error}): {REMEDY}") from None
         found = [CHECKPOINT_FILE.match(name) for name in files_at(folder).names(folder)]
         if any(one and int(one[1]) == version for one in found):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles
 from coordinator.storage.tables.recovery import RESTORE
-from coordinator.storage.tables.store_files import failed_to_answer, files_at, source_of
+from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
 from coordinator.verify.statistics import FileSummary
 
 
@@ -68,7 +68,7 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
     ------
     FileNotFoundError
         The file does not exist. The caller knows whether it may have been cleaned up.
-    OSError
+    Unreachable
         An object store does not bring it now.
     CorruptLog
         Its size differs from its commit, it cannot be read, or the statistics in the file or in its
@@ -91,7 +91,6 @@ def read_pieces(path: str, file: DataFile) -> Iterator[pa.Table]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException, ValueError) as error:
-        if failed_to_answer(path, error):
-            raise
+        refuse_silence(path, error)
         first = str(error).partition("\n")[0]
         raise CorruptLog(f"{path} is damaged: {first}; {RESTORE}") from None

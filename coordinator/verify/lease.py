@@ -9,7 +9,7 @@ import msgspec
 
 from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import CorruptLog
-from coordinator.storage.tables.store_files import failed_to_answer, files_at
+from coordinator.storage.tables.store_files import files_at, refuse_silence
 
 AHEAD_MAX_MS = 86_400_000
 """No lease lasts a day, even if a clock is some hours wrong."""
@@ -26,7 +26,7 @@ def read_lease(store: str) -> tuple[str, Holder] | None:
     ------
     CorruptLog
         The file is not a lease.
-    OSError
+    Unreachable
         An object store does not bring it now.
     """
     path = os.path.join(store, "_lease.json")
@@ -35,8 +35,7 @@ def read_lease(store: str) -> tuple[str, Holder] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if failed_to_answer(path, error):  # it may be the lease of a live coordinator
-            raise
+        refuse_silence(path, error)  # it may be the lease of a live coordinator
         raise CorruptLog(f"{path} cannot be read ({error}): {REMEDY}") from None
     try:
         return path, msgspec.json.decode(content, type=Holder)

@@ -24,7 +24,12 @@ from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.claims import find_claims
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
-from coordinator.storage.tables.newest_version import FORMAT, FORMAT_PROPERTY, find_unsupported
+from coordinator.storage.tables.newest_version import (
+    FORMAT,
+    FORMAT_PROPERTY,
+    find_silence,
+    find_unsupported,
+)
 from coordinator.storage.tables.protocol import find_unread, find_unwritten
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.storage.tables.store_files import explain, files_at, open_delta
@@ -187,8 +192,8 @@ def _compare_with_delta(table: TableFiles) -> None:
     except (DeltaError, OSError) as error:
         if read_table_files(table.folder).version > table.version:
             return  # a live coordinator has cleaned up this version
-        if newer := find_unsupported(table.folder, error):
-            raise newer from None
+        if other := find_unsupported(table.folder, error) or find_silence(table.folder, error):
+            raise other from None
         reason = explain(table.folder, error)
         raise CorruptLog(f"{table.folder} cannot be read: {reason}: {RESTORE}") from None
     if unknown := find_unread(opened) or find_unwritten(opened):

@@ -15,6 +15,7 @@ from coordinator.storage import target_table
 from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.tables.recovery import RESTORE
+from coordinator.storage.tables.store_files import refuse_silence
 from coordinator.storage.target_digest import digest_rows
 from coordinator.verify.data_files import read_pieces
 
@@ -94,10 +95,12 @@ def _check_target(
 
 def _check_loadable(store: str, record: TargetMetadata) -> None:
     """Check that a coordinator can load a target at the version its record names."""
+    table = os.path.join(store, "targets")
     try:
         assert record.stored is not None, "only targets in the table are checked"
         target_table.load_target(store, record.stored)
     except (LostTarget, OSError) as error:
+        refuse_silence(table, error)
         raise CorruptLog(f"{error}: {REMEDY}") from None
 
 

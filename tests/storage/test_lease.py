@@ -12,6 +12,7 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.tables.files import SwapLostError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
+from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.table_io import BusyError
 
 TTL_MS, LATE_MS = 10_000, 2_500
@@ -256,6 +257,6 @@ def test_a_stand_by_on_an_object_store_outlives_failures_of_its_network(place, l
 
     files.read_tagged = read_sometimes
     two = lease("two")
-    two.wait()
+    two.wait(patience=Patience("memory://tests/store", sleep=lambda _: None))
     files.read_tagged = read
     assert lease("three").holder().owner == "two"

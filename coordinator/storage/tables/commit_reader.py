@@ -30,7 +30,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     remedy_for,
 )
-from coordinator.storage.tables.store_files import files_at, source_of
+from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
 
 LISTINGS_MAX = 10
 """How often the commits are listed anew when their writer cleans up meanwhile."""
@@ -282,6 +282,7 @@ def read_checkpoint(path: str) -> Iterator[LoggedAction]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException, ValueError) as error:
+        refuse_silence(path, error)
         first = str(error).partition("\n")[0]
         raise CorruptLog(f"{path} is damaged ({first}): {RESTORE}") from None
 

@@ -69,7 +69,7 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     set_aside_torn,
 )
-from coordinator.storage.tables.store_files import explain, open_delta
+from coordinator.storage.tables.store_files import explain, explain_unwritten, open_delta
 
 CLEANED_UP = "others have cleaned up since"
 
@@ -319,7 +319,7 @@ class FencedTable:
 
     def _land(self, commit: Commit) -> None:
         """Get a commit into its version, whatever is said of it."""
-        self.unsure = True
+        self.unsure, failure = True, None
         try:
             self._write_commit(self._disk, self.path, commit)
             if self._follows_ours(commit):
@@ -328,8 +328,8 @@ class FencedTable:
         except (DeltaError, OSError) as error:
             if self._disk.lands_late and not isinstance(error, FileExistsError):
                 self._late = commit.version
-            reason = explain(self.path, error)
-        self._resolve(commit, reason)
+            failure, reason = error, explain(self.path, error)
+        self._resolve(commit, reason, failure)
 
     def _follows_ours(self, commit: Commit) -> bool:
         """Whether an entry that was put is the one after ours, and not where one was removed.
@@ -423,7 +423,7 @@ class FencedTable:
                 f"epoch {self.epoch}"
             )
 
-    def _resolve(self, commit: Commit, reason: str) -> None:
+    def _resolve(self, commit: Commit, reason: str, failure: Exception | None = None) -> None:
         """Find out what a commit came to; return when it landed after all.
 
         It is the next entry if it is there and not below the floor. Below it, the table tells: it
@@ -451,7 +451,7 @@ class FencedTable:
         self.discard(commit.actions)
         if self.version >= commit.version:
             raise self._conflict(commit.version)
-        raise CommitFailed(f"nothing was written to {self.path}: {reason}")
+        raise explain_unwritten(self.path, failure, reason)
 
     def _is_replaced(self, version: int) -> bool:
         """Whether the entry of a version that we knew is gone, and nobody has cleaned up."""

@@ -17,9 +17,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog, NoLog
-from coordinator.storage.tables.files import Files
+from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog, Unreachable
+from coordinator.storage.tables.files import Files, StoreRefusedError
 from coordinator.storage.tables.floor import read_floor
+from coordinator.storage.tables.object_store import find_refusal
 from coordinator.storage.tables.protocol import find_unread
 from coordinator.storage.tables.recovery import (
     LAST_CHECKPOINT,
@@ -38,13 +39,15 @@ PROPERTIES = {
     # themselves stay for readers, maintenance.py says how long.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
-NOW = "{} cannot be read now: "
-"""How it begins what is no damage."""
 LIST_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """How long an object store's list is waited for that is older than its objects."""
 _UNSUPPORTED = re.compile(r"Unsupported: Feature '(\w+)'")
 """How delta-rs refuses a table that asks for what it does not know itself."""
 OpenTable: TypeAlias = Callable[[Files, str], DeltaTable]
+
+
+class _Unexplained(CorruptLog):
+    """delta-rs cannot read what is there, though no file is seen to be damaged."""
 
 
 def open_newest(disk: Files, path: str) -> DeltaTable:
@@ -56,7 +59,7 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
         There is none.
     CorruptLog
         It cannot be read; the message names the file.
-    CommitFailed
+    Unreachable
         An object store does not answer.
     NewerLog
         A newer version of Muster made it.
@@ -69,14 +72,15 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
         raise _explain(disk, path, error) from None
 
 
-def _explain(disk: Files, path: str, error: Exception) -> LogError:
+def _explain(disk: Files, path: str, error: Exception) -> LogError | StoreRefusedError:
     """Return the error for a table that delta-rs cannot read."""
     if disk.has_locks and not disk.is_folder(log_folder(path)):
         return NoLog(f"there is no table of a coordinator in {path}")
     if newer := find_unsupported(path, error):
         return newer
-    said = explain_unreadable(disk, path, error)
-    return (CommitFailed if said.startswith(NOW.format(path)) else CorruptLog)(said)
+    if reason := _find_damage(disk, path):
+        return CorruptLog(reason)
+    return find_silence(path, error) or _Unexplained(_explain_damage(path, error))
 
 
 def find_unsupported(path: str, error: Exception) -> NewerLog | None:
@@ -129,9 +133,23 @@ def explain_unreadable(disk: Files, path: str, error: Exception) -> str:
     """Return why a table cannot be read: the file that is damaged, or what delta-rs says."""
     if reason := _find_damage(disk, path):
         return reason
-    if is_remote(path):  # most often a network that fails for a while: nothing is to be restored
-        return NOW.format(path) + explain(path, error)
+    silence = find_silence(path, error)
+    return _explain_damage(path, error) if silence is None else str(silence)
+
+
+def _explain_damage(path: str, error: Exception) -> str:
     return f"{path} cannot be read: {explain(path, error)}: {RESTORE}"
+
+
+def find_silence(path: str, error: Exception) -> Unreachable | StoreRefusedError | None:
+    """Return the error for an object store that did not bring what delta-rs asked it for.
+
+    None where it did, so that something is wrong with what is there: that is no OSError of its.
+    """
+    if not (is_remote(path) and isinstance(error, OSError)):
+        return None
+    why = explain(path, error)
+    return find_refusal(path, why) or Unreachable(f"{path} cannot be read now: {why}")
 
 
 def _find_damage(disk: Files, path: str) -> str | None:
@@ -145,7 +163,7 @@ def open_to_read(disk: Files, path: str) -> DeltaTable:
 
     Raises
     ------
-    CommitFailed, NoLog, CorruptLog, NewerLog
+    Unreachable, NoLog, CorruptLog, NewerLog
         As for `open_newest`.
     """
     return _open_listed(disk, path, open_newest, lambda _: True)
@@ -175,7 +193,7 @@ def open_surely(
 
     Raises
     ------
-    CommitFailed
+    Unreachable
         The store goes on listing less than it has.
     NoLog, CorruptLog, NewerLog
         As for `open_newest`.
@@ -195,7 +213,7 @@ def _open_listed(
     """Open a table, again and again until what is listed is right; None is no table."""
     if not disk.lists_late:
         return open_table(disk, path)
-    said = _explain_late(path)
+    last: LogError = Unreachable(_explain_late(path))
     for pause_s in (*LIST_PAUSES_S, 0.0):
         try:
             opened = open_table(disk, path)
@@ -204,14 +222,16 @@ def _open_listed(
         except NoLog:
             if is_right(None):
                 raise
-        except CommitFailed as error:
-            said = str(error)
+        except (Unreachable, _Unexplained) as error:
+            last = error
             try:
                 _has_begun(disk, path)
             except OSError:  # it is the network that fails
                 raise error from None
         disk.pause(pause_s)
-    raise CommitFailed(find_damage(disk, path) or said)
+    if isinstance(last, _Unexplained):
+        raise CorruptLog(_find_damage(disk, path) or str(last))
+    raise last
 
 
 def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None:
@@ -219,7 +239,7 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
 
     Raises
     ------
-    CommitFailed
+    Unreachable
         The store goes on listing less than it has.
     NoLog, CorruptLog
         The table is gone, or cannot be read.
@@ -231,7 +251,7 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
             if isinstance(error, OSError) or not disk.lists_late:
                 raise _explain(disk, path, error) from None
             if pause_s is None:
-                raise CommitFailed(_explain_late(path)) from None
+                raise Unreachable(_explain_late(path)) from None
             disk.pause(pause_s)
         else:
             return

@@ -32,10 +32,11 @@ from coordinator.config import ConfigError, StoreConfig
 from coordinator.storage.tables.files import Files, Source, StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
-    NO_CREDENTIALS,
+    NO_BUCKET_SAID,
     check_environment,
     explain_credentials,
     explain_store_error,
+    find_refusal,
     place_options,
     reading_options,
     split_container,
@@ -45,10 +46,6 @@ from coordinator.storage.tables.object_store import (
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore
 
-REFUSED = ("401 ", "403 ", NO_CREDENTIALS)
-"""How reasons begin that other credentials may mend."""
-NO_BUCKET = "NoSuchBucket"
-_NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
 """What the error says of an answer that ended in its middle, and when it is asked again."""
 T = TypeVar("T")
@@ -270,7 +267,7 @@ class ObjectFiles:
             if not isinstance(mode, str):  # the object that has the tag
                 raise
             raise StoreRefusedError(
-                errno.EACCES, f"404 Not Found: {_NO_BUCKET_SAID}", path
+                errno.EACCES, f"404 Not Found: {NO_BUCKET_SAID}", path
             ) from None
 
     def _resolve_swap(self, path: str, content: bytes, tag: str | None) -> str:
@@ -355,13 +352,7 @@ def _explaining(path: str) -> Iterator[None]:
         raise FileExistsError(errno.EEXIST, "another object is there", path) from None
     except (BaseError, NotImplementedError) as error:
         why = explain_store_error(error)
-        if why.startswith(REFUSED):
-            said = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
-            raise StoreRefusedError(errno.EACCES, said, path) from None
-        if NO_BUCKET in why:
-            said = f"{why}: {_NO_BUCKET_SAID}"
-            raise StoreRefusedError(errno.EACCES, said, path) from None
-        raise OSError(errno.EIO, why, path) from None
+        raise find_refusal(path, why) or OSError(errno.EIO, why, path) from None
 
 
 def object_files(bucket: str) -> ObjectFiles:

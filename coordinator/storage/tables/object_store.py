@@ -6,6 +6,7 @@ which stores repeat access keys and signatures. Here it becomes one line without
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -16,6 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from assignors import SpecError
 from coordinator.config import ConfigError, StoreConfig, is_endpoint
 from coordinator.error_text import DECORATION
+from coordinator.storage.tables.files import StoreRefusedError
 
 LOOK_MS = 5_000
 """How long an answer is waited for at the first look: at a table's log, which is small."""
@@ -60,6 +62,14 @@ _MAKERS = {"s": "AWS_", "a": "AZURE_"}
 """How the names of variables begin, by how the schemes of stores do."""
 
 NO_CREDENTIALS = "no credentials were found"
+NO_BUCKET = "NoSuchBucket"
+NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
+_LOCKED_OUT = ("401 ", "403 ", NO_CREDENTIALS)
+"""How reasons begin that other credentials may mend."""
+_NOT_ASKED = ": http:// needs AWS_ALLOW_HTTP=true"
+_REFUSAL = re.compile(r"4\d\d |501 |505 ")
+_PASSING = re.compile(r"40[89] |412 |42[59] |.*\(RequestTimeout\)")
+"""Of those, the ones that are no answer to what was asked, or the answer to a race."""
 _DEBUG = "\n\nDebug source"
 """What follows it in an error of obstore is for its makers."""
 _ASKED = re.compile(r"Error performing \w+ (https?://[^/\s?]+)")
@@ -145,12 +155,29 @@ def explain_store_error(error: Exception) -> str:
         return NO_CREDENTIALS
     if server := _ASKED.search(text):
         if "builder error" in text:
-            return f"{server[1]} is not asked: http:// needs AWS_ALLOW_HTTP=true"
+            return f"{server[1]} is not asked{_NOT_ASKED}"
         if "error sending request" in text:
             reasons = [*_REASON.findall(str(error)), "no connection, or nothing in time"]
             return f"{server[1]} does not answer: {reasons[0]}"
     line = " ".join(text.partition("<")[0].split())
     return _SIGNED.sub(r"\1", line.rpartition(" - ")[2]) or type(error).__name__
+
+
+def find_refusal(path: str, why: str) -> StoreRefusedError | None:
+    """Return the error for a reason that time does not mend; None where later it may be another.
+
+    Parameters
+    ----------
+    why
+        As `explain_store_error` and `short_reason` say it.
+    """
+    if why.startswith(_LOCKED_OUT):
+        why = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
+    elif NO_BUCKET in why:
+        why = f"{why}: {NO_BUCKET_SAID}"
+    elif _NOT_ASKED not in why and (not _REFUSAL.match(why) or _PASSING.match(why)):
+        return None
+    return StoreRefusedError(errno.EACCES, why, path)
 
 
 def split_container(bucket: str) -> tuple[str, str]:
@@ -277,6 +304,8 @@ def short_reason(error: Exception) -> str:
         code = _CODE.search(text)
         return status[1].strip() + (f" ({code[1]})" if code else "")
     lines = [line.strip() for line in text.partition("<")[0].splitlines() if line.strip()]
+    if "builder error" in text:
+        return lines[-1] + _NOT_ASKED
     said = ": ".join(_REQUEST.sub("", line) for line in lines[-2:])
     return _SIGNED.sub(r"\1", said) or type(error).__name__
 

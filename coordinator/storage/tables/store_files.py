@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from assignors.errors import SpecError
 from coordinator.config import ConfigError
 from coordinator.error_text import one_line
-from coordinator.storage.tables.files import Files, Source
+from coordinator.storage.record_log import CommitFailed, Unreachable
+from coordinator.storage.tables.files import Files, Source, StoreRefusedError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_store import hide_secret, path_of, short_reason
 
@@ -116,7 +117,46 @@ def failed_to_answer(path: str, error: Exception) -> bool:
     return known and is_remote(path)
 
 
+def refuse_silence(path: str, error: Exception) -> None:
+    """Raise the error of an object store that did not bring a file; return after any other.
+
+    Raises
+    ------
+    Unreachable
+        It does not answer now.
+    StoreRefusedError
+        It does not let us read it.
+    """
+    if isinstance(error, StoreRefusedError):
+        raise error
+    if failed_to_answer(path, error):
+        why = getattr(error, "strerror", None) or one_line(error)
+        raise Unreachable(f"{path} cannot be read now: {why}") from None
+
+
+def explain_unwritten(
+    folder: str, error: Exception | None, reason: str
+) -> CommitFailed | StoreRefusedError:
+    """Return the error for what was not written; of an object store, whether time may mend it."""
+    if isinstance(error, StoreRefusedError):
+        return error
+    silent = is_remote(folder) and isinstance(error, OSError)
+    return (Unreachable if silent else CommitFailed)(f"nothing was written to {folder}: {reason}")
+
+
+def explain_silence(error: Exception) -> str | None:
+    """Return in one line what an object store did not bring or take now; None of another error."""
+    if isinstance(error, Unreachable):
+        return str(error)
+    if isinstance(error, OSError) and failed_to_answer(str(error.filename), error):
+        return f"{error.filename} cannot be reached now: {error.strerror}"
+    return None
+
+
 def explain(path: str, error: Exception) -> str:
     """Return in one line why something failed; of an object store, without what is secret."""
-    ours = isinstance(error, OSError) and error.errno is not None  # delta-rs's have no number
-    return short_reason(error) if is_remote(path) and not ours else one_line(error)
+    if not is_remote(path):
+        return one_line(error)
+    if isinstance(error, OSError) and error.errno is not None:  # ours: delta-rs's have no number
+        return str(error.strerror)
+    return short_reason(error)

@@ -1,0 +1,1 @@
+"""Stores by URL while their object store misbehaves."""
