@@ -15,7 +15,7 @@ from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.sticky import StickyAssignor
-from assignors.weighted.budget import Budget, keep_budget, make_budget, soften, sum_costs
+from assignors.weighted.budget import Budget, Partitions, keep_budget, make_budget, soften
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
 from assignors.weighted.solve import Solution, find_bound, solve
 
@@ -95,11 +95,11 @@ class WeightedAssignor:
         owner, partial = solution.owner, False
         budget = self.budget(loads.weight_unit)
         if budget is not None:
-            costs = sum_costs(problem, loads)
-            owner, partial = keep_budget(problem, solution, budget, costs)
+            each = Partitions.of(problem, group, loads)
+            owner, partial = keep_budget(problem, solution, budget, each)
             if softer is not None:
                 share = parse_share(self.tolerance, "tolerance")
-                owner, partial = soften(problem, (owner, partial), softer, budget, costs, share)
+                owner, partial = soften(problem, (owner, partial), softer, budget, each, share)
         elif softer is not None:
             owner = softer
         per_partition = owner if problem.unit is None else owner[problem.unit]

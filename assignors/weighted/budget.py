@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 
 from assignors.arrays import Bools, Longs, sum_by
+from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.weighted.levels import find_heights, levels_of, room_under
 from assignors.weighted.place import Placement, sort_heaviest
-from assignors.weighted.problem import WeightedProblem
+from assignors.weighted.problem import WeightedProblem, find_places
 from assignors.weighted.solve import Solution, find_forced, solve_somehow
 
 KEEP_ALL = 2**62
@@ -37,14 +38,41 @@ def make_budget(
     return Budget(KEEP_ALL if max_moves is None else max_moves, cost)
 
 
-def sum_costs(problem: WeightedProblem, loads: LoadSpec) -> Longs:
-    """Return what a move of each unit costs, as given: what is planned with may be rounded."""
-    costs = loads.move_cost[problem.place]
-    return costs if problem.unit is None else sum_by(problem.unit, costs, len(problem.weight))
+@dataclass(frozen=True, slots=True, eq=False)
+class Partitions:
+    """What a budget counts: partitions, also those of one unit that had several owners.
+
+    Attributes
+    ----------
+    owner, cost
+        int64 (partitions,): previous owner, and what a move costs as given: what is planned with
+        may be rounded.
+    """
+
+    problem: WeightedProblem
+    owner: Longs
+    cost: Longs
+
+    @classmethod
+    def of(cls, problem: WeightedProblem, group: GroupSpec, loads: LoadSpec) -> Partitions:
+        """Read owners and costs."""
+        owner = problem.owner if problem.unit is None else find_places(group)[2]
+        return cls(problem, owner, loads.move_cost[problem.place])
+
+    def sum_moves(self, owner: Longs) -> tuple[Longs, Longs]:
+        """Return how many partitions of each unit move to its owner, and their cost, (units,)."""
+        unit = self.problem.unit
+        now = owner if unit is None else owner[unit]
+        moved = (self.owner >= 0) & (self.owner != now)
+        cost = np.where(moved, self.cost, 0)
+        if unit is None:
+            return moved.astype(np.int64), cost
+        size = len(owner)
+        return sum_by(unit, moved.astype(np.int64), size), sum_by(unit, cost, size)
 
 
 def keep_budget(
-    problem: WeightedProblem, solution: Solution, budget: Budget, cost: Longs
+    problem: WeightedProblem, solution: Solution, budget: Budget, partitions: Partitions
 ) -> tuple[Longs, bool]:
     """Undo moves beyond the budget; return the owners, and whether any was undone.
 
@@ -52,20 +80,32 @@ def keep_budget(
     force is moved first. With rules on numbers or on partitions apart, moves depend on each other:
     then either all are done or only those that rules force.
     """
-    moved = (problem.owner >= 0) & (problem.owner != solution.owner)
-    if problem.count[moved].sum() <= budget.count and cost[moved].sum() <= budget.cost:
+    count, cost = partitions.sum_moves(solution.owner)
+    if count.sum() <= budget.count and cost.sum() <= budget.cost:
         return solution.owner, False
+    moved = (problem.owner >= 0) & (problem.owner != solution.owner)
     forced = moved & ~problem.may_stay()
     forced[find_forced(problem, np.where(problem.may_stay(), problem.owner, -1))] = True
     if problem.limited or bool((problem.apart >= 0).any()):
         return solve_somehow(problem, KEEP_ALL, KEEP_ALL).owner, True
     unit = _sort_moves(problem, moved & ~forced)
-    counts = int(problem.count[forced].sum()) + np.cumsum(problem.count[unit])
-    costs = int(cost[forced].sum()) + np.cumsum(cost[unit])
-    undone = unit[(counts > budget.count) | (costs > budget.cost)]
     owner = solution.owner.copy()
-    owner[undone] = problem.owner[undone]
-    return owner, bool(len(undone))
+    owner[unit] = problem.owner[unit]
+    done = unit[_find_within(partitions, owner, solution.owner, unit, budget)]
+    owner[done] = solution.owner[done]
+    return owner, len(done) < len(unit)
+
+
+def _find_within(
+    partitions: Partitions, owner: Longs, wanted: Longs, unit: Longs, budget: Budget
+) -> Bools:
+    """Tell which moves of units, done one after the other, keep within a budget, (moves,)."""
+    (count, cost), more = partitions.sum_moves(owner), partitions.sum_moves(wanted)
+    counts, costs = (
+        int(there.sum()) + np.cumsum(np.maximum(then - there, 0)[unit])
+        for there, then in zip((count, cost), more, strict=True)
+    )
+    return np.asarray((counts <= budget.count) & (costs <= budget.cost))
 
 
 def _sort_moves(problem: WeightedProblem, moved: Bools) -> Longs:
@@ -82,7 +122,7 @@ def soften(
     decided: tuple[Longs, bool],
     wanted: Longs,
     budget: Budget,
-    cost: Longs,
+    partitions: Partitions,
     tolerance: Fraction,
 ) -> tuple[Longs, bool]:
     """Go from an assignment to one in which soft rules hold, as far as a budget allows.
@@ -106,19 +146,19 @@ def soften(
     """
     owner, partial = decided
     previous = problem.owner
-    moved = (previous >= 0) & (previous != wanted)
-    if problem.count[moved].sum() <= budget.count and cost[moved].sum() <= budget.cost:
+    count, cost = partitions.sum_moves(wanted)
+    if count.sum() <= budget.count and cost.sum() <= budget.cost:
         return wanted, False
     if problem.limited or bool((problem.apart >= 0).any()):
         return owner, partial
     differs, stays = owner != wanted, owner == previous
-    free = sort_heaviest(problem.weight, np.flatnonzero(differs & ~stays & (wanted != previous)))
-    steps, done = free, (previous >= 0) & ~stays
+    now = partitions.sum_moves(owner)
+    costless = (count <= now[0]) & (cost <= now[1]) & (wanted != previous)
+    free = sort_heaviest(problem.weight, np.flatnonzero(differs & ~stays & costless))
+    steps = free
     if not partial:
         paid = _sort_moves(problem, differs & stays)
-        counts = int(problem.count[done].sum()) + np.cumsum(problem.count[paid])
-        costs = int(cost[done].sum()) + np.cumsum(cost[paid])
-        within = (counts <= budget.count) & (costs <= budget.cost)
+        within = _find_within(partitions, owner, wanted, paid, budget)
         steps, partial = np.concatenate([free, paid[within]]), not bool(within.all())
     room = _find_room(problem, owner, tolerance)
     last = _count_steps(problem, owner, wanted, steps, room)

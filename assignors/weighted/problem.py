@@ -104,7 +104,7 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
         A partition may be on no member, or rules contradict each other: what, and by which rule.
     """
     rules = [rule for rule in loads.constraints if soft or rule.hard]
-    place, topic, owner = _find_places(group)
+    place, topic, owner = find_places(group)
     active = loads.active.copy()
     for rule in rules:
         if rule.kind == DRAIN:
@@ -151,7 +151,7 @@ def find_floors(weight: Longs, partitions: Longs) -> Longs:
     return np.asarray(np.maximum(weight // np.maximum(partitions, 1) >> _FLOOR_SHIFT, 1))
 
 
-def _find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:
+def find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:
     """Return places on the line, topics and previous owners of partitions with subscribers."""
     start = offsets_of(group.partitions)
     topic = np.repeat(np.arange(len(group.topics)), group.partitions)

@@ -162,6 +162,21 @@ def test_moves_stay_within_the_budget_where_no_rule_forces_them(seed, most):
     assert sum(weights[p] for p, m in before.items() if now[p] != m) <= most + 1e-6
 
 
+def test_what_is_brought_together_counts_for_the_budget():
+    """Of three that belong together two are on one member: one moves, or two."""
+    members = {m: {"subscribed": ["a", "b"], "owned": {}} for m in ("m1", "m2", "m3")}
+    members["m1"]["owned"], members["m2"]["owned"] = {"a": [0, 1], "b": [0]}, {"a": [2]}
+    rule = {"kind": "colocate", "selector": "a", "value": "x"}
+    spec = {"topics": {"a": 3, "b": 1}, "members": members, "constraints": [rule]}
+    spec["weights"] = {"a": [1, 1, 1], "b": [2.5]}
+    found = [solve(spec, max_moves=most) for most in (0, 1, 2)]
+    assert [quality.report(*one).moved for one in found] == [1, 1, 2]
+    assert [ranges.partial for _, ranges in found] == [True, True, False]
+    members["m1"]["capacity"] = 2
+    spec["weights"] = {"a": [3, 3, 1.5], "b": [2.5]}
+    assert [quality.report(*solve(spec, max_moves=most)).moved for most in (None, 1)] == [2, 1]
+
+
 @given(seed=seeds, weight=st.sampled_from([1, 0, 7.5]), most=st.sampled_from([None, 2]))
 @settings(max_examples=40)
 def test_equal_weights_give_the_rows_of_uniform(seed, weight, most):
