@@ -29,7 +29,8 @@ from assignors.range import RangeAssignor
 from assignors.registry import Assignor
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor
-from assignors.weighted.assignor import WeightedAssignor
+from assignors.weighted.assignor import WeightedAssignor, parse_share
+from assignors.weighted.equal import keep_in_order
 
 PROBLEMS_MAX = 20
 """How many bad groups the totals name."""
@@ -238,7 +239,12 @@ def _assign_plain(groups: GroupSet, assignor: Assignor, plain: Bools) -> _Found:
     part, limit = groups.take(places), getattr(assignor, "max_moves", None)
     if limit is not None and not isinstance(assignor, RangeAssignor):
         assignor = replace(assignor, max_moves=None)  # type: ignore[type-var]
-    ranges = assignor.assign(part.whole)
+    if isinstance(assignor, WeightedAssignor):
+        improvement = parse_share(assignor.improvement, "improvement")
+        uniform = UniformAssignor().assign(part.whole)
+        ranges, _ = keep_in_order(part.whole, part.members, part.topics, uniform, improvement)
+    else:
+        ranges = assignor.assign(part.whole)
     moved = found.moved[places] = _count_moved(part, ranges)
     if not isinstance(assignor, RangeAssignor):
         for place, count in zip(places.tolist(), moved.tolist(), strict=True):

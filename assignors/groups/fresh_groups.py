@@ -28,7 +28,14 @@ from assignors.loads.load_spec import (
 from assignors.weighted.assignor import WeightedAssignor, parse_share
 from assignors.weighted.bounds import HEAVIEST, SHARE
 from assignors.weighted.fill_many import fill_many
-from assignors.weighted.levels import BITS, SMALL, levels_of, round_to_grid
+from assignors.weighted.levels import (
+    BITS,
+    IDLE_BITS,
+    SMALL,
+    levels_of,
+    raise_to_floor,
+    round_to_grid,
+)
 from assignors.weighted.problem import find_floors
 
 CELLS = 1_000_000
@@ -210,7 +217,7 @@ def _read_units(groups: GroupSet, places: Longs, line: Longs) -> _Units:
     sums = np.rint(np.ldexp(weight, rough[:, None])).astype(np.int64).sum(axis=1)
     shift = rough + WEIGHT_BITS - np.frexp(sums.astype(np.float64))[1]
     exact = np.rint(np.ldexp(weight, shift[:, None])).astype(np.int64)
-    planned = np.maximum(exact, find_floors(exact.sum(axis=1), units)[:, None])
+    planned = raise_to_floor(exact, find_floors(exact.sum(axis=1), units)[:, None])
     planned = np.where((units > SMALL)[:, None], round_to_grid(planned), planned)
     least = np.where(capacity > 0, capacity, np.inf).min(axis=1)  # a capacity is above 0
     narrow = CAPACITY_BITS - np.frexp(capacity.max(axis=1))[1].astype(np.int64)
@@ -241,11 +248,11 @@ def _fill(
     bits = units.weight.shape[1].bit_length()
     own = np.arange(units.weight.shape[1]) < units.units[:, None]
     real = np.arange(units.capacity.shape[1]) < units.members[:, None]
-    key = np.where(own, (-units.weight << bits) | np.arange(units.weight.shape[1]), 1)
+    key = np.where(own, (-units.weight << bits) | np.arange(units.weight.shape[1]), 1 << bits)
     key.sort(axis=1)  # heaviest first, ties in order; what only fills up is last
     place = key & ((1 << bits) - 1)
     sorted_ = np.where(own, -(key >> bits), 0)
-    chosen, load = fill_many(sorted_, units.units, units.capacity, units.members)
+    chosen, load = _choose(sorted_, units)
     level = np.where(real, levels_of(load, np.maximum(units.capacity, 1)), 0).max(axis=1)
     key = np.where(own, (chosen << bits) | place, np.iinfo(np.int64).max)
     key.sort(axis=1)
@@ -258,6 +265,19 @@ def _fill(
     mine = key[own & good[:, None]]
     ranges.append(whole.list_ranges(units.places[good], units.units[good], mine, bits))
     return units.places[good], proofs
+
+
+def _choose(sorted_: Longs, units: _Units) -> tuple[Longs, Longs]:
+    """Fill members with what weighs something, then, by number, with what does not."""
+    some = np.count_nonzero(sorted_, axis=1)
+    chosen, load = fill_many(sorted_, some, units.capacity, units.members)
+    idle = units.units - some
+    row, rank = np.nonzero(np.arange(int(idle.max(initial=0))) < idle[:, None])
+    if len(row):
+        alike = np.full((len(idle), int(idle.max())), 1 << IDLE_BITS)
+        more, _ = fill_many(alike, idle, units.capacity, units.members)
+        chosen[row, some[row] + rank] = more[row, rank]
+    return chosen, load
 
 
 def _sum_held(units: _Units, own: Bools, key: Longs, bits: int) -> Floats:

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from assignors.arrays import Ints, Longs, offsets_of
+from assignors.arrays import Bools, Ints, Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges, Verdict
-from assignors.sticky import StickyAssignor
 from assignors.weighted.budget import Budget, Partitions, keep_budget, make_budget, soften
+from assignors.weighted.equal import assign_equal
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
 from assignors.weighted.solve import Solution, find_bound, solve
 
@@ -74,7 +74,7 @@ class WeightedAssignor:
         -------
         PartitionRanges
             Every hard constraint holds. With equal weights and capacities and no constraints, the
-            rows of `uniform`, or with max_moves of `sticky`.
+            rows of `uniform`, or with max_moves of `sticky`; or what is in order as it is.
 
         Raises
         ------
@@ -83,12 +83,9 @@ class WeightedAssignor:
         """
         loads = group.loads
         wanted = np.repeat(group.subscribed_topics(), group.partitions)
-        if loads is None or (
-            loads.has_equal_loads(wanted)
-            and self.max_moved_weight is None
-            and (self.rack not in RACKS[:2] or not (loads.rack_set[wanted] >= 0).any())
-        ):
-            return StickyAssignor(max_moves=self.max_moves).assign(group)
+        if loads is None or self._counts(group, loads, wanted):
+            improvement = parse_share(self.improvement, "improvement")
+            return assign_equal(group, improvement, self.max_moves)
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         problem, solution, softer = self._solve(group, loads)
@@ -104,6 +101,18 @@ class WeightedAssignor:
             owner = softer
         per_partition = owner if problem.unit is None else owner[problem.unit]
         return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
+
+    def _counts(self, group: GroupSpec, loads: LoadSpec, wanted: Bools) -> bool:
+        """Tell whether partitions are only counted: they weigh the same, and members are alike.
+
+        What weighs nothing and has an owner does not move, so it is not counted.
+        """
+        return (
+            loads.has_equal_loads(wanted)
+            and self.max_moved_weight is None
+            and (self.rack not in RACKS[:2] or not (loads.rack_set[wanted] >= 0).any())
+            and (not len(group.member) or bool(loads.weight[wanted].any()))
+        )
 
     def budget(self, weight_unit: float) -> Budget | None:
         """Return the most that may move; None where as much may as it takes.

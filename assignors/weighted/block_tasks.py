@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs
 from assignors.loads.load_spec import Floats, scale_weights
-from assignors.weighted.levels import round_to_grid
+from assignors.weighted.levels import raise_to_floor, round_to_grid
 from assignors.weighted.unit_tasks import RANGES, Shared, make_batch
 
 Batches = Iterable[pa.RecordBatch]
@@ -43,7 +43,7 @@ class Scale:
     shift
         A weight of 2^-shift counts as 1.
     floor
-        The least that a partition counts for.
+        The least that a partition counts for which weighs something.
     """
 
     shift: int
@@ -55,7 +55,7 @@ class Scale:
 
     def plan(self, exact: Longs) -> Longs:
         """Return what integers count for in the plan."""
-        return round_to_grid(np.maximum(exact, self.floor))
+        return round_to_grid(raise_to_floor(exact, self.floor))
 
 
 @dataclass(frozen=True, slots=True)

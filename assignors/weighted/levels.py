@@ -16,6 +16,8 @@ SMALL = 1024
 _TOP = np.int64(2**62)
 GRID_BITS = 11
 """Significant bits of weights on the grid."""
+IDLE_BITS = 11
+"""A partition that weighs nothing counts for 2¹¹ among its like: so levels tell one from two."""
 
 
 def room_under(level: int | Longs, capacity: Longs) -> Longs:
@@ -68,6 +70,11 @@ def find_heights(whose: Longs, weight: Longs, load: Longs, capacity: Longs) -> L
     run = offsets_of(weight)[:-1]
     given = run - run[np.searchsorted(whose, whose)]
     return levels_of(load[whose] - given, capacity[whose])
+
+
+def raise_to_floor(weight: Longs, floor: int | Longs) -> Longs:
+    """Return what weights count for in a plan: a floor at least, where they are anything."""
+    return np.where(weight > 0, np.maximum(weight, floor), 0)
 
 
 def round_to_grid(weight: Longs) -> Longs:

@@ -11,6 +11,7 @@ from assignors.arrays import Longs, sum_by
 from assignors.errors import SpecError
 from assignors.network_flow import ArcBlocks
 from assignors.weighted.fill import fill_members, match_rooms
+from assignors.weighted.idle import count_idle, find_idle
 from assignors.weighted.levels import levels_of, room_under
 from assignors.weighted.problem import WeightedProblem
 
@@ -92,6 +93,11 @@ def place_units(problem: WeightedProblem, placed: Placement, pool: Longs, level:
     SpecError
         Rules leave a unit no member.
     """
+    idle = find_idle(problem, pool)
+    if idle.any():
+        place_units(problem, placed, pool[~idle], level)
+        _place_idle(problem, placed, pool[idle])
+        return
     apart = problem.apart[pool] >= 0
     if apart.any():
         _place_apart(problem, placed, pool[apart])
@@ -108,6 +114,14 @@ def place_units(problem: WeightedProblem, placed: Placement, pool: Longs, level:
         for unit in pool:
             _place_one(problem, placed, int(unit))
         pool = pool[:0]
+
+
+def _place_idle(problem: WeightedProblem, placed: Placement, pool: Longs) -> None:
+    """Give units that weigh nothing to members that have the fewest of them, by capacity."""
+    counted, level = count_idle(problem)
+    place_units(counted, Placement.of(counted, placed.owner), pool, level)
+    after = Placement.of(problem, placed.owner)
+    placed.load, placed.used = after.load, after.used
 
 
 def _fill_cells(

@@ -28,13 +28,13 @@ from assignors.loads.constraints import (
     PIN,
 )
 from assignors.loads.load_spec import Constraint, LoadSpec
-from assignors.weighted.levels import SMALL, round_to_grid
+from assignors.weighted.levels import SMALL, raise_to_floor, round_to_grid
 
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 RACKS = (PREFER, REQUIRE, IGNORE)
 
 _PAIRS_MAX = 2**25
-_FLOOR_SHIFT = 10  # nothing weighs less than the mean / 2¹⁰: idle partitions are spread too
+_FLOOR_SHIFT = 10  # what weighs something counts for the mean / 2¹⁰ at least
 _ANY = 2**31
 _NAMED = 3
 
@@ -50,7 +50,7 @@ class WeightedProblem:
     unit
         int64 (partitions,): the unit of each; None where each is its own.
     weight, cost, count, owner, type
-        int64 (units,): weight above 0, cost of a move, partitions, previous owner or −1, type.
+        int64 (units,): weight, cost of a move, partitions, previous owner or −1, type.
     apart
         int64 (units,): units of one number from 0 on must be on different members; −1 for none.
     capacity, cell, most
@@ -125,7 +125,7 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
     )
     _apply_rules(allowed, about, place[heads], cell)
     weight = loads.weight[place]
-    weight = np.maximum(weight, find_floor(int(weight.sum()), len(weight)))
+    weight = raise_to_floor(weight, find_floor(int(weight.sum()), len(weight)))
     if len(weight) > SMALL:
         weight = round_to_grid(weight)
     problem = WeightedProblem(
@@ -142,7 +142,7 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
 
 
 def find_floor(weight: int, partitions: int) -> int:
-    """Return the least that a partition counts for."""
+    """Return the least that a partition counts for which weighs something."""
     return max(weight // max(partitions, 1) >> _FLOOR_SHIFT, 1)
 
 

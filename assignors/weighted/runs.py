@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assignors.arrays import Longs, offsets_of, sum_by
+from assignors.weighted.bounds import find_whole_bound
 from assignors.weighted.fill import (
     count_shares,
     find_lightest,
@@ -19,6 +20,7 @@ from assignors.weighted.fill import (
     is_light,
     take_slots,
 )
+from assignors.weighted.levels import IDLE_BITS
 from assignors.weighted.place import is_few, place_few
 
 
@@ -64,6 +66,12 @@ class Pool:
         """Number of units."""
         return int(self.rank[-1])
 
+    def without_idle(self) -> tuple[Pool, int]:
+        """Return the units that weigh something, and how many, which are last, weigh nothing."""
+        some = int(np.count_nonzero(self.weight))
+        kept = Pool(self.weight[:some], self.rank[: some + 1], self.before[: some + 1])
+        return kept, self.units - kept.units
+
     def sum_before(self, rank: Longs) -> Longs:
         """Return the weight of the units before a rank, for each."""
         at = np.minimum(np.searchsorted(self.rank, rank, side="right") - 1, len(self.weight) - 1)
@@ -103,6 +111,28 @@ def place_pool(pool: Pool, load: Longs, capacity: Longs, level: int) -> tuple[Ru
     weight = np.repeat(pool.weight, np.diff(pool.rank))
     chosen = place_few(weight, load, capacity, None, level)
     return Runs(chosen, np.arange(1, len(chosen) + 1)), load + sum_by(chosen, weight, len(load))
+
+
+def place_idle(runs: Runs, count: int, held: Longs, capacity: Longs) -> Runs:
+    """Choose members for units that weigh nothing, as `place` does within a cell; add them to runs.
+
+    Parameters
+    ----------
+    runs
+        Those of the units that weigh something.
+    count
+        How many weigh nothing.
+    held
+        int64 (members,): how many of such units each has.
+    """
+    if not count:
+        return runs
+    one, load = 1 << IDLE_BITS, held << IDLE_BITS
+    bound = find_whole_bound(int(load.sum()) + count * one, one, capacity)
+    pool = Pool.of(np.array([one]), np.array([count]))
+    more, _ = place_pool(pool, load, capacity, bound.level())
+    begun = int(runs.end[-1]) if len(runs.end) else 0
+    return Runs(np.append(runs.member, more.member), np.append(runs.end, more.end + begun))
 
 
 def fill_runs(pool: Pool, load: Longs, capacity: Longs) -> tuple[Runs, Longs]:

@@ -144,7 +144,7 @@ def _candidates(problem: WeightedProblem, goal: int) -> Iterator[Solution]:
     for step in _STEPS[:1] if fresh else _STEPS if small else LARGE_STEPS:
         yield solve_somehow(problem, int(goal * (1 + step)), goal)
     if small and not fresh:
-        nothing = _with_owner(problem, np.full(len(problem.owner), -1, dtype=np.int64))
+        nothing = _with_owner(problem, np.where(problem.weight > 0, -1, problem.owner))
         free = solve_at(nothing, goal, goal)
         yield Solution.of(problem, free.owner, Placement.of(problem, free.owner).load)
 
@@ -201,7 +201,7 @@ def _repair(problem: WeightedProblem, placed: Placement, level: int, best: Solut
             break
         light = find_light(room, placed.load, problem.cell >= 0)
         over = placed.load > room
-        unit = np.flatnonzero(over[placed.owner])
+        unit = np.flatnonzero(over[placed.owner] & (problem.weight > 0))
         lighter = unit[problem.weight[unit] <= light]
         _shed(problem, placed, lighter if len(lighter) else unit, level)
         place_units(problem, placed, np.flatnonzero(placed.owner < 0), level)
@@ -247,7 +247,7 @@ def _shed(problem: WeightedProblem, placed: Placement, unit: Longs, level: int) 
     over = placed.load > room
     if not over.any():
         return
-    unit = unit[over[placed.owner[unit]]]
+    unit = unit[over[placed.owner[unit]] & (problem.weight[unit] > 0)]
     best = _largest(problem)
     heavy = problem.weight[unit] > room[placed.owner[unit]]
     misfits = unit[heavy]
@@ -271,7 +271,7 @@ def _largest(problem: WeightedProblem) -> Longs:
 def _shed_between_cells(problem: WeightedProblem, placed: Placement, level: int) -> None:
     """Take from cells what the cheapest flow gives to other cells, from the fullest members."""
     types, cells = problem.allowed.shape
-    if cells == 1:
+    if cells == 1 or not problem.weight.any():
         return
     kept = weigh_cells(problem, placed)
     pool = np.flatnonzero(placed.owner < 0)
@@ -281,7 +281,7 @@ def _shed_between_cells(problem: WeightedProblem, placed: Placement, level: int)
     surplus[surplus < int(problem.weight.sum()) >> 24] = 0
     if not (surplus > 0).any():
         return
-    unit = np.flatnonzero(placed.owner >= 0)
+    unit = np.flatnonzero((placed.owner >= 0) & (problem.weight > 0))
     key = problem.type[unit] * cells + problem.cell[placed.owner[unit]]
     wide = surplus[key] > 0
     unit, key = unit[wide], key[wide]

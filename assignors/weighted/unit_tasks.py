@@ -44,7 +44,7 @@ class ShedUnits:
     roomy
         Above this weight, a unit is too heavy for everybody.
     lightest
-        Only units up to this weight may be taken.
+        Only units up to this weight may be taken; none that weighs nothing.
     """
 
     members: Shared
@@ -61,7 +61,7 @@ class ShedUnits:
         place, exact, weight, prev, owner = (_column(rows, name) for name in UNITS)
         who, whose = np.unique(owner, return_inverse=True)
         load, room = load[who].copy(), room[who]
-        unit = np.flatnonzero(weight <= self.lightest)
+        unit = np.flatnonzero((weight > 0) & (weight <= self.lightest))
         misfit = unit[(weight[unit] > room[whose[unit]]) & (weight[unit] <= self.roomy)]
         np.subtract.at(load, whose[misfit], weight[misfit])
         unit = np.setdiff1d(unit, misfit, assume_unique=True)

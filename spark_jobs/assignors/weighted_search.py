@@ -16,7 +16,7 @@ from assignors.arrays import Bools, Longs
 from assignors.weighted.bounds import LowerBound
 from assignors.weighted.budget import Budget
 from assignors.weighted.levels import levels_of, room_under
-from assignors.weighted.runs import Pool, Runs, place_pool
+from assignors.weighted.runs import Pool, Runs, place_idle, place_pool
 from assignors.weighted.solve import LARGE_STEPS, REPAIRS, UNLIMITED, find_light, is_better
 from spark_jobs.assignors.weighted_units import Units
 
@@ -152,19 +152,31 @@ class Search:
         pool = placed.units.count_pool()
         if not pool.units:
             return placed
-        runs, load = self._place_pool(pool, placed.load, level)
+        runs, load = self._place_pool(pool, placed.load, level, placed.units)
         return replace(placed, units=placed.units.place(pool, runs), load=load)
 
     def fill(self, units: Units, pool: Pool) -> tuple[Runs, Placed]:
         """Do the first step of `solve` for members that have nothing; the rows stay as they are."""
         nothing = np.zeros(len(self.capacity), dtype=np.int64)
-        runs, load = self._place_pool(pool, nothing, self.bound.level(self.tolerance))
+        level = self.bound.level(self.tolerance)
+        runs, load = self._place_pool(pool, nothing, level, units)
         return runs, Placed(units, load, self.capacity, self.active)
 
-    def _place_pool(self, pool: Pool, load: Longs, level: int) -> tuple[Runs, Longs]:
-        """Choose active members for a pool; return what all have afterwards as well."""
+    def _place_pool(self, pool: Pool, load: Longs, level: int, units: Units) -> tuple[Runs, Longs]:
+        """Choose active members for a pool; return what all have afterwards as well.
+
+        Parameters
+        ----------
+        units
+            Who has what.
+        """
         own = np.flatnonzero(self.active)
+        pool, idle = pool.without_idle()
         runs, after = place_pool(pool, load[own], self.capacity[own], level)
+        if idle:
+            of = "prev" if units.fresh else "owner"
+            held = units.sum_loads(len(load), "int(weight = 0)", of)
+            runs = place_idle(runs, idle, held[own], self.capacity[own])
         load = load.copy()
         load[own] = after
         return replace(runs, member=own[runs.member]), load

@@ -159,7 +159,8 @@ def _quantise(shift: int) -> Column:
 
 def round_to_grid(rows: DataFrame, floor: int) -> DataFrame:
     """Return `UNITS` with weights from a floor on, as `levels.round_to_grid` rounds them."""
-    least = rows.withColumn("least", F.greatest("exact", F.lit(floor)))
+    raised = F.when(F.col("exact") > 0, F.greatest("exact", F.lit(floor)))
+    least = rows.withColumn("least", F.coalesce(raised, F.lit(0).cast("bigint")))
     over = F.greatest(F.length(F.bin("least")) - GRID_BITS, F.lit(0))
     weight = F.expr("shiftleft(shiftright(least + shiftright(shiftleft(1L, over), 1), over), over)")
     return least.withColumn("over", over).withColumn("weight", weight).select(*UNITS)
@@ -345,9 +346,9 @@ class Units:
         return replace(self, rows=cold.unionByName(taken))
 
     def find_lightest(self, over: Longs) -> int:
-        """Return the lightest weight that some members have."""
+        """Return the lightest weight above nothing that some members have."""
         hot, _ = self._divide(over)
-        return int(hot.agg(F.min("weight")).collect()[0][0])
+        return int(hot.where("weight > 0").agg(F.min("weight")).collect()[0][0])
 
     def place(self, pool: Pool, runs: Runs) -> Units:
         """Give the units without an owner, which are the pool, to members, the heaviest first.

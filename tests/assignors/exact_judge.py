@@ -27,14 +27,15 @@ def draw_spec(seed: int) -> Spec:
     members = [f"m{at}" for at in range(draw.randint(1, 4))]
     topics = {"a": draw.randint(1, 4)} | ({"b": draw.randint(1, 2)} if draw.random() < 0.5 else {})
     few = draw.choice([[0], [1], [0, 1], [0, 0, 5], [1, 1.5, 2, 3], [0, 1, 2, 30], [1, 2, 2.5, 4]])
+    plain = draw.random() < 0.2  # members are alike, and no rule says other
     spec: Spec = {"topics": topics, "members": {}}
     spec["weights"] = {t: [draw.choice(few) for _ in range(n)] for t, n in topics.items()}
     for member in members:
         some = [t for t in topics if draw.random() < 0.85] or ["a"]
         fields: dict[str, Any] = {"subscribed": some, "owned": {}}
-        if draw.random() < 0.3:
+        if draw.random() < 0.3 and not plain:
             fields["capacity"] = draw.choice([1, 2, 0.5])
-        if draw.random() < 0.05:
+        if draw.random() < 0.05 and not plain:
             fields["state"] = "draining"
         if draw.random() < 0.5:
             fields["rack"] = draw.choice(["r", "s"])
@@ -45,10 +46,11 @@ def draw_spec(seed: int) -> Spec:
         for at in range(count if may else 0):
             if draw.random() < owned:
                 spec["members"][draw.choice(may)]["owned"].setdefault(topic, []).append(at)
-    if draw.random() < 0.25:
+    if draw.random() < 0.25 and not plain:
         some = [[], ["r"], ["s"], ["r", "s"]]
         spec["racks"] = {t: [draw.choice(some) for _ in range(n)] for t, n in topics.items()}
-    spec["constraints"] = [_draw_rule(draw, spec) for _ in range(draw.choice([0, 1, 1, 2, 3]))]
+    rules = 0 if plain else draw.choice([0, 1, 1, 2, 3])
+    spec["constraints"] = [_draw_rule(draw, spec) for _ in range(rules)]
     return spec
 
 
@@ -199,6 +201,16 @@ class Judge:
     def moved_weight(self, rows: np.ndarray) -> np.ndarray:
         """Return what these weigh."""
         return ((rows != self.before) & (self.before >= 0)) @ self.weight
+
+    def idle(self) -> np.ndarray:
+        """Return the columns of what weighs nothing."""
+        return np.flatnonzero(self.weight == 0)
+
+    def crowd(self, rows: np.ndarray, whose: np.ndarray) -> np.ndarray:
+        """Return the most partitions without weight by capacity of some members, in each row."""
+        own = rows[:, self.idle()]
+        counts = np.array([(own == m).sum(axis=1) for m in range(len(self.members))])
+        return (counts.T / self.capacity)[:, whose].max(axis=1, initial=0)
 
     def distant(self, rows: np.ndarray) -> np.ndarray:
         """Return the weight that is in none of its racks."""

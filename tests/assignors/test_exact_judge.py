@@ -6,6 +6,7 @@ import os
 import random
 import statistics
 
+import numpy as np
 import pytest
 
 from assignors import GroupSpec, SpecError, get_assignor
@@ -50,6 +51,7 @@ class Case:
         row = judge.rows_of(found[0])
         self.check_rules(row)
         self.check_balance(row, good)
+        self.check_idle(row, good)
         self.check_again(found[0])
         self.check_softness(row)
         self.check_budgets(good)
@@ -71,9 +73,27 @@ class Case:
             self.gap = reached / best
         if hard_only and whole and judge.moves(row)[0]:
             least = float(share(self.options["improvement"]))
-            less = judge.makespan(before)[0] > reached * (1 + least) - EXACT
+            less = judge.makespan(before)[0] > reached * (1 + least) + EXACT
             nearer = judge.distant(before)[0] - judge.distant(row)[0]
-            assert less or nearer > least * judge.weight.sum() - EXACT, "moved for too little"
+            assert less or nearer > least * judge.weight.sum() + EXACT, "moved for too little"
+
+    def check_idle(self, row, good):
+        """What weighs nothing moves by rules alone; new ones go where the fewest are."""
+        judge, rules = self.judge, self.spec["constraints"]
+        bound = judge.is_tied() or any(rule["kind"] == "colocate" for rule in rules)
+        if bound or not all(rule["hard"] for rule in rules):
+            return
+        self.judged += 1
+        for at in judge.idle():
+            if judge.before[at] in good[:, at]:
+                assert row[0, at] == judge.before[at], f"partition {at} moved for nothing"
+        placed = judge.idle()[row[0, judge.idle()] != judge.before[judge.idle()]]
+        kept = np.setdiff1d(judge.idle(), placed)
+        whose = np.unique(row[0, placed])
+        if self.options["rack"] != "prefer" or "racks" not in self.spec:
+            rows = good[(good[:, kept] == row[0, kept]).all(axis=1)]
+            best = min(judge.crowd(rows, np.unique(rows[0, placed])) for rows in rows[:, None])
+            assert judge.crowd(row, whose)[0] <= best + EXACT, "crowded where others have fewer"
 
     def check_again(self, assignment):
         self.judged += 1

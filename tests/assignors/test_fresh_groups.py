@@ -90,12 +90,14 @@ def tables_of(random, groups, partitions, racks=0.0, holes=0.0):
             for one in range(int(random.integers(1, 9)))
         ]  # fmt: skip
         sizes, sigma = random.integers(0, partitions, 2).tolist(), random.choice([0, 0.5, 2])
+        idle = random.choice([0, 0, 0.3, 0.95])
         for topic, size in zip("ab", sizes, strict=True):
             topics.append({**group, "topic": topic, "partitions": size})
             weights += [
                 {
                     **group, "topic": topic, "partition": partition,
-                    "weight": None if by_chance(holes) else float(random.lognormal(3, sigma)),
+                    "weight": None if by_chance(holes)
+                    else float(random.lognormal(3, sigma)) * (not by_chance(idle)),
                     "racks": ["r1"] if by_chance(racks) else None,
                 }
                 for partition in range(size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignors import GroupSpec, SpecError, get_assignor, quality
+from assignors.partition_ranges import PartitionRanges
 from tests.assignors import weighted_twins
 from tests.support import twins
 
@@ -177,15 +179,63 @@ def test_what_is_brought_together_counts_for_the_budget():
     assert [quality.report(*solve(spec, max_moves=most)).moved for most in (None, 1)] == [2, 1]
 
 
-@given(seed=seeds, weight=st.sampled_from([1, 0, 7.5]), most=st.sampled_from([None, 2]))
-@settings(max_examples=40)
-def test_equal_weights_give_the_rows_of_uniform(seed, weight, most):
+@given(
+    seed=seeds, weight=st.sampled_from([1, 7.5]), most=st.sampled_from([None, 2]),
+    least=st.sampled_from(["0%", "5%", "50%"]),
+)  # fmt: skip
+@settings(max_examples=60)
+def test_equal_weights_give_the_rows_of_uniform_where_these_pay(seed, weight, most, least):
     spec = twins.random_spec(seed)
     weights = {topic: [weight] * count for topic, count in spec["topics"].items()}
-    expected = get_assignor("sticky", max_moves=most).assign(GroupSpec.from_dict(spec))
-    _, got = solve(spec | {"weights": weights}, max_moves=most)
+    group = GroupSpec.from_dict(spec)
+    expected = get_assignor("sticky", max_moves=most).assign(group)
+    before = Counter(twins.owners(spec).values())
+    after = max(get_assignor("uniform").assign(group).loads(), default=0)
+    pays = max(before.values(), default=0) > after * (1 + float(least.removesuffix("%")) / 100)
+    if not group.orphan_count() and not pays:
+        expected = as_owned(group)
+    _, got = solve(spec | {"weights": weights}, max_moves=most, improvement=least)
     assert got == expected
-    assert get_assignor("weighted", max_moves=most).assign(GroupSpec.from_dict(spec)) == expected
+    without = get_assignor("weighted", max_moves=most, improvement=least)
+    assert without.assign(group) == expected
+
+
+def as_owned(group):
+    columns = (group.member, group.topic, group.first, group.count)
+    return PartitionRanges(group.member_ids, group.topics, *columns)
+
+
+@given(seed=seeds)
+@settings(max_examples=40)
+def test_what_weighs_nothing_moves_only_to_where_it_may_be(seed):
+    """Where nothing has weight, what is owned stays, and a new group has the rows of uniform."""
+    spec = twins.random_spec(seed)
+    weights = {topic: [0] * count for topic, count in spec["topics"].items()}
+    group, ranges = solve(spec | {"weights": weights})
+    assert quality.report(group, ranges).moved == 0
+    fresh = spec | {"members": {m: f | {"owned": {}} for m, f in spec["members"].items()}}
+    expected = get_assignor("uniform").assign(GroupSpec.from_dict(fresh))
+    assert solve(fresh | {"weights": weights})[1] == expected
+
+
+def test_what_weighs_nothing_neither_moves_nor_crowds_one_member():
+    """As many heavy partitions as members less one, and drifting weights among many idle ones."""
+    members = {f"m{at}": {"subscribed": ["a"]} for at in range(10)}
+    spec = {"topics": {"a": 109}, "members": members, "weights": {"a": [100] * 9 + [0] * 100}}
+    idle = [sum(at >= 9 for at in topics["a"]) for topics in solve(spec)[1].to_dict().values()]
+    assert idle == [10] * 10
+    draw = np.random.default_rng(1)
+    heavy, size = np.sort(draw.choice(6000, 600, replace=False)), 6000
+    weight = np.zeros(size)
+    weight[heavy] = draw.lognormal(0, 1, 600)
+    spec = {"topics": {"a": size}, "members": members, "weights": {"a": weight.tolist()}}
+    spec = owning(spec, solve(spec)[1])
+    drifted = weight * np.where(draw.random(size) < 0.3, draw.lognormal(0, 1, size), 1)
+    group, ranges = solve(spec | {"weights": {"a": drifted.tolist()}})
+    moved = quality.report(group, ranges).moved
+    before, now = twins.owners(spec), twins.owners(owning(spec, ranges))
+    assert all(before[one] == now[one] for one in before if not weight[one[1]])
+    assert 0 < moved < 100
 
 
 @pytest.mark.parametrize("sigma", [1, 2])

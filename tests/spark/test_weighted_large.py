@@ -33,9 +33,10 @@ def members_of(count, capacities=(1.0,), draining=0, gone=0):
     )
 
 
-def weights_of(seed, sigma, drift=0.0, missing=0):
+def weights_of(seed, sigma, drift=0.0, missing=0, idle=0.0):
     random = np.random.default_rng(seed)
     weight = random.lognormal(3, sigma, 2000)
+    weight *= np.random.default_rng(seed).random(2000) >= idle
     weight *= np.where(random.random(2000) < drift, random.lognormal(0, 1, 2000), 1)
     at = random.permutation(2000)
     table = pa.table(
@@ -95,7 +96,7 @@ def test_the_grid_is_that_of_the_local_engine(spark):
     exact = np.concatenate([[0], *(powers + more for more in (-1, 0, 1)), powers * 4097 >> 12])
     columns = dict.fromkeys(("place", "exact", "prev", "owner"), exact)
     rows = round_to_grid(spark.createDataFrame(pa.table(columns)), 5).sort("place").toArrow()
-    wanted = levels.round_to_grid(np.maximum(np.sort(exact), 5))
+    wanted = levels.round_to_grid(levels.raise_to_floor(np.sort(exact), 5))
     assert rows["weight"].to_pylist() == wanted.tolist()
 
 
@@ -112,6 +113,18 @@ def test_a_group_that_lives_has_the_rows_of_the_local_engine(spark):
     owned = compare(spark, {**tables, "partitions": weights_of(1, 1, missing=400)})
     tables["members"] = members_of(24, (3.0,), draining=2, gone=2)
     drifted = weights_of(1, 1, drift=0.3, missing=400)
+    compare(spark, {**tables, "partitions": drifted, "owned": owned}, improvement="0%")
+
+
+def test_what_weighs_nothing_has_the_rows_of_the_local_engine(spark):
+    """Most of it stays where it is, what left with members is spread by number, and some drains."""
+    tables = {"topics": TOPICS, "members": members_of(9, (3.0, 1.0))}
+    group = GroupSpec.from_arrow(
+        tables["members"], TOPICS, partitions=weights_of(1, 1, idle=0.7, missing=400)
+    )
+    owned = get_assignor("weighted").assign(group).to_arrow()
+    tables["members"] = members_of(9, (3.0, 1.0), draining=1, gone=1)
+    drifted = weights_of(1, 1, drift=0.3, missing=400, idle=0.7)
     compare(spark, {**tables, "partitions": drifted, "owned": owned}, improvement="0%")
 
 
@@ -196,6 +209,7 @@ def test_bad_weights_are_refused_as_by_the_local_engine(spark, columns, said):
 
 BLOCKS = {
     "weights of all kinds": (members_of(24, (3.0, 1.0)), weights_of(3, 1)),
+    "most weigh nothing": (members_of(7, (3.0, 1.0)), weights_of(3, 1, idle=0.8)),
     "alike, in long ranges": (members_of(3, (3.0, 1.0)), even(5.0)),
     "all on one": (members_of(2, (3.0, 1.0), draining=1), even(0.5)),
     "nothing weighs": (members_of(7, (2.0, 1.0)), even(0.0)),
