@@ -32,6 +32,7 @@ FAULTS = {
     "maintenance within a commit": 0.1,
     "maintenance after a commit": 0.3,
     "a claim sleeps": 0.3,
+    "a commit sleeps": 0.5,
     "look fails": 0.1,
     "replay fails": 0.2,
     # The disk below a log in a folder, each call.
@@ -48,6 +49,7 @@ FAULTS = {
     "removals are partial": 0.5,
     "store is copied": 0.3,
     "list is old": 0.3,
+    "what was seen is old": 0.5,
     # The coordinator's surroundings.
     "timer late": 0.4,
     "topics cannot be read": 0.5,

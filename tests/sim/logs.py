@@ -60,9 +60,11 @@ class LogFaults:
             self._within(lambda: self._node.world.goes_on(besides=self._node))
 
     def take_over(self) -> None:
-        """Be called around a commit, where another coordinator may claim the log."""
+        """Be called around a commit, where another coordinator may claim the log, and go on."""
         if self._happens("take-over within a commit"):
             self._within(lambda: self._node.world.take_over(besides=self._node))
+            if self._happens("a commit sleeps"):
+                self._within(lambda: self._node.world.goes_on(besides=self._node))
 
     def disk(self, fault: str, code: int) -> None:
         """Be called at whatever is done to a disk."""

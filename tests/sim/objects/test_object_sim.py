@@ -10,11 +10,12 @@ from coordinator.storage.record_log import Fenced
 from coordinator.storage.snapshot_table import Snapshot
 from coordinator.storage.tables import fenced_table, object_files
 from coordinator.storage.tables.fenced_table import FencedTable
+from coordinator.storage.tables.old_commits import OldCommits
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5, 36)
-FOUND_BY = (2, 20, 34, 47, 67, 138, 158)
+FOUND_BY = (2, 20, 34, 47, 67, 101, 138, 158)
 RESOLVE = FencedTable._resolve
 
 
@@ -49,6 +50,9 @@ PLANTED = {
     ),
     "a data file of a commit that was cleaned up is removed": (
         FencedTable, "_resolve", removed_by_the_fenced
+    ),
+    "what tells of a successor is removed": (
+        OldCommits, "_without_staying", lambda _self, versions: versions
     ),
 }  # fmt: skip
 """Where, what is replaced, and by what."""
