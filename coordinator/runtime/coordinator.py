@@ -40,6 +40,7 @@ from coordinator.storage.tables.patience import Patience
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
+    from coordinator.wire.call import FindOffsets
     from coordinator.wire.listener import RunningServer
 
 logger = logging.getLogger("muster.coordinator")
@@ -234,6 +235,12 @@ class Coordinator(GroupRequests):
         """
         watch = self._processor.watch
         return None if watch is None else watch.unread_since_ms
+
+    @property
+    def find_offsets(self) -> FindOffsets | None:
+        """What asks the Kafka cluster that has the topics for offsets; None where none has."""
+        watch = self._processor.watch
+        return None if watch is None else watch.find_offsets
 
     @property
     def nodes(self) -> StoreNodes | None:

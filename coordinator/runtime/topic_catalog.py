@@ -6,10 +6,9 @@ import base64
 import json
 import logging
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -20,10 +19,9 @@ from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.partition_spans import make_id
 from coordinator.core.state import Topic
+from coordinator.runtime.kafka.cluster import KafkaCluster
+from coordinator.runtime.kafka.offsets import OffsetRequests
 from coordinator.storage.tables.table_io import UnreadableTableError, read_delta
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 PARTITIONS_MAX = 2**31 - 1
 logger = logging.getLogger("muster.coordinator")
@@ -74,6 +72,8 @@ class TopicWatch:
     ----------
     unread_since_ms
         Since when it cannot be read; None while it can.
+    find_offsets
+        Asks the cluster that has the topics for offsets; None where none has.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class TopicWatch:
         self._catalog, self._clock, self._failed = catalog, clock, failed
         self._told = ""
         self.unread_since_ms: int | None = None
+        self.find_offsets = getattr(catalog, "find_offsets", None)
 
     def look(self, known: Mapping[str, Topic]) -> TopicsReported | None:
         """Return the topics when they are not those known; any thread may ask.
@@ -303,62 +304,13 @@ class DeltaCatalog:
         return found
 
 
-class KafkaCluster:
-    """A Kafka cluster, from which something is wanted.
-
-    Raises
-    ------
-    ConfigError
-        The extra `kafka` is not installed.
-    """
-
-    def __init__(self, settings: Mapping[str, str], what: str) -> None:
-        try:
-            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
-        except ImportError:
-            raise ConfigError(
-                f"{what} from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
-            ) from None
-        self._said = _ClientLog()
-        self._admin = AdminClient(dict(settings), logger=self._said)
-
-    @contextmanager
-    def asked(self) -> Iterator[AdminClient]:
-        """Give an administrator; an error says what its client last said of the cluster.
-
-        Raises
-        ------
-        OSError
-            The cluster does not answer.
-        """
-        try:
-            yield self._admin
-        except Exception as error:  # confluent-kafka has one exception class for everything
-            self._admin.poll(0)
-            said = f" ({self._said.last})" if self._said.last else ""
-            raise OSError(f"the Kafka cluster does not answer: {error}{said}") from error
-        self._admin.poll(0)
-        self._said.last = ""
-
-
-class _ClientLog:
-    """What a client says by itself: twenty lines a second, on stderr, while nobody answers."""
-
-    def __init__(self) -> None:
-        self.last = ""
-
-    def log(self, _level: int, text: str, *values: object) -> None:
-        """Take a line."""
-        self.last = text % values
-        logger.debug("%s", self.last)
-
-
 class KafkaCatalog:
     """The topics of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float = 10.0) -> None:
         self._cluster = KafkaCluster(settings, "topics")
         self._timeout_s = timeout_s
+        self.find_offsets = OffsetRequests(self._cluster).find
 
     def topics(self) -> Mapping[str, CatalogTopic]:
         """Ask the cluster; internal topics are left out."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from coordinator.core.events import Answer, Event
@@ -18,6 +19,11 @@ from coordinator.wire.codec import VERSIONS, Api, Values
 from coordinator.wire.session import Session
 
 NO_TOPIC_ID = UUID(int=0)
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition."""
+FindOffsets: TypeAlias = Callable[[Mapping[Place, int], int, float], Future[Answer]]
+"""From the timestamp of each place, an isolation level, and the seconds there are, to a Result: its
+response has the fields of ListOffsets for each place."""
 REQUEST_BYTES_LEAST, REQUEST_BYTES_MOST = 1 << 20, 100 << 20
 ELEMENTS_LEAST, ELEMENTS_MOST = 100_000, 1_000_000
 """What requests may have, however few and however many topics there are."""
@@ -75,6 +81,8 @@ class Cluster:
         Whether this node waits to become the coordinator: it knows nodes and topics, but no groups.
     look
         Reads the topics anew; None where they are known. It may take a while.
+    find_offsets
+        Asks the Kafka cluster that has the topics, without waiting; None where none has.
     other_nodes
         The other servers of the store.
     other_coordinator
@@ -99,6 +107,7 @@ class Cluster:
     serves: Callable[[], bool]
     stands_by: bool = False
     look: Callable[[], object] | None = None
+    find_offsets: FindOffsets | None = None
     other_nodes: Callable[[], Sequence[ClusterNode]] = tuple
     other_coordinator: Callable[[], ClusterNode | None] = lambda: None
     with_login: bool = False
@@ -125,7 +134,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Call:
-    """How a request is answered: events for the coordinator, then a response.
+    """How a request is answered: events for the coordinator, or others are asked; then a response.
 
     Attributes
     ----------
@@ -135,6 +144,8 @@ class Call:
         What the coordinator is asked; of none, the response is ready.
     wait_ms
         How long the answer may be held back: nothing will come of it sooner.
+    later
+        Asks somebody else than the coordinator, without waiting; the future has the one answer.
     refusal
         Why the client has come to the wrong place, for the log; "" where it has not.
     """
@@ -143,6 +154,7 @@ class Call:
     events: Sequence[Event] = field(default=())
     wait_ms: int = 0
     refusal: str = ""
+    later: Callable[[], Future[Answer]] | None = None
 
 
 def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:

@@ -83,6 +83,7 @@ class RunningServer:
             serves=lambda: not stands_by and backend.status not in LOST,
             stands_by=stands_by,
             look=getattr(backend, "look", None),
+            find_offsets=getattr(backend, "find_offsets", None),
             other_nodes=self._other_nodes,
             other_coordinator=self._other_coordinator,
             with_login=access.users is not None,

@@ -255,6 +255,9 @@ class Server:
             if not self._pending:
                 self._submit_soon()
             self._pending.append((link, pending, call))
+        elif call.later is not None:
+            self.metrics.served({pending.request.api.name: 1})
+            self._await_answer(link, pending, call, call.later())
         elif call.wait_ms:
             link.hold_back(pending, call)
         else:
@@ -360,7 +363,7 @@ class Server:
     def _await_answer(
         self, link: Link, pending: PendingRequest, call: Call, future: Future[Answer]
     ) -> None:
-        """Answer a request once the coordinator does; until then it is one of its connection's.
+        """Answer a request once who was asked does; until then it is one of its connection's.
 
         What only its way in needed is let go: very many may wait, and for long.
         """

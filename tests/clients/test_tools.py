@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from coordinator.wire.apis.list_offsets_api import END
 from spark_jobs.jars import JarsMissingError
 from tests.clients.java import JavaMissingError, tools
 from tests.clients.world import Coordinators, Group, partitions
@@ -59,6 +60,19 @@ class Tools:
         said = self.groups("--reset-offsets", "--group", "reset", *words)
         head = said.index(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"])
         return {f"{topic}/{number}": int(offset) for _, topic, number, offset in said[head + 1 :]}
+
+    def committed(self, group):
+        """Return what a group has committed, by partition."""
+        return self._column(group, "CURRENT-OFFSET")
+
+    def lag(self, group):
+        """Return what a group has not read yet, by partition."""
+        return self._column(group, "LAG")
+
+    def _column(self, group, name):
+        head, *rows = self.groups("--describe", "--group", group, "--offsets")
+        at = head.index(name)
+        return {f"{row[1]}/{row[2]}": int(row[at]) for row in rows if row[0] == group}
 
 
 @pytest.fixture(scope="module")
@@ -179,12 +193,13 @@ def test_a_classic_group_is_shown_left_alone_reset_and_deleted(run, coordinators
             assert any(why in word for row in said for word in row), said
         group.members["m0"].leave()
     said = run.groups(
-        *("--reset-offsets", "--group", "old", "--all-topics", "--to-earliest", "--execute")
+        *("--reset-offsets", "--group", "old", "--all-topics", "--to-offset", "7", "--execute")
     )
     head = said.index(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"])
     assert sorted((f"{row[1]}/{row[2]}", row[3]) for row in said[head + 1 :]) == [
-        (one, "0") for one in EVERY
+        (one, "7") for one in EVERY
     ]
+    assert run.committed("old") == dict.fromkeys(EVERY, 7)
     assert ["old", "Empty"] in run.groups("--list", "--state", "empty")
     (said,) = run.groups("--delete", "--group", "old")
     assert " ".join(said) == "Deletion of requested consumer groups ('old') was successful."
@@ -193,36 +208,54 @@ def test_a_classic_group_is_shown_left_alone_reset_and_deleted(run, coordinators
 
 def test_offsets_are_reset_in_every_way_and_deleted(run, tmp_path):
     """A group of nothing but offsets is a classic one without members."""
-    clicks = dict.fromkeys(partitions("clicks", 4), 0)
-    assert run.reset("--topic", "clicks", "--to-offset", "0", "--execute") == clicks
-    for way in (["--to-latest"], ["--to-earliest"], ["--to-current"], ["--shift-by", "-2"]):
-        assert run.reset("--all-topics", *way, "--execute") == clicks
-    for way in (["--to-datetime", "2026-01-01T00:00:00.000"], ["--by-duration", "PT1H"]):
-        assert run.reset("--all-topics", *way, "--execute") == clicks
+
+    def clicks(offset):
+        return dict.fromkeys(partitions("clicks", 4), offset)
+
+    for offset in (555, 2**53, 555):
+        asked = "--to-offset", str(offset)
+        assert run.reset("--topic", "clicks", *asked, "--execute") == clicks(offset)
+        assert run.committed("reset") == clicks(offset)
+    for way, offset in (
+        (["--shift-by", "45"], 600),
+        (["--to-current"], 600),
+        (["--shift-by", "-100"], 500),
+    ):
+        assert run.reset("--topic", "clicks", *way, "--execute") == clicks(offset)
+        assert run.committed("reset") == clicks(offset)
+    for way in (
+        ["--to-latest"],
+        ["--to-datetime", "2026-01-01T00:00:00.000"],
+        ["--by-duration", "PT1H"],
+    ):
+        said = run.groups("--reset-offsets", "--group", "reset", "--all-topics", *way, "--execute")
+        assert any("OffsetOutOfRangeException" in word for row in said for word in row), said
+        assert run.committed("reset") == clicks(500)
     exported = run.groups(
         "--reset-offsets", "--group", "reset", "--topic", "clicks", "--to-current", "--export",
         "--dry-run",
     )  # fmt: skip
-    assert sorted(exported) == [[f"clicks,{number},0"] for number in range(4)]
+    assert sorted(exported) == [[f"clicks,{number},500"] for number in range(4)]
+    assert run.reset("--topic", "clicks", "--to-earliest", "--execute") == clicks(0)
     file = tmp_path / "plan.csv"
-    file.write_text("clicks,1,0\n")
-    assert run.reset("--topic", "clicks", "--from-file", str(file), "--execute") == {"clicks/1": 0}
+    file.write_text("clicks,1,77\n")
+    assert run.reset("--topic", "clicks", "--from-file", str(file), "--execute") == {"clicks/1": 77}
+    assert run.committed("reset") == clicks(0) | {"clicks/1": 77}
     rows = run.groups("--describe", "--all-groups", "--state")
     assert [row[-2:] for row in rows if row[0] == "reset"] == [["Empty", "0"]]
     *_, deleted = run.groups("--delete-offsets", "--group", "reset", "--topic", "clicks:0")
     assert deleted == ["clicks", "0", "Successful"]
-    rows = [row for row in run.groups("--describe", "--group", "reset") if row[0] == "reset"]
-    assert [f"{row[1]}/{row[2]}" for row in rows] == partitions("clicks", 4)[1:]
+    assert list(run.committed("reset")) == partitions("clicks", 4)[1:]
     (said,) = run.groups("--delete", "--group", "reset")
     assert " ".join(said) == "Deletion of requested consumer groups ('reset') was successful."
     assert ["reset"] not in run.groups("--list")
 
 
-def test_partitions_begin_and_end_at_0_and_no_record_has_a_time(run):
+def test_partitions_begin_at_0_and_have_no_known_end_and_no_record_has_a_time(run):
     """B3: the Java client threw where an offset came beside timestamp -1."""
-    zero = [one.replace("/", ":") + ":0" for one in EVERY]
-    for time in ("latest", "earliest", "earliest-local"):
-        assert run.offsets("--time", time) == zero
+    for time, offset in (("latest", END), ("earliest", 0), ("earliest-local", 0)):
+        every = [f"{one.replace('/', ':')}:{offset}" for one in EVERY]
+        assert run.offsets("--time", time) == every
     for time in ("max-timestamp", "latest-tiered", "earliest-pending-upload", "1700000000000"):
         assert run.offsets("--time", time) == []
 

@@ -106,10 +106,12 @@ class Coordinators:
     ----------
     topics
         The file that they take their topics from.
+    words
+        More options of `muster serve`; they count where one is given twice.
     """
 
-    def __init__(self, folder, topics, settings=SETTINGS):
-        self.folder = folder
+    def __init__(self, folder, topics, settings=SETTINGS, words=()):
+        self.folder, self.words = folder, words
         self.topics = folder / "topics.json"
         self.settings = folder / "muster.toml"
         self.settings.write_text(settings)
@@ -135,7 +137,7 @@ class Coordinators:
         """Start a coordinator; it stands by while another has the store."""
         command = [sys.executable, "-m", "coordinator", "serve", "--config", str(self.settings)]
         command += ["--store", str(self.folder / "store"), "--topics", str(self.topics)]
-        command += ["--listen", listen or self.address]
+        command += ["--listen", listen or self.address, *self.words]
         self.servers.append(Process(command, self.folder, f"server-{len(self.servers)}"))
         return self.servers[-1]
 

@@ -55,7 +55,9 @@ class Side:
         if asked.request.unread:
             decode_body(asked.request)
         call = authorize_request(asked.request, self.cluster)
-        asked.frame = encode_response(asked.request, call, self.processor.run(call.events))
+        later = call.later and [call.later().result()]
+        answers = later or self.processor.run(call.events)
+        asked.frame = encode_response(asked.request, call, answers)
         self.waited_ms = call.wait_ms
         return read_response(self.connection.take_answers(), api, version)[1]
 

@@ -366,7 +366,7 @@ def test_who_waited_is_answered_some_a_turn():
     """A rebalance may answer any number of members at once; other clients are served in between."""
 
     async def answer_all():
-        server = Server(BACKEND, SimpleNamespace(versions={}), ServerConfig())
+        server = Server(BACKEND, SimpleNamespace(versions={}, find_offsets=None), ServerConfig())
         answered, turns = [], []
         server.answer = lambda *words: answered.append(words)
         sent = []

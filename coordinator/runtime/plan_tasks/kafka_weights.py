@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from coordinator.config import KAFKA, WeightsConfig
+from coordinator.runtime.kafka.cluster import KafkaCluster
+from coordinator.runtime.kafka.offsets import GONE
 from coordinator.runtime.plan_tasks.record_sizes import (
     KafkaRecordSizes,
     Place,
@@ -27,10 +29,8 @@ from coordinator.runtime.plan_tasks.weight_source import (
     WeightTables,
     open_weight_source,
 )
-from coordinator.runtime.topic_catalog import KafkaCluster
 
 LAG, RATE, BYTE_RATE = "lag", "rate", "byte_rate"
-_GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _offset_of(future: Any, failure: type[Exception]) -> int | None:  # noqa: AN
     try:
         return int(future.result().offset)
     except failure as error:
-        if error.args[0].name() in _GONE:
+        if error.args[0].name() in GONE:
             return None
         raise
 

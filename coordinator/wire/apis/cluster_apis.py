@@ -2,14 +2,12 @@
 
 The nodes of the cluster are the servers of one store: one coordinates, the others stand by and
 name it to clients. Its topics are those of the catalog, with their ids; it holds no records, so the
-coordinator leads every partition, which begins and ends at offset 0, and a Fetch waits and brings
-nothing: that keeps clients quiet.
+coordinator leads every partition, and a Fetch waits and brings nothing: that keeps clients quiet.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import lru_cache
@@ -26,7 +24,7 @@ from coordinator.wire.call import (
     respond_with,
     to_uuid,
 )
-from coordinator.wire.codec import VERSIONS, Api, EncodedPart, Request, Values, encode_part
+from coordinator.wire.codec import Api, EncodedPart, Request, Values, encode_part
 from coordinator.wire.decoder import StandsByError, WireError
 from coordinator.wire.session import is_valid_software
 
@@ -37,19 +35,11 @@ GROUP_KEY, BROKERS = 0, 1
 MILLISECOND = timedelta(milliseconds=1)
 NOT_ASKED = -(2**31)
 """What Kafka says of authorized operations that nobody asked for."""
+NO_EPOCH = -1
+"""The leader epoch in Metadata. Epochs come with offsets, from those who read elsewhere or from a
+cluster; a client that has heard of a later one than Metadata names takes Metadata for old."""
 NO_NAME_SINCE = 12
 """Of Metadata; before, a topic without a known name had an empty one."""
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
-PLACES_SINCE = {
-    LATEST: 1,
-    EARLIEST: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING: 11,
-}
-"""What a negative timestamp of ListOffsets means, and since which version."""
-OFFSETS_NEWER = VERSIONS[Api.LIST_OFFSETS][1] + 1
 WHILE_STANDING_BY = {
     Api.API_VERSIONS,
     Api.METADATA,
@@ -61,8 +51,6 @@ WHILE_STANDING_BY = {
 }
 """What a node answers that stands by: who coordinates, and that it has no groups itself."""
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
-HAVE_OFFSET = {LATEST, EARLIEST, EARLIEST_LOCAL}
-"""Those that an empty partition has an offset for."""
 
 
 def api_versions(request: Request, cluster: Cluster) -> Call:
@@ -173,7 +161,7 @@ def _encode_topic(
     of_one = {
         "error_code": ErrorCode.none,
         "leader_id": node_id,
-        "leader_epoch": 0,
+        "leader_epoch": NO_EPOCH,
         "replica_nodes": here,
         "isr_nodes": here,
     }
@@ -219,38 +207,6 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
     values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
     return respond_with(values, refusal="" if is_group else ONLY_GROUPS)
-
-
-def list_offsets(request: Request, cluster: Cluster) -> Call:
-    """Say that every partition begins and ends at 0, and has no record of any time."""
-    view = cluster.topics()
-    topics = []
-    times = Counter(
-        (t.name, one.partition_index) for t in request.body.topics for one in t.partitions
-    )
-    for asked in request.body.topics:
-        known = view.by_name.get(asked.name)
-        count = known.partitions if known else 0
-        partitions = [
-            {"partition_index": one.partition_index, "error_code": ErrorCode.invalid_request}
-            if times[asked.name, one.partition_index] > 1
-            else {"partition_index": one.partition_index}
-            | _find_offset(request.version, one.timestamp, exists=0 <= one.partition_index < count)
-            for one in asked.partitions
-        ]
-        topics.append({"name": asked.name, "partitions": partitions})
-    return respond_with({"topics": topics})
-
-
-def _find_offset(version: int, timestamp: int, *, exists: bool) -> dict[str, object]:
-    """Return the offset at a time, or at one of the places that stand for one."""
-    if not exists:
-        return {"error_code": ErrorCode.unknown_topic_or_partition}
-    if timestamp < 0 and version < PLACES_SINCE.get(timestamp, OFFSETS_NEWER):
-        return {"error_code": ErrorCode.unsupported_version}
-    if timestamp in HAVE_OFFSET:
-        return {"error_code": ErrorCode.none, "offset": 0, "leader_epoch": 0}
-    return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
 
 
 def refuse_unanswered(request: Request) -> None:
@@ -331,7 +287,6 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = {
     Api.METADATA: metadata,
     Api.DESCRIBE_CLUSTER: describe_cluster,
     Api.FIND_COORDINATOR: find_coordinator,
-    Api.LIST_OFFSETS: list_offsets,
     Api.PRODUCE: produce,
     Api.FETCH: fetch,
     Api.SASL_HANDSHAKE: refuse_login,

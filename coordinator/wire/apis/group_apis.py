@@ -6,8 +6,9 @@ business, how it looks on the wire is the codec's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode as Code
@@ -29,7 +30,8 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis import admin_apis, classic_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node
 from coordinator.wire.apis.heartbeat_api import heartbeat
-from coordinator.wire.call import Call, Cluster, from_uuid, respond_with, to_uuid
+from coordinator.wire.apis.list_offsets_api import END, list_offsets
+from coordinator.wire.call import Call, Cluster, Place, from_uuid, respond_with, to_uuid
 from coordinator.wire.codec import (
     Api,
     Request,
@@ -39,12 +41,11 @@ from coordinator.wire.codec import (
     encode_steady_heartbeat,
 )
 
+NONE_REFUSED: Mapping[Place, Code] = MappingProxyType({})
 GROUP_ERROR_SINCE = 2
 """Of OffsetFetch: an error of the group stands alone; before, it is that of each partition."""
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
-Place: TypeAlias = tuple[str, int]
-"""A topic's name and a number of a partition, which may not exist."""
 
 
 def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
@@ -163,7 +164,7 @@ def _find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[R
     return found
 
 
-def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> frozenset[Place]:
+def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
     """Return the partitions that do not exist; of no known topics, only those below 0.
 
     Kafka's broker answers these by themselves, before it asks who commits.
@@ -174,13 +175,29 @@ def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> frozens
         count = known[name].partitions if name in known else 0
         return partition >= 0 and (not known or partition < count)
 
-    return frozenset(
-        (topic.name, partition)
+    return {
+        (topic.name, partition): Code.unknown_topic_or_partition
         for topic in topics
         if topic.name is not None
         for partition in _indexes(topic)
         if not exists(topic.name, partition)
-    )
+    }
+
+
+def _find_unknown_ends(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
+    """Return the partitions whose end is to be committed, where nobody knows it.
+
+    A tool that resets offsets is told so; a member that does not read here may commit where it is.
+    """
+    if cluster.find_offsets is not None:
+        return {}
+    return {
+        (topic.name, one.partition_index): Code.offset_out_of_range
+        for topic in topics
+        if topic.name is not None
+        for one in topic.partitions
+        if one.committed_offset == END
+    }
 
 
 def _by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[str, list[Any]]:
@@ -202,10 +219,13 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
     knows_epochs = request.version >= EPOCHS_SINCE
     if not knows_epochs and epoch >= 0 and not cluster.has_classic_members:  # (G-120)
         return respond_with(_outcome_fields(topics, Code.unsupported_version))
-    missing = _find_missing(topics, cluster)
-    said = _by_topic(topics, missing)
+    by_member = bool(asked.member_id) or epoch >= 0
+    refused = ({} if by_member else _find_unknown_ends(topics, cluster)) | _find_missing(
+        topics, cluster
+    )
+    said = _by_topic(topics, refused)
     if not said:
-        return respond_with(_outcome_fields(topics, Code.unknown_topic_or_partition))
+        return respond_with(_outcome_fields(topics, Code.unknown_topic_or_partition, refused))
     event = OffsetCommit(
         group_id=asked.group_id,
         member_id=asked.member_id,
@@ -230,7 +250,7 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
         answer: Answer | Code = answers[0]
         if not knows_epochs and _error_code(answers[0]) == ErrorCode.GROUP_ID_NOT_FOUND:
             answer = Code.illegal_generation
-        return _outcome_fields(topics, answer, missing)
+        return _outcome_fields(topics, answer, refused)
 
     return Call(respond, [event])
 
@@ -255,15 +275,17 @@ def _indexes(topic: RequestedTopic) -> list[int]:
 
 
 def _outcome_fields(
-    topics: Iterable[RequestedTopic], answer: Answer | Code, missing: Container[Place] = ()
+    topics: Iterable[RequestedTopic],
+    answer: Answer | Code,
+    refused: Mapping[Place, Code] = NONE_REFUSED,
 ) -> dict[str, object]:
     """Return the outcome of each partition."""
 
     def code(name: str | None, partition: int) -> int:
         if name is None:
             return Code.unknown_topic_id
-        if (name, partition) in missing:
-            return Code.unknown_topic_or_partition
+        if (name, partition) in refused:
+            return refused[name, partition]
         if isinstance(answer, GroupError):
             return answer.code
         if isinstance(answer, Code):
@@ -377,6 +399,7 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
         Api.CONSUMER_GROUP_HEARTBEAT: heartbeat,
         Api.CONSUMER_GROUP_DESCRIBE: describe,
         Api.LIST_GROUPS: list_groups,
+        Api.LIST_OFFSETS: list_offsets,
         Api.DELETE_GROUPS: delete_groups,
         Api.OFFSET_COMMIT: offset_commit,
         Api.OFFSET_FETCH: offset_fetch,

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,6 +25,7 @@ SETTINGS = (
 """What the coordinators of these tests have, too."""
 
 
+STOP_S = 60
 PORTS = range(20_000, 30_000, 2)
 """Of no outgoing connection: those would take the second of two free ports."""
 
@@ -57,11 +59,25 @@ class Kafka:
         return self
 
     def __exit__(self, *_error):
-        self._run("stop")
+        self.stop()
 
     def start(self):
         """Start it, anew or again with what it has on disk."""
         self._run("start", str(self.port), *SETTINGS)
+
+    def stop(self):
+        """End it, and keep what it has on disk; it takes its time."""
+        self._run("stop")
+        end = time.monotonic() + STOP_S
+        while self._listens() and time.monotonic() < end:
+            time.sleep(0.1)
+
+    def _listens(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
     def _run(self, command, *words):
         environment = {"KAFKA_LIB": str(cache_folder() / "kafka-4.4.0"), "JAVA_OPTS": "-Xmx512m"}

@@ -1,0 +1,1 @@
+"""What is asked of a Kafka cluster, through confluent-kafka (the extra `kafka`)."""
