@@ -30,7 +30,7 @@ from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quota, Quotas, Throttle
 from coordinator.wire.refusals import RefusalCounter
-from coordinator.wire.refused_clients import RefusedClients
+from coordinator.wire.refused_clients import RefusedClients, VainFetches
 from coordinator.wire.sasl import Login
 from coordinator.wire.split_requests import SplitRequest, split_request
 
@@ -142,6 +142,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop)
         self.clients = RefusedClients(self.metrics.client_refused, self.loop.time)
+        self._vain = None if cluster.find_offsets is None else VainFetches(cluster.topics)
         self.throttle = Throttle(Quotas(quotas), self.loop, self._ask, self._note_throttle)
         self._connections = Quota(quotas.connections_per_s_max, quotas.connections_per_s)
         self._backend = backend
@@ -248,6 +249,8 @@ class Server:
             self._begin_pieces(link, pending, plan)
             return
         call = plan
+        if self._vain is not None:
+            self._vain.note(pending.request)
         if call.refusal:
             self.clients.note(pending.request.session, call.refusal)
         link.busy = pending.long

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import parse
+from tests.clients.kafka_broker.mock import mock_kafka
 from tests.conftest import ROOT
 from tests.docs.test_readme import folder, run
 
@@ -28,6 +29,7 @@ RUN = {
     "docs/guide/assign.md": {"python", "shell"},
     "docs/guide/embedding.md": {"python"},
     "docs/guide/sql.md": {"python", "shell", "sql"},  # test_sql_page.py
+    "docs/guide/kafka.md": {"python"},
     "docs/guide/operations.md": {"shell"},  # this file
     "docs/guide/security.md": {"toml"},
     "docs/guide/serving.md": {"python", "shell"},
@@ -98,6 +100,29 @@ def test_the_programs_of_the_guide_serve_and_join(tmp_path, monkeypatch, capsys)
     with Coordinator.open("store") as coordinator, coordinator.serve("127.0.0.1:0") as server:
         exec(joining.replace(ADDRESS, server.address), {})
     assert capsys.readouterr().out == f"{list(range(12))}\n"
+
+
+def test_the_worker_of_the_guide_reads_from_kafka():
+    """It begins where the group was left, and its commits are Muster's."""
+    (block,) = blocks("docs/guide/kafka.md", "python")
+    topics = {"clicks": 4}
+    with (
+        mock_kafka("clicks", {0: 7, 1: 3}) as kafka,
+        Coordinator.open(None, topics=topics) as coordinator,
+        coordinator.serve("127.0.0.1:0") as server,
+    ):
+        coordinator.offset_commit(group_id="billing", topics={"clicks": {0: 2}})
+        block = block.replace("kafka:9092", kafka).replace(ADDRESS, server.address)
+        read = []
+        exec(
+            block.replace("...  #", "read.append((*partition, message.offset()))  #"),
+            {"read": read},
+        )
+        offsets = coordinator.offset_fetch(group_id="billing")["topics"]["clicks"]
+    assert sorted(read) == [("clicks", 0, at) for at in range(2, 7)] + [
+        ("clicks", 1, at) for at in range(3)
+    ]
+    assert {p: one["committed_offset"] for p, one in offsets.items()} == {0: 7, 1: 3}
 
 
 def test_a_store_by_url_opens(tmp_path, monkeypatch, capsys):

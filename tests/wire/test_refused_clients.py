@@ -7,11 +7,12 @@ from collections import Counter
 
 import pytest
 
+from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.wire.codec import Api
-from coordinator.wire.refused_clients import CLIENTS_MAX, RefusedClients
+from coordinator.wire.refused_clients import CLIENTS_MAX, GROUPS_MAX, RefusedClients
 from coordinator.wire.session import Session
 from tests.support.wire_client import Client, request_frame, take_frame
-from tests.support.wire_side import side
+from tests.support.wire_side import CLICKS, side
 from tests.wire.test_server import count, served, until
 
 __all__ = ["side"]
@@ -97,3 +98,83 @@ def test_a_name_that_kafka_would_not_take_is_an_invalid_request(side, name, vers
     fine = side.ask(Api.API_VERSIONS, 4, client_software_name="a.b-c", client_software_version="1")
     assert int(fine.error_code) == 0
     assert side.connection.session.software == "a.b-c"
+
+
+# Consumers that read nothing ---------------------------------------------------------------------
+
+
+class OfKafka(DictCatalog):
+    """Topics whose records are in a cluster."""
+
+    def find_offsets(self, *_asked):
+        raise AssertionError
+
+
+def fetch(address, client_id, version=11, name="clicks", topic_id=CLICKS):
+    topic = {"topic": name, "topic_id": topic_id}
+    one = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
+    with Client(address) as client:
+        words = {"topics": [topic | {"partitions": [one]}], "forgotten_topics_data": ()}
+        client.ask(Api.FETCH, version, max_wait=0, min_bytes=1, client_id=client_id, **words)
+
+
+def join(address, group, client_id, *, classic=False):
+    with Client(address) as client:
+        if classic:
+            words = {
+                "group_id": group, "session_timeout": 45_000, "rebalance_timeout": 1_000,
+                "member_id": "", "protocol_type": "consumer", "client_id": client_id,
+                "protocols": [{"name": "range", "metadata": b""}],
+            }  # fmt: skip
+            client.ask(Api.JOIN_GROUP, 9, **words)
+            return
+        client.beat(
+            group, f"{group}-{client_id}", 0, rebalance_timeout=60_000, client_id=client_id,
+            subscribed_topic_names=["clicks"], topic_partitions=(),
+        )  # fmt: skip
+
+
+def warnings(caplog):
+    found = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    return [text.split(" fetches records of ")[0] for text in found]
+
+
+@pytest.mark.parametrize("classic", [False, True])
+@pytest.mark.parametrize("version", [11, 17])
+def test_a_group_whose_consumers_read_nothing_is_warned_of_once(caplog, classic, version):
+    with served(OfKafka({"clicks": 4})) as (_, address):
+        join(address, "g", "one", classic=classic)
+        join(address, "silent", "other", classic=classic)
+        assert warnings(caplog) == []
+        for _ in range(3):
+            fetch(address, "one", version)
+        join(address, "g", "two", classic=classic)
+        fetch(address, "two", version)
+        assert warnings(caplog) == ["group 'g'"]
+        assert "topic clicks here (client 'one' at 127.0.0.1)" in caplog.text
+        fetch(address, "other", version)
+        assert warnings(caplog) == ["group 'g'", "group 'silent'"]
+
+
+def test_a_consumer_without_a_group_is_warned_of_once(caplog):
+    with served(OfKafka({"clicks": 4})) as (_, address):
+        fetch(address, "one")
+        fetch(address, "two")
+        assert warnings(caplog) == ["a consumer without a group"]
+
+
+def test_nobody_is_warned_of_where_the_records_are_in_no_cluster(caplog):
+    with served() as (_, address):
+        join(address, "g", "one")
+        fetch(address, "one")
+    with served(OfKafka({"orders": 4})) as (_, address):
+        fetch(address, "one")
+    assert warnings(caplog) == []
+
+
+def test_very_many_groups_of_one_client_are_not_all_remembered(caplog):
+    with served(OfKafka({"clicks": 4})) as (_, address):
+        for number in range(GROUPS_MAX + 1):
+            join(address, f"g{number}", "rdkafka")
+        fetch(address, "rdkafka")
+        assert warnings(caplog) == [f"group 'g{number}'" for number in range(1, GROUPS_MAX + 1)]
