@@ -283,6 +283,8 @@ class ProposeTarget:
 class DecidePlan:
     """A plan is applied, approved or rejected, or proposed: then it waits for approval.
 
+    Or it is asked whether plans of a group have expired: which these are, the coordinator knows.
+
     Attributes
     ----------
     plan
@@ -291,7 +293,7 @@ class DecidePlan:
         Of a request from another process, which finds the answer in the log; "" is none.
     """
 
-    action: Literal["apply", "approve", "reject", "propose"]
+    action: Literal["apply", "approve", "reject", "propose", "expire"]
     group_id: str
     plan_id: str
     plan: PlanMade | None = None

@@ -8,11 +8,12 @@ import pytest
 
 from coordinator import Coordinator, GroupError
 from coordinator.config import Config
-from coordinator.core.events import CatalogTopic, TopicsReported
+from coordinator.core.events import TopicsReported
 from coordinator.core.plans.load_columns import DRAINED
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.kafka_config import kafka_config
+from coordinator.runtime.topic_catalog import DictCatalog
 from tests.runtime.test_plans import Running
 
 ASSIGNORS = ("uniform", "range", "sticky", "weighted")
@@ -48,7 +49,8 @@ def targets(group):
 def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor, planned):
     for seed in range(4):
         chance = random.Random(seed)
-        group, size = running(assignor), 6
+        size, catalog = 6, DictCatalog({"clicks": 6})
+        group = running(assignor, topics=catalog)
         group.beat("m1", "m2", "m3")
         first = group.coordinator._processor.state.groups["g"].epoch
         drain(group, "m2", assignor=assignor if planned == "own" else planned)
@@ -63,9 +65,8 @@ def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor,
                 group.leave(gone)
             elif act == "grow":
                 size += chance.randrange(1, 3)
-                known = group.coordinator._processor.state.topics["clicks"].key
-                topics = {"clicks": CatalogTopic(known.topic_id, size)}
-                group.coordinator._loop.submit([TopicsReported(topics)]).result()
+                catalog.set("clicks", size)
+                group.coordinator._loop.submit([TopicsReported(catalog.topics())]).result()
             elif act == "roll back":
                 group.coordinator.apply_plan(group.coordinator.plan_rollback("g", first))
             elif act == "plan":

@@ -36,7 +36,7 @@ from coordinator.core.plan_steps.planner import (
     digest_of,
     drain_members,
 )
-from coordinator.core.plans.approval import WEIGHTED, end_of
+from coordinator.core.plans.approval import WEIGHTED, end_of, list_waiting
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import PlannedMove
 from coordinator.core.records import (
@@ -90,7 +90,9 @@ def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Res
     group = find_group(state, event.group_id)
     if event.action == "propose":
         return _propose(config, group, event, now_ms)
-    plan = _find_plan(group, event)
+    if event.action == "expire":
+        return Result(_forget_expired(config, group, now_ms))
+    plan = _find_plan(config, group, event, now_ms)
     ended = _forget_expired(config, group, now_ms)
     if event.action == "reject":
         rejected = _decision(plan, event, REJECTED, 0, now_ms)
@@ -109,18 +111,19 @@ def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Res
 def _propose(config: Config, group: Group, event: DecidePlan, now_ms: int) -> Result:
     """Let a plan wait for approval."""
     plan = _check_plan(group, event, event.plan)
-    if plan.plan_id in group.plans:
+    waiting = list_waiting(group, config, now_ms)
+    if plan.plan_id in {one.plan_id for one in waiting}:
         return Result(response={"plan_id": plan.plan_id, "decision": "waiting"})
     _refuse_unusable(config, group, plan, now_ms)
-    if len(group.plans) >= WAITING_MAX:
+    if len(waiting) >= WAITING_MAX:
         raise _refused(f"{WAITING_MAX} plans of group {group.group_id} wait: reject some first")
-    before = [one for one in group.plans.values() if one.owner == plan.owner == COORDINATOR]
+    before = [one for one in waiting if one.owner == plan.owner == COORDINATOR]
     ended = [_decision(one, event, SUPERSEDED, 0, now_ms) for one in before]
     records = [*_forget_expired(config, group, now_ms), *ended, plan]
     return Result(records, {"plan_id": plan.plan_id, "decision": "waiting"})
 
 
-def _find_plan(group: Group, event: DecidePlan) -> PlanMade:
+def _find_plan(config: Config, group: Group, event: DecidePlan, now_ms: int) -> PlanMade:
     if event.plan is not None:
         return _check_plan(group, event, event.plan)
     plan = group.plans.get(event.plan_id)
@@ -129,7 +132,9 @@ def _find_plan(group: Group, event: DecidePlan) -> PlanMade:
     used = group.decided.get(event.plan_id)
     if used is not None:
         raise _used(used)
-    waiting = ", ".join(sorted(group.plans)) or "none"
+    waiting = (
+        ", ".join(sorted(one.plan_id for one in list_waiting(group, config, now_ms))) or "none"
+    )
     raise _refused(
         f"no plan {event.plan_id!r} of group {group.group_id} waits; waiting are {waiting}"
     )
@@ -218,7 +223,7 @@ def _apply(
         )
     )
     records.append(_decision(plan, event, APPLIED, epoch, now_ms))
-    others = [one for one in group.plans.values() if one.plan_id != plan.plan_id]
+    others = [o for o in list_waiting(group, config, now_ms) if o.plan_id != plan.plan_id]
     records += [_decision(one, event, SUPERSEDED, 0, now_ms) for one in others]
     return records
 

@@ -39,6 +39,8 @@ class PlanBasis:
         The group's own.
     input
         Members, topics, targets, weights and constraints.
+    assigned_ms
+        When the target came: a group that was deleted and made anew may have an equal one.
     """
 
     group_id: str
@@ -47,6 +49,7 @@ class PlanBasis:
     assignor: str
     settings: Mapping[str, str]
     input: AssignorInput
+    assigned_ms: int = 0
 
 
 def find_group(state: State, group_id: str) -> Group:
@@ -85,6 +88,7 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Plan
         preferred_assignor(config, group.wishes),
         dict(state.settings.get(group_id, {})),
         build_input(state, group, MemberChange(), now_ms),
+        group.assignment_timestamp,
     )
 
 
@@ -195,7 +199,7 @@ def _describe_target(basis: PlanBasis) -> tuple[list[Column], str]:
     owner = np.asarray(pc.index_in(rows.owner, value_set=names)).astype(np.int64)
     topic = rank[rows.topic]
     order = np.lexsort((rows.first, topic, owner))
-    epoch = np.array([basis.assignment_epoch], dtype=np.int64)
+    epoch = np.array([basis.assignment_epoch, basis.assigned_ms], dtype=np.int64)
     topics = [f"{rows.keys[at]}" for at in keys]
     columns = (column[order] for column in (owner, topic, rows.first, rows.end))
     return [epoch, names, topics, *columns], f"epoch {basis.assignment_epoch}"

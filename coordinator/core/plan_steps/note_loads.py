@@ -12,7 +12,7 @@ from assignors.weighted.assignor import parse_share
 from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
 from coordinator.core.plan_steps.inputs import PlanBasis
-from coordinator.core.plans.approval import end_of
+from coordinator.core.plans.approval import list_waiting
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.state import State
@@ -39,9 +39,7 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
     ruled = before is None or rules_of(before) != rules_of(loads)
     weighed = before is None or before.weights != loads.weights
     due = before is None or not 0 <= now_ms - before.timestamp < config.weights.interval_ms
-    waiting = group is not None and any(
-        end_of(one, config) > now_ms for one in group.plans.values()
-    )
+    waiting = group is not None and list_waiting(group, config, now_ms)
     if not ruled and not (weighed and due and not waiting):
         return Result()  # a plan that waits for approval is not to drift by weights alone
     records: list[Record] = [loads]

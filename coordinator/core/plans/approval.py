@@ -27,6 +27,12 @@ def end_of(plan: PlanMade, config: Config) -> int:
     return min(plan.expires_ms, plan.timestamp + config.plans.valid_ms)
 
 
+def list_waiting(group: Group, config: Config, now_ms: int) -> list[PlanMade]:
+    """Return the plans of a group that wait for approval, the oldest first; none that expired."""
+    waiting = [plan for plan in group.plans.values() if now_ms < end_of(plan, config)]
+    return sorted(waiting, key=lambda plan: (plan.timestamp, plan.plan_id))
+
+
 def is_manual(settings: Mapping[str, str]) -> bool:
     """Tell whether the targets of a group wait for approval."""
     return settings.get(APPROVAL) == MANUAL

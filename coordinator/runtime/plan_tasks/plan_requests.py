@@ -11,6 +11,7 @@ from coordinator.compute.planning import LOCAL, find_assign
 from coordinator.core.events import DecidePlan
 from coordinator.core.plan_steps.inputs import PlanBasis, find_group, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
+from coordinator.core.plans.approval import list_waiting
 from coordinator.core.records import PlanMade
 from coordinator.core.state import State
 from coordinator.errors import ErrorCode, GroupError
@@ -244,8 +245,8 @@ class PlanRequests(HeartbeatRequests):
         """
 
         def look(state: State) -> list[PlanMade]:
-            waiting = find_group(state, group_id).plans.values()
-            return sorted(waiting, key=lambda plan: (plan.timestamp, plan.plan_id))
+            processor = self._processor
+            return list_waiting(find_group(state, group_id), processor.config, processor.steady())
 
         return self._look(look)
 

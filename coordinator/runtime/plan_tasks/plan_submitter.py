@@ -9,7 +9,7 @@ from coordinator.core.events import DecidePlan
 from coordinator.core.plan_steps.decide import COORDINATOR
 from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, make_plan
-from coordinator.core.plans.approval import is_manual, keeps_target
+from coordinator.core.plans.approval import is_manual, keeps_target, list_waiting
 from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
@@ -43,6 +43,7 @@ class PlanSubmitter:
         try:
             if self._loop.processor.log.store is not None:
                 self._submit_requests(self._loop.processor.log.store)
+            self._end_expired()
             for basis in self._loop.call(self._find_waiting).result():
                 self._plan(basis)
         except GroupError as error:
@@ -78,6 +79,23 @@ class PlanSubmitter:
             self._loop.target_jobs.supersede(asked.group_id)
         logger.info("plan %s of group %s: %s", asked.plan_id, asked.group_id, answer.response)
         plan_queue.remove_plan_request(store, request_id)
+
+    def _end_expired(self) -> None:
+        """Say in the log which plans wait no longer; a group that still waits is planned anew."""
+        processor = self._loop.processor
+
+        def find() -> list[str]:
+            now = processor.steady()
+            return [
+                group.group_id
+                for group in processor.state.groups.values()
+                if group.plans
+                and len(list_waiting(group, processor.config, now)) < len(group.plans)
+            ]
+
+        for group_id in self._loop.call(find).result():
+            self._planned.pop(group_id, None)
+            self._loop.submit([DecidePlan("expire", group_id, "")]).result()
 
     def _find_waiting(self) -> list[PlanBasis]:
         """Return the groups that wait for approval, and for which nothing is planned yet."""
