@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coordinator.core.events import Answer, Heartbeat, Result
@@ -192,6 +193,17 @@ class Checker:
             for member in self.world.members:
                 if _is_stale(request, member, again=request in requests[:at]):
                     self._stale.append((member, self._held(member), self._known(member)))
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Let another coordinator decide while one does, whose answers are looked at later."""
+        self.follow()
+        kept = self._unacknowledged, self._before, self._stale
+        self._unacknowledged = {}
+        try:
+            yield
+        finally:
+            self._unacknowledged, self._before, self._stale = kept
 
     def settled(self) -> None:
         """Be called when it has decided, even if it died of it."""

@@ -229,7 +229,7 @@ class Node:
 
     def decide(self, event: Event, *name: object) -> None:
         """Decide an event at this very moment, in the middle of what others do."""
-        with self._at_work():
+        with self.world.checker.within(), self._at_work():
             self.run(event, self.name, *name)
 
     def run(self, event: Event, *name: object) -> Answer:
