@@ -26,6 +26,7 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
 from coordinator.web.access import Viewer, WebAccess, is_same_origin
+from coordinator.web.detail_pages import DetailPages, offsets_json
 from coordinator.web.errors import ForbiddenError, QueryError, explain, status_of
 from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
@@ -90,6 +91,7 @@ class Site:
 def make_app(site: Site) -> Starlette:
     """Return the pages as an ASGI application."""
     pages, past, plans = site.pages, PastPages(site.pages), PlanPages(site.pages)
+    details = DetailPages(site.pages)
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
@@ -101,6 +103,9 @@ def make_app(site: Site) -> Starlette:
         _json(site, "/history.json", past.history, past_pages.history_json),
         _page(site, "/partition", "partition.html", past.partition),
         _json(site, "/partition.json", past.partition, past_pages.partition_json),
+        _page(site, "/offsets", "offsets.html", details.offsets),
+        _json(site, "/offsets.json", details.offsets, offsets_json),
+        _page(site, "/member", "member.html", details.member),
         _page(site, "/plans", "plans.html", plans.plans),
         _json(site, "/plans.json", plans.plans, plan_pages.plans_json),
         _page(site, "/plan", "plan.html", plans.plan),

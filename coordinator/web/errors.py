@@ -31,6 +31,14 @@ class NoPlanError(NoGroupError):
         SpecError.__init__(self, f"There is no plan {plan!r} of group {group!r} here.")
 
 
+class NoMemberError(NoGroupError):
+    """There is no such member: status 404, too."""
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        member, group = _cut(member_id), _cut(group_id)
+        SpecError.__init__(self, f"There is no member {member!r} of group {group!r} here.")
+
+
 class ForbiddenError(SpecError):
     """Who asks may see this, but not change it: status 403."""
 

@@ -210,13 +210,6 @@ def _find_since(
     return pa.array(since, mask=since < 0)
 
 
-def list_ranges(look: Look, group_id: str, member_id: str, view: str) -> list[dict[str, Any]]:
-    """Return the ranges of one member in a view."""
-    rows = look.view(view, group_id)
-    found: list[dict[str, Any]] = rows.filter(pc.equal(rows["member_id"], member_id)).to_pylist()
-    return found
-
-
 def newest_epoch(epochs: pa.Table) -> dict[str, Any] | None:
     """Return the last row of the view `epochs`."""
     return epochs.slice(len(epochs) - 1).to_pylist()[0] if len(epochs) else None

@@ -30,6 +30,8 @@ VERSIONS_MAX = 2
 """Of how many versions each is kept: a page may still be drawn from the one before."""
 PAST_S = 60.0
 """How long a look at a former position is kept."""
+UNFOLLOWED = {"audit", "log", "offsets", "targets"}
+"""Views of rows that `Activity` leaves out."""
 Stamp: TypeAlias = tuple[int, int]
 
 
@@ -95,7 +97,12 @@ class Look:
         """Return the rows of a view, of one group if wanted."""
         if name in WITHOUT_GROUPS:
             group_id = None
-        return self.once(group_id, ("view", name), lambda: compute_view(self.rows(group_id), name))
+        return self.once(
+            group_id,
+            ("view", name),
+            lambda: compute_view(self.rows(group_id), name),
+            followed=name not in UNFOLLOWED,
+        )
 
     def members(self, group_id: str | None = None) -> pa.Table:
         """Return the rows of the view `members`, without what members subscribe to."""
@@ -105,10 +112,23 @@ class Look:
 
         return self.once(group_id, "members", read)
 
-    def once(self, group_id: str | None, what: Hashable, compute: Callable[[], T]) -> T:
-        """Return what was computed of a group, or of all, unless that has changed."""
+    def once(
+        self,
+        group_id: str | None,
+        what: Hashable,
+        compute: Callable[[], T],
+        *,
+        followed: bool = True,
+    ) -> T:
+        """Return what was computed of a group, or of all, unless that has changed.
+
+        Parameters
+        ----------
+        followed
+            Whether `Activity` tells when it changes; else each new row of the log may be one of it.
+        """
         version = position = self.reading.position
-        if group_id is not None and self._followed is not None:
+        if group_id is not None and followed and self._followed is not None:
             # A newer look may have read on meanwhile: what this one sees is as of its own position.
             version = min(self._followed.activity.version(group_id), position)
         return self._kept.get((group_id, what), version, compute)

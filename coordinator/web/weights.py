@@ -47,7 +47,9 @@ class Weights:
     topics
         Their names.
     first
-        Where the partitions of each topic begin, and end, in `sums`.
+        Where the partitions of each topic begin, and end, in `each`.
+    each
+        The weight of each partition; -1 if it is not known.
     sums
         The sum of all weights before each partition; those that are not known count 0.
     noted_ms
@@ -56,6 +58,7 @@ class Weights:
 
     topics: pa.Array
     first: Longs
+    each: Reals
     sums: Reals
     noted_ms: int
 
@@ -63,6 +66,14 @@ class Weights:
     def total(self) -> float:
         """The weight of all partitions."""
         return float(self.sums[-1])
+
+    def of_partitions(self, topics: pa.ChunkedArray, partitions: Longs) -> pa.Array:
+        """Return the weight of each partition, by topic and number; null if it is not known."""
+        at = to_numbers(pc.index_in(topics, value_set=self.topics))
+        place = self.first[at] + partitions
+        there = (at >= 0) & (place < self.first[at + 1])  # -1 is no topic
+        found = np.append(self.each, -1.0)[np.where(there, place, -1)]
+        return pa.array(found, mask=found < 0)
 
     def of_ranges(self, ranges: pa.Table) -> Reals:
         """Return the weight of each range of partitions; what is not known weighs nothing."""
@@ -86,8 +97,11 @@ def read_weights(look: Look, group_id: str) -> Weights | None:
             return None
         lists = by_topic.field("weights")
         first = offsets_of(to_numbers(pc.list_value_length(lists)))
-        sums = np.append(0.0, np.cumsum(_to_known(lists)))
-        return Weights(by_topic.field("topic"), first, sums, int(rows["timestamp"][0].as_py()))
+        _, values = flatten(lists)
+        each: Reals = pc.fill_null(values, -1.0).to_numpy(zero_copy_only=False)
+        sums = np.append(0.0, np.cumsum(np.maximum(each, 0.0)))
+        noted_ms = int(rows["timestamp"][0].as_py())
+        return Weights(by_topic.field("topic"), first, each, sums, noted_ms)
 
     return look.once(group_id, "weights", read)
 

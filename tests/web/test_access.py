@@ -102,6 +102,7 @@ def test_a_hostile_name_is_text_wherever_it_stands(hostile, number):
         ("/loads", {"id": name}),
         ("/history", {"id": name, "member": name}),
         ("/history", {"id": name}),
+        ("/offsets", {"id": name}),
         ("/partition", {"id": name, "topic": f"topic {number} {name[:60]}", "partition": 1}),
     ):
         answer = client.get(path, params=query)
@@ -197,10 +198,24 @@ def test_logins_and_access_lists_are_those_of_the_coordinator(store, secured):
     assert (hidden.status_code, hidden.text.replace("ledger", "nobody")) == (404, absent.text)
 
 
+def test_offsets_are_for_those_who_may_see_their_topics(secured, tmp_path):
+    story = Story("billing").topics(orders=2, parcels=2).join("m1", "orders")
+    batches = story.commit("m1", {"orders": {0: 5}}).batches
+    store = stored(batches, tmp_path / "store")
+    client, ann = browse(store, Config(server=secured)), ("ann", "secret")
+    for path in ("/offsets?id=billing", "/offsets.json?id=billing"):
+        refused = client.get(path, auth=ann)
+        assert (refused.status_code, "orders" in refused.text) == (403, False)
+        assert client.get(path).status_code == 401
+
+
 def test_pages_that_name_topics_are_for_those_who_may_see_them(store, secured, tmp_path):
     """As with ConsumerGroupDescribe: all topics of the group, or none."""
     config, ann = Config(server=secured), ("ann", "secret")
-    pages = ("picture", "history", "history.json", "partition?topic=orders&partition=1")
+    pages = (
+        *("picture", "history", "history.json", "partition?topic=orders&partition=1"),
+        "member?member=m2",
+    )
     asked = [f"/{page}{'&' if '?' in page else '?'}id=billing" for page in pages]
     client = browse(store, config)
     for path in asked:

@@ -1,0 +1,116 @@
+"""The pages of details of a group: what it committed, and one of its members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.history.keyed_rows import to_numbers
+from coordinator.storage.record_log import LostTarget
+from coordinator.web import group_now
+from coordinator.web.access import Viewer
+from coordinator.web.errors import NoGroupError, NoMemberError, QueryError
+from coordinator.web.pages import (
+    Pages,
+    Query,
+    Values,
+    find_group,
+    head,
+    is_past,
+    kept_words,
+    refuse_topics,
+    show_page,
+)
+from coordinator.web.paging import TEXT_MAX, Paging, contains
+from coordinator.web.store_reader import Look
+from coordinator.web.weights import read_weights
+
+OFFSETS = ("topic", "partition", "offset", "weight", "committed_at", "leader_epoch")
+NAMES_MAX, RANGES_MAX = 200, 200
+"""Of a member's subscription, and of its partitions, that its page shows."""
+
+
+class DetailPages:
+    """The pages of details. Queries and values are as those of `Pages`."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    def offsets(self, query: Query, viewer: Viewer) -> Values:
+        """Return the values of the table of committed offsets, with the weights noted for them."""
+        group_id = find_group(query, viewer)
+        look = self._pages.look(query)
+        found = look.view("offsets", group_id)
+        if not len(found) and not len(look.view("groups", group_id)):
+            raise NoGroupError(group_id)
+        refuse_topics(viewer, found)
+        weights = read_weights(look, group_id)
+        weight = pa.nulls(len(found), pa.float64())
+        if weights is not None:
+            weight = weights.of_partitions(found["topic"], to_numbers(found["partition"]))
+        found = found.append_column("weight", weight)
+        text = query.get("q", "")[:TEXT_MAX]
+        default = "committed_at" if weights is None else "-weight"
+        page = Paging.of(query, OFFSETS, default).cut(
+            contains(found, ("topic",), text), "topic", "topic_id", "partition"
+        )
+        return self._pages.base(look) | {
+            "group_id": group_id, "page": page, "weights": weights, "text": text,
+            "newest": pc.max(found["committed_at"]).as_py(),
+            "all_offsets": len(found),
+            "past": is_past(query),
+            "query": kept_words(query, "id", "at", "at_ms", "q", "sort", "page", "rows"),
+        }  # fmt: skip
+
+    def member(self, query: Query, viewer: Viewer) -> Values:
+        """Return the values of the page of a member: its subscription, and what it owns."""
+        group_id = find_group(query, viewer)
+        member_id = query.get("member")
+        if member_id is None:
+            raise QueryError("member is missing: give the id of a member")
+        look = self._pages.look(query)
+        now = group_now.read_group(look, group_id)
+        row = _find(now.members, member_id)
+        told = _find(look.view("members", group_id), member_id)
+        if row is None or told is None:
+            raise NoMemberError(group_id, member_id)
+        names = told["subscribed_topic_names"] or []
+        owned = _list_ranges(look, "current_assignments", group_id, member_id)
+        target = _list_ranges(look, "target_assignments", group_id, member_id)
+        refuse_topics(viewer, owned, target, pa.table({"topic": pa.array(names, pa.string())}))
+        return self._pages.base(look) | {
+            "group_id": group_id,
+            "row": row | {name: told[name] for name in told if name not in row},
+            "names": names[:NAMES_MAX],
+            "more_names": len(names) - len(names[:NAMES_MAX]),
+            "owned": owned.slice(0, RANGES_MAX).to_pylist(), "owned_total": len(owned),
+            "target": target.slice(0, RANGES_MAX).to_pylist(), "target_total": len(target),
+            "lost_target": now.lost_target,
+            "weighed": now.weights is not None,
+            "past": is_past(query),
+            "query": kept_words(query, "id", "at", "at_ms") | {"member": member_id},
+        }  # fmt: skip
+
+
+def offsets_json(values: Values) -> Values:
+    """Return committed offsets as JSON values."""
+    return head(values) | {"group_id": values["group_id"]} | show_page(values["page"], "offsets")
+
+
+def _find(members: pa.Table, member_id: str) -> dict[str, Any] | None:
+    """Return the row of a member."""
+    found: list[dict[str, Any]] = members.filter(
+        pc.equal(members["member_id"], member_id)
+    ).to_pylist()
+    return found[0] if found else None
+
+
+def _list_ranges(look: Look, view: str, group_id: str, member_id: str) -> pa.Table:
+    """Return the ranges of a member; none of a target that is lost."""
+    try:
+        rows = look.view(view, group_id)
+    except LostTarget:
+        return pa.table({"topic": pa.array([], pa.string())})
+    return rows.filter(pc.equal(rows["member_id"], member_id))
