@@ -27,8 +27,10 @@ from coordinator.web.paging import TEXT_MAX, Paging, read_number, read_time
 from coordinator.web.store_reader import Look
 
 HOUR_MS = 3_600_000
+CHANGES = "changes"
+"""From the first epoch until a little after what changed last, in place of now."""
 SPANS = {"15m": HOUR_MS // 4, "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR_MS,
-         "7d": 168 * HOUR_MS, "all": 0}  # fmt: skip
+         "7d": 168 * HOUR_MS, "all": 0, CHANGES: 0}  # fmt: skip
 AUTO_MS = 24 * HOUR_MS
 """A longer history is shown in part, unless asked for."""
 STEP_MS = 1_000
@@ -53,7 +55,8 @@ class PastPages:
         look = self._pages.reader.newest()
         history, epochs = self._read(look, group_id)
         refuse_topics(viewer, history)
-        window, span = _find_window(query, epochs, self._pages.now_ms(), look.reading.at_ms)
+        changes = [epochs["recorded_at"], history["since"], history["until"]]
+        window, span = _find_window(query, changes, self._pages.now_ms(), look.reading.at_ms)
         only = _find_lanes(query)
         cursor = self._pages.look(query).reading.at_ms if is_past(query) else None
         picture = look.once(
@@ -183,17 +186,16 @@ def _find_target(look: Look, group_id: str, topic: str, number: int) -> str | No
 
 
 def _find_window(
-    query: Query, epochs: pa.Table, now_ms: int, written_ms: int
+    query: Query, changes: list[pa.ChunkedArray], now_ms: int, written_ms: int
 ) -> tuple[tuple[int, int], str]:
     """Return begin and end of the time that an address asks for, and the name of its length.
 
     Without another end it is now, just after what was written last: who owns a partition does so
     while nothing is written, and clocks may have been put back.
     """
-    times = epochs["recorded_at"]
-    begun, newest = (
-        (_to_ms(pc.min(times)), _to_ms(pc.max(times))) if len(times) else (now_ms, written_ms)
-    )
+    bounds = (pc.min_max(times) for times in changes if times.null_count < len(times))
+    ms = [_to_ms(time) for one in bounds for time in one.values()] or [written_ms]
+    begun, newest = min(ms), max(ms)
     last_ms = max(now_ms, written_ms, newest)
     if query.get("from") or query.get("to"):
         begin = int(read_time(query, "from").timestamp() * 1000) if query.get("from") else begun
@@ -201,11 +203,14 @@ def _find_window(
         if end <= begin:
             raise QueryError("to is not after from: give a later time")
         return (begin, end), ""
-    # What is shown of a day is the last one, unless nothing happened in it.
-    changes = begun < last_ms - AUTO_MS < newest
-    span = query.get("span") or ("24h" if changes else "all")
+    span = query.get("span")
+    if not span:  # a day, unless nothing happened in it
+        long = begun < last_ms - AUTO_MS
+        span = "all" if not long else "24h" if newest > last_ms - AUTO_MS else CHANGES
     if span not in SPANS:
         raise QueryError(f"span is {span[:TEXT_MAX]!r}: give one of {', '.join(SPANS)}")
+    if span == CHANGES:
+        return (begun, newest + max(STEP_MS, (newest - begun) // 20)), span
     length = SPANS[span] or last_ms - begun
     step = max(STEP_MS, length // lanes.WIDTH)
     end = (last_ms // step + 1) * step  # a pixel at most is still to come, and is drawn once

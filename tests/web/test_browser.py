@@ -142,6 +142,8 @@ def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
     page = opened(f"{url}group?id=billing")
     page.wait_for_selector("#live:text('live')")
     page.wait_for_selector("svg.lanes")
+    page.wait_for_selector("#loads table")
+    page.wait_for_selector("#offsets >> text=has committed nothing")
     check_accessibility(page)
     shoot(page, "group")
     crowd.beat("fay", 0)
@@ -156,6 +158,22 @@ def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
         page,
         "[...document.querySelectorAll('svg.lanes title')].some(t => t.textContent.includes('fay'))",
     )
+
+
+def test_offsets_and_a_member_can_be_read_by_all(tmp_path, opened):
+    story = Story("billing").topics(orders=9)
+    story.join("m1", "orders").commit("m1", {"orders": dict.fromkeys(range(9), 5)})
+    story.hold_on("m1").at(1).join("m2", "orders")
+    with WebServer(stored(story.batches, tmp_path / "store"), listen="127.0.0.1:0") as pages:
+        for path in ("offsets?id=billing&rows=5", "member?id=billing&member=m1"):
+            page = opened(f"{pages.url}{path}", PHONE)
+            check_accessibility(page)
+            shoot(page, path.partition("?")[0])
+        page.goto(f"{pages.url}offsets?id=billing&rows=5")
+        page.click("#offsets >> text=next")
+        page.wait_for_selector("#offsets >> text=9 of 9 offsets")
+        page.click("thead >> text=Offset")
+        page.wait_for_selector("#offsets >> text=5 of 9 offsets")
 
 
 def test_the_time_here_is_beside_utc(tmp_path, opened):
@@ -344,8 +362,9 @@ def test_many_groups_are_filtered_sorted_and_paged(tmp_path, opened):
         assert "q=service-00777" in page.url
         page.locator("input[name=q]").fill("")
         page.wait_for_selector("text=of 15,000 groups")
-        page.click("th >> text=Group")
-        page.wait_for_selector("th[aria-sort=descending]")
+        for order in ("ascending", "descending"):
+            page.click("th >> text=Group")
+            page.wait_for_selector(f"th[aria-sort={order}]")
         assert page.locator("tbody th").first.text_content() == max(names)
         page.goto("about:blank")  # a page that is open asks again while the server closes
 

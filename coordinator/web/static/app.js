@@ -42,12 +42,15 @@
       select(form, form.dataset.swap || "#list");
     });
   }
+  // Each part asks for itself: of requests of one element, only the last that waits is kept.
+  const fetchPart = (part, address) =>
+    htmx.ajax("GET", address, { source: part, target: part, select: `#${part.id}`, swap: "outerHTML" });
   // What takes long to read comes after the rest.
   function load(root = document) {
     root.querySelectorAll("section[data-load]").forEach((part) => {
       const address = part.dataset.load;
       part.removeAttribute("data-load");
-      htmx.ajax("GET", address, { target: part, select: `#${part.id}`, swap: "outerHTML" });
+      fetchPart(part, address);
     });
   }
   // What is drawn of the past is drawn anew after an epoch, but not all the time.
@@ -56,7 +59,7 @@
     renewing ||= setTimeout(() => {
       renewing = null;
       document.querySelectorAll("section[data-src]").forEach((part) => {
-        htmx.ajax("GET", part.dataset.src, { target: part, select: `#${part.id}`, swap: "outerHTML" });
+        fetchPart(part, part.dataset.src);
       });
     }, RENEW_MS);
   }
