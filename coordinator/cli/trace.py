@@ -15,7 +15,7 @@ from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.config import Config
 from coordinator.printable import as_json
-from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.record_log import RecordLog
 from coordinator.trace.fields import TraceError
 from coordinator.trace.player import TracePlayer, run_lines
@@ -72,6 +72,7 @@ def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] |
     def open_log(config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
         if anew:
             store = root if not begun else root.with_name(f"{root.name}-{len(begun) + 1}")
+            find_root(store)  # it can be a store
             if store.exists() and any(store.iterdir()):
                 raise SpecError(
                     f"{store} is not empty: a trace needs a new store, name another folder"

@@ -23,12 +23,12 @@ from coordinator.core.replay import replay, set_whole_target
 from coordinator.core.state import Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
-from coordinator.storage.delta_log import follow_log_table, open_log_table
+from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.tables.claims import read_claims
-from coordinator.storage.tables.store_files import files_at, refuse_silence, root_of, source_of
+from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")
@@ -111,7 +111,7 @@ class LogReader:
         opened: tuple[DeltaTable, str] | None = None,
     ) -> None:
         as_of = _check_as_of(as_of)
-        self.store = root_of(store)
+        self.store = find_root(store)
         self._folder = os.path.join(self.store, "log")
         try:
             self._table = _open_table(self.store, opened)

@@ -68,6 +68,8 @@ class BackgroundTasks:
         self._loop = loop
         self._lease = lease
         self._given_up = False
+        self._not_renewed = False
+        """Whether that was said since a renewal went well."""
         self._stopped = False
         self.maintenance = LogMaintenance(loop.processor)
         config = loop.processor.config
@@ -137,6 +139,7 @@ class BackgroundTasks:
 
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""
+        said = ""
         while True:
             task.wake.wait(min(task.every_s, threading.TIMEOUT_MAX))
             task.wake.clear()  # before we look: `close` says that we stop before it wakes
@@ -146,8 +149,11 @@ class BackgroundTasks:
                 return
             try:
                 task.run()
+                said = ""
             except (LogError, OSError) as error:
-                logger.error("%s failed, is tried again: %s", task.name, error)  # noqa: TRY400
+                if str(error) != said:  # once, whatever the number of tries
+                    said = str(error)
+                    logger.error("%s failed, is tried again: %s", task.name, said)  # noqa: TRY400
             except Exception:
                 logger.exception("background task failed; retrying: %s", task.name)
 
@@ -175,15 +181,18 @@ class BackgroundTasks:
             except Fenced:
                 self._loop.call(processor.confirm)
             else:
-                back = self._lease.retake()
+                back = "taken again" if self._lease.retake() else "another's now"
                 if was_given_up:
-                    logger.warning("the lease is %s", "ours again" if back else "another's now")
-                    return
-                logger.warning(
-                    "the lease was not renewed, though the log is ours: somebody removed or "
-                    "took it, or the store refuses its own tags; it is %s",
-                    "taken again" if back else "another's now",
-                )
+                    logger.warning("the lease is %s", back)
+                elif not self._not_renewed:
+                    logger.warning(
+                        "the lease was not renewed, though the log is ours: somebody removed or "
+                        "took it, or the store refuses the tags (ETag) that it gives; it is %s",
+                        back,
+                    )
+                self._not_renewed = True
+        else:
+            self._not_renewed = False
 
     def _poll_topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the event loop."""

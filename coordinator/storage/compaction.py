@@ -23,14 +23,14 @@ from coordinator.config import Config
 from coordinator.core.records import GroupMetadata, TargetMetadata
 from coordinator.storage import admin_requests
 from coordinator.storage.data_files import list_parts
-from coordinator.storage.delta_log import DeltaLog, open_log_table
+from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.store_files import explain, is_remote, open_delta, root_of
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 
@@ -81,7 +81,7 @@ def compact(
     BusyError
         The live coordinator does not answer, or others write targets all the time.
     """
-    root = root_of(store)
+    root = find_root(store)
     refuse_copy(root)
     before = len(list_parts(open_log_table(root)))
     by = _compact_log(root, config, now_ms, patience_s)

@@ -456,7 +456,7 @@ def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     ConfigError
         It is a copy that is not whole.
     """
-    root = root_of(store)
+    root = find_root(store)
     refuse_incomplete(root)
     return open_to_read(files_at(root), os.path.join(root, "log"))
 

@@ -26,6 +26,8 @@ from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 
 POLL_MS = 200
+TAKES = 20
+"""How often a lease is tried for that others write meanwhile."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -197,7 +199,7 @@ class Lease:
     def _take(self, *, force: bool) -> Holder | None:
         """Write our name into the file, or return the current holder."""
         with self._hold_lock():
-            while True:
+            for _ in range(TAKES):
                 held, tag = self._read()
                 free = held is None or held.token == self._token or force
                 if not (free or (held is not None and self._has_ended(held))):
@@ -207,6 +209,12 @@ class Lease:
                 except SwapLostError:
                     continue  # another was faster: see who it is
                 return None
+        raise OSError(
+            errno.EAGAIN,
+            "others write the lease all the time, or the store refuses the tags (ETag) that it "
+            "gives: a lease needs a store whose tags are strong and stay",
+            self._path,
+        )
 
     def _has_ended(self, held: Holder) -> bool:
         """Whether it expired, or did not change for a ttl: its clock may be ahead of ours."""

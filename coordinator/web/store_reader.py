@@ -18,9 +18,10 @@ from coordinator.history.followed_log import FollowedLog
 from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
+from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import NoLog
 from coordinator.storage.tables.recovery import commit_file
-from coordinator.storage.tables.store_files import files_at, root_of
+from coordinator.storage.tables.store_files import files_at
 from coordinator.web.activity import Activity
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ class StoreReader:
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
-        self.store = root_of(store)
+        self.store = find_root(store)
         self._folder = os.path.join(self.store, "log")
         self._disk = files_at(self.store)
         self._lock = threading.Lock()

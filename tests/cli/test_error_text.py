@@ -53,3 +53,31 @@ MemoryError
 )
 def test_the_cause_of_an_error_in_one_line(text, said):
     assert gist(RuntimeError(text)) == said
+
+
+@pytest.mark.parametrize("odd", ["%20", "\\"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["groups", "--store"],
+        ["describe", "g", "--store"],
+        ["history", "g", "--store"],
+        ["explain", "g", "--store"],
+        ["compact", "--store"],
+        ["verify", "--store"],
+        ["plans", "g", "--store"],
+        ["web", "--listen", "127.0.0.1:0", "--store"],
+        ["trace", "operations", "--log"],
+        ["restore", "--store", "new", "--from"],
+    ],
+)
+def test_a_path_that_no_store_can_have_is_named_for_what_it_has(muster_here, tmp_path, words, odd):
+    """Nothing can be found there: not that the store is another folder is what is wrong."""
+    (tmp_path / "operations").write_text('{"op": "config"}\n')
+    for name in (f"a{odd}b", f"there{odd}"):
+        if name.startswith("there"):
+            (tmp_path / name / "log").mkdir(parents=True)
+        done = muster_here(*words, str(tmp_path / name), cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"has {odd!r} in its path, and Delta would look for it at" in done.stderr.decode()
+    assert {one.name for one in tmp_path.iterdir()} == {"operations", f"there{odd}"}

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from coordinator import Coordinator
 from coordinator.config import ConfigError
 from coordinator.storage.tables.files import StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import Filesystem
@@ -142,6 +143,33 @@ def test_a_store_that_passes_over_conditions_is_refused(s3):
     s3.fault("deaf", "_probe", times=9)
     with pytest.raises(ConfigError, match="passes over If-None-Match and If-Match of a put: two"):
         files_at(root).check_conditions(root)
+
+
+@pytest.mark.parametrize("kind", ["weak", "odd"])
+def test_a_store_whose_tags_never_match_is_refused_in_words_of_its_own(s3, kind):
+    """Not in those of a race that somebody else won."""
+    root = s3.new_store()
+    s3.fault(kind, "_probe", times=99)
+    with pytest.raises(ConfigError, match=r"refuses the tags \(ETag\) that it gives itself, such"):
+        files_at(root).check_conditions(root)
+    with pytest.raises(ConfigError, match="refuses the tags"):
+        Coordinator.open(root)
+    assert files_at(root).names_below(root) == []
+
+
+def test_a_store_without_tags_is_refused(s3):
+    root = s3.new_store()
+    s3.fault("tagless", "_probe", times=99)
+    with pytest.raises(StoreRefusedError, match="gives its objects no tags"):
+        files_at(root).check_conditions(root)
+    with pytest.raises(ConfigError, match="gives its objects no tags"):
+        Coordinator.open(root)
+
+
+def test_a_refusal_of_ones_own_put_refuses_no_store(s3):
+    root = s3.new_store()
+    s3.faults([("lost", "_probe", "PUT", 1), ("412", "_probe", "PUT", 2)])
+    files_at(root).check_conditions(root)
 
 
 def test_errors_are_one_line_without_what_is_secret(s3):

@@ -33,6 +33,7 @@ from coordinator.storage.tables.files import Files, Source, StoreRefusedError, S
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.object_store import (
     NO_BUCKET_SAID,
+    NO_TAGS_SAID,
     check_environment,
     explain_credentials,
     explain_store_error,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
 """What the error says of an answer that ended in its middle, and when it is asked again."""
+SWAPS = 3
+"""How often an object is replaced that nobody else writes, before its store is refused."""
 T = TypeVar("T")
 _TRUE = ("1", "true", "yes", "on")
 
@@ -239,8 +242,7 @@ class ObjectFiles:
             with suppress(FileExistsError):
                 self.create(path, b"2")
                 missing.append("If-None-Match")
-            _, tag = self.read_tagged(path)
-            self.swap(path, b"3", tag)
+            tag = self._swap_surely(path)
             with suppress(SwapLostError):
                 self.swap(path, b"4", tag)
                 missing.append("If-Match")
@@ -253,6 +255,29 @@ class ObjectFiles:
                 f"two coordinators could have it at once; name a store that has conditional puts, "
                 f"or a folder"
             )
+
+    def _swap_surely(self, path: str) -> str:
+        """Replace an object that nobody else writes, and return the tag that it had.
+
+        One refusal may be for an earlier try of the same put; the next one has another content.
+
+        Raises
+        ------
+        ConfigError
+            The store refuses the tags that it gives.
+        """
+        for number in range(SWAPS):
+            _, tag = self.read_tagged(path)
+            try:
+                self.swap(path, b"3" * (number + 1), tag)
+            except (SwapLostError, _ConflictError):
+                continue
+            return tag
+        raise ConfigError(
+            f"{self._bucket} is on an object store that refuses the tags (ETag) that it gives "
+            f"itself, such as {tag}: no put can replace what was read, as a lease is renewed; name "
+            f"a store whose tags are strong and stay, or a folder"
+        )
 
     def _put(self, path: str, content: bytes, mode: Any) -> Any:  # noqa: ANN401 - obstore's
         def put() -> Any:  # noqa: ANN401 - obstore's
@@ -312,15 +337,22 @@ def resolve_create(files: Files, path: str, content: bytes) -> None:
         raise FileExistsError(errno.EEXIST, "another object is there", path)
 
 
+class _ConflictError(OSError):
+    """A put was refused for what is not there."""
+
+
 def _unknown(path: str) -> OSError:
-    return OSError(
-        errno.EAGAIN, "the put conflicts with nothing that is there: it may land later", path
+    return _ConflictError(
+        errno.EAGAIN,
+        "the put conflicts with nothing that is there: it may land later, or the store refuses the "
+        "tags (ETag) that it gives",
+        path,
     )
 
 
 def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries
     if said["e_tag"] is None:
-        raise OSError(errno.ENOTSUP, "the store gives its objects no tags (ETag)", path)
+        raise StoreRefusedError(errno.ENOTSUP, NO_TAGS_SAID, path)
     return str(said["e_tag"])
 
 

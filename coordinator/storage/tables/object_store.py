@@ -64,6 +64,8 @@ _MAKERS = {"s": "AWS_", "a": "AZURE_"}
 NO_CREDENTIALS = "no credentials were found"
 NO_BUCKET = "NoSuchBucket"
 NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
+_NO_TAGS = "ETag Header missing"
+NO_TAGS_SAID = "the store gives its objects no tags (ETag): name another store"
 _LOCKED_OUT = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
 _NOT_ASKED = ": http:// needs AWS_ALLOW_HTTP=true"
@@ -175,6 +177,8 @@ def find_refusal(path: str, why: str) -> StoreRefusedError | None:
         why = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
     elif NO_BUCKET in why:
         why = f"{why}: {NO_BUCKET_SAID}"
+    elif _NO_TAGS in why:
+        why = NO_TAGS_SAID
     elif _NOT_ASKED not in why and (not _REFUSAL.match(why) or _PASSING.match(why)):
         return None
     return StoreRefusedError(errno.EACCES, why, path)

@@ -22,6 +22,8 @@ stall
     the same put is under way.
 stale
     A list is as it was a second ago. Amazon's never are, those of some servers may be.
+weak, odd, tagless
+    Its tags (ETag) are weak, so that no condition matches them; others each time; or none.
 deaf
     The conditions of a put are passed over, as by stores that have none.
 """
@@ -38,6 +40,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from contextlib import nullcontext
 from urllib.parse import parse_qs, urlsplit
@@ -67,6 +70,7 @@ WEATHER = ("lost", "late", "never", "cut", "stall", "503", "429", "stale")
 """What any request may meet, and a list is oftener stale."""
 STALE_SHARE = 0.5
 LATE_S, STALL_S, PATIENCE_S = 0.5, 1.0, 60.0
+ODD_TAGS = {"weak": "W/{}".format, "odd": lambda _: f'"{uuid.uuid4().hex}"', "tagless": str}
 READS = ("GET", "HEAD")
 SERVERS_OWN = ("connection", "transfer-encoding", "keep-alive", "server", "date")
 """Headers of an answer that this server makes itself."""
@@ -110,7 +114,16 @@ class Faults:
             elif kind == "late":
                 threading.Timer(LATE_S, self._answer, [environ]).start()
             return self._hang_up(environ)
+        if kind == "weak" and environ.get("HTTP_IF_MATCH", "").startswith("W/"):
+            start_response(REFUSALS["412"], [("Content-Length", "0")])
+            return [b""]
         status, headers, content = self._answer(environ)
+        if kind in ODD_TAGS:
+            headers = [
+                (name, ODD_TAGS[kind](value) if name.lower() == "etag" else value)
+                for name, value in headers
+                if kind != "tagless" or name.lower() != "etag"
+            ]
         if is_list:
             content = self._lists.show(content, asked.get("prefix", ""), stale=kind == "stale")
             headers = [one for one in headers if one[0].lower() != "content-length"]
