@@ -398,9 +398,14 @@ class Server:
             link, pending, call, future = self._answered.popleft()
             link.waiting.discard(future)
             link.waiting_bytes -= pending.size
-            if link.connected and not future.cancelled():
+            if not link.connected or future.cancelled():
+                continue
+            if (error := future.exception()) is None:
                 self.answer(link, pending, call, [future.result()])
                 links[link] = None
+            else:  # one connection ends, and nobody else waits for it
+                logger.error("no answer to %s", pending.request, exc_info=error)
+                link.abort("failed")
         for link in links:  # once each, however many of its requests waited
             link.proceed()
         if self._answered:

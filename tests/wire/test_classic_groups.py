@@ -167,6 +167,22 @@ def test_two_clients_are_members_of_one_group():
         assert read_response(frame, Api.SYNC_GROUP, 3)[1].assignment == b"half"
 
 
+def test_an_answer_that_fails_after_its_wait_ends_one_connection_alone():
+    """Those whose answers come in the same turn are answered."""
+    with served() as (coordinator, address), Client(address) as first:
+        leader = first.ask(Api.JOIN_GROUP, 3, **NEW)
+        with Client(address) as second, Client(address) as third:
+            for client in (second, third):
+                send_join(client)
+            until(lambda: members_of(coordinator) == 3)
+            waiting = coordinator._loop._later._futures
+            until(lambda: len(waiting) == 2)
+            waiting[min(waiting)].set_exception(ValueError("planted"))
+            assert take_frame(second.socket) == b""  # the connection ends
+            first.ask(Api.JOIN_GROUP, 3, **JOIN | {"member_id": leader.member_id})
+            assert joined(third).generation_id == 2
+
+
 def test_who_waits_holds_nobody_up_and_hears_of_a_fail_over():
     with (
         served(NEVER) as (coordinator, address),
