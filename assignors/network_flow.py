@@ -20,7 +20,6 @@ from assignors.arrays import Bools, Ints, Longs, offsets_of
 _INT32_MAX = 2**31 - 1
 _METHOD: Final = "dinic"
 _STEP_BITS = 26  # dijkstra drops zero weights: a path of fewer than 2²⁶ arcs adds its arc count
-_ROUNDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +145,13 @@ def find_cheapest_flow(network: Network, cost: Longs, source: int, sink: int, am
     flow = np.zeros(len(cost), dtype=np.int64)
     potential = np.zeros(network.nodes, dtype=np.int64)
     out = network.tail == source
-    for turn in range(_ROUNDS_MAX):
-        residual = _Residual.of(network, cost, flow)
-        if turn:
-            potential += residual.find_distances(potential, source, sink)
+    residual = _Residual.of(network, cost, flow)
+    while True:  # each turn finds paths that are dearer, of which there are finitely many
         flow += residual.augment(potential, source, sink, len(cost))
         if int(flow[out].sum()) == amount:
             return flow
-    raise AssertionError(f"{amount} units do not fit the network")
+        residual = _Residual.of(network, cost, flow)
+        potential += residual.find_distances(potential, source, sink)
 
 
 @dataclass(frozen=True, slots=True)
