@@ -59,7 +59,8 @@ class StickyAssignor:
         Returns
         -------
         PartitionRanges
-            Every load lies in [⌊level⌋ − k, ⌈level⌉ + k]; no such assignment moves fewer.
+            Every load lies in [⌊level⌋ − k, ⌈level⌉ + k]; no such assignment moves fewer. For k = 0
+            loads are the fairest, and no assignment with such loads moves fewer.
         """
         group.refuse_constraints(self.name)
         owned = ArrayOwnership(group)

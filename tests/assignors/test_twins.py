@@ -84,6 +84,26 @@ def test_sticky_stays_within_bounds_with_fewest_moves(seeds, imbalance):
         assert twins.moves(spec, assignment) == fewest == ranges.verdict.moved_minimum, seed
 
 
+def test_sticky_without_imbalance_is_fair_before_it_is_sticky():
+    """Loads of 1, 1, 1 and 3, 3, 2 are within the levels of 1 1/3 and 2 1/3, and not the fairest."""
+    owned = {
+        "m1": {"a": [1]}, "m2": {"a": [2]}, "m3": {"a": [3]},
+        "m4": {"a": [0], "b": [0, 1]}, "m5": {"b": [2, 3, 4]}, "m6": {"b": [5, 6]},
+    }  # fmt: skip
+    members = {
+        m: {"subscribed": ["a"] if m < "m4" else ["a", "b"], "owned": own}
+        for m, own in owned.items()
+    }
+    spec = {"topics": {"a": 4, "b": 7}, "members": members}
+    bounds = {m: (floor(level), ceil(level)) for m, level in twins.levels(spec).items()}
+    assert twins.fewest_moves(spec, bounds) == 0
+    ranges, assignment = solve(spec, "sticky", imbalance=0)
+    assert ranges == solve(spec, "uniform")[0]
+    assert sorted(ranges.loads().tolist()) == twins.fairest(spec)[0] == [1, 1, 2, 2, 2, 3]
+    assert twins.moves(spec, assignment) == 1
+    assert twins.moves(spec, solve(spec, "sticky", imbalance=1)[1]) == 0
+
+
 @pytest.mark.parametrize("seeds", chunks(range(30_000, 30_300)), ids=name)
 def test_sticky_is_fairest_among_the_fewest_moves_for_equal_subscriptions(seeds):
     """Design § 4: the loads are those of shaving the fullest and filling the emptiest."""
