@@ -12,6 +12,7 @@ from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs
 from assignors.errors import SpecError
 from assignors.weighted.bounds import LowerBound, find_lower_bound
 from assignors.weighted.exchange import improve_by_exchange
+from assignors.weighted.idle import find_idle
 from assignors.weighted.levels import SMALL, levels_of, room_under
 from assignors.weighted.place import (
     Placement,
@@ -144,7 +145,8 @@ def _candidates(problem: WeightedProblem, goal: int) -> Iterator[Solution]:
     for step in _STEPS[:1] if fresh else _STEPS if small else LARGE_STEPS:
         yield solve_somehow(problem, int(goal * (1 + step)), goal)
     if small and not fresh:
-        nothing = _with_owner(problem, np.where(problem.weight > 0, -1, problem.owner))
+        rests = find_idle(problem, np.arange(len(problem.owner))) & (not problem.limited)
+        nothing = _with_owner(problem, np.where(rests, problem.owner, -1))
         free = solve_at(nothing, goal, goal)
         yield Solution.of(problem, free.owner, Placement.of(problem, free.owner).load)
 

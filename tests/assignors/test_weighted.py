@@ -294,6 +294,19 @@ def test_partitions_go_near_their_replicas_where_balance_allows():
     assert found["ignore"] == {"m1": {"t": [0, 1]}, "m2": {"t": [2, 3]}}
 
 
+def test_what_weighs_nothing_makes_way_for_what_must_be_apart_from_it():
+    """Where it was is the only place for its heavy neighbour; assigning again moves nothing."""
+    members = {m: {"subscribed": ["a"], "owned": {}} for m in ("m0", "m1", "m2")}
+    members["m0"]["owned"], members["m2"]["owned"] = {"a": [0]}, {"a": [1]}
+    members["m2"]["capacity"] = 2
+    rule = {"kind": "anti_affinity", "selector": "a", "value": "x", "hard": False}
+    spec = {"topics": {"a": 2}, "members": members, "constraints": [rule]}
+    spec["weights"] = {"a": [5, 0]}
+    ranges = solve(spec, improvement="0%")[1]
+    assert ranges.to_dict()["m2"] == {"a": [0]}
+    assert solve(owning(spec, ranges), improvement="0%")[1] == ranges
+
+
 def test_soft_rules_hold_while_they_cost_no_balance():
     rule = {"kind": "colocate", "selector": "t", "value": "x", "hard": False}
     members = {m: {"subscribed": ["t", "u"]} for m in ("m1", "m2")}
