@@ -139,6 +139,17 @@ class StoreNodes:
                 )
         self.others = tuple(one for one in self.others if one.node_id != node_id)
 
+    def look(self) -> tuple[Node, ...]:
+        """Read which servers there are, without being one of them.
+
+        Raises
+        ------
+        OSError
+            The store cannot be read.
+        """
+        self._look()
+        return self.others
+
     def leave(self) -> None:
         """Remove our file, unless another server has taken the id; where that fails it ages."""
         if self._own is None:

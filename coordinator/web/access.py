@@ -59,6 +59,11 @@ class Viewer:
         """Whether this one may list all groups: DESCRIBE on the cluster, as of ListGroups."""
         return self._may(Operation.DESCRIBE, CLUSTER)
 
+    @property
+    def sees_audit(self) -> bool:
+        """Whether this one may see who was refused what: as all groups."""
+        return self.access.acls is None or self.sees_all
+
     def decides(self, group_id: str) -> bool:
         """Whether this one may decide plans: with a login, and ALTER_CONFIGS on the group."""
         of_group = Resource(ResourceType.GROUP, group_id)

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
+from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED
 from coordinator.core.records import (
+    Audited,
     ClassicGroupWritten,
     CurrentMember,
     GroupMetadata,
@@ -40,6 +42,9 @@ KINDS = (
 COLUMNS = (
     "position", "at", "kind", "tombstone", "group_id", "epoch", "generation", "plan_id",
 )  # fmt: skip
+REFUSALS = (LOGIN_FAILED, DENIED, THROTTLED)
+REFUSED_MAX = 50_000
+"""Newest rows of refusals that are kept: a coordinator writes twenty in ten seconds at most."""
 NEVER = -1
 
 
@@ -98,6 +103,7 @@ class Activity:
         self._epochs = Epochs(*(np.zeros(0, np.int64) for _ in range(3)))
         self._generations = np.zeros(0, np.int64)
         self._plans: dict[int, set[str]] = {}
+        self._refused = np.zeros((3, 0), np.int64)
         self._lock = threading.RLock()
 
     def advance(self, log: LogRows, position: int) -> None:
@@ -107,7 +113,9 @@ class Activity:
         kinds = [one.kind for one in KINDS]
         rows = log.past(kinds, COLUMNS, self.position)
         topics = rows.filter(pc.equal(rows["kind"], TopicChanged.kind))["position"]
+        refused = log.past([Audited.kind], ("at", "reason", "settings"), self.position)
         with self._lock:
+            self._note_refusals(refused)
             self.topics_position = max(self.topics_position, pc.max(topics).as_py() or 0)
             self._note(rows.filter(pc.is_valid(rows["group_id"])))
             self.position = position
@@ -145,6 +153,21 @@ class Activity:
         with self._lock:
             counts = [len(self._plans.get(code, ())) for code in self._find(group_ids).tolist()]
         return np.array(counts, dtype=np.int64)
+
+    def refusals(self, since_ms: int) -> dict[str, int]:
+        """Return how many logins failed, and requests were denied or throttled, since a time."""
+        with self._lock:
+            at_ms, action, count = self._refused
+        sums = np.bincount(action[at_ms >= since_ms], count[at_ms >= since_ms], len(REFUSALS))
+        return {name: int(number) for name, number in zip(REFUSALS, sums, strict=True) if number}
+
+    def _note_refusals(self, rows: pa.Table) -> None:
+        action = to_numbers(pc.index_in(rows["reason"], value_set=pa.array(REFUSALS)))
+        told = pc.map_lookup(combine_chunks(rows["settings"]), "count", "first")
+        count = to_numbers(told.cast(pa.int64()), 1)
+        at_ms = to_numbers(combine_chunks(rows["at"]).cast(pa.timestamp("ms", tz="UTC")))
+        new = np.stack([at_ms, action, count])[:, action >= 0]
+        self._refused = np.concatenate([self._refused, new], axis=1)[:, -REFUSED_MAX:]
 
     def _find(self, group_ids: pa.Array) -> Longs:
         found = [self._codes.get(one, -1) for one in group_ids.to_pylist()]

@@ -26,7 +26,7 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
 from coordinator.web.access import Viewer, WebAccess, is_same_origin
-from coordinator.web.detail_pages import DetailPages, offsets_json
+from coordinator.web.detail_pages import DetailPages, audit_json, offsets_json
 from coordinator.web.errors import ForbiddenError, QueryError, explain, status_of
 from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
@@ -57,7 +57,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 PARTS = {
-    "groups": ({"list": "groups_list.html", "as-of": "as_of.html"}, "groups"),
+    "groups": (
+        {"store": "store_now.html", "list": "groups_list.html", "as-of": "as_of.html"},
+        "groups",
+    ),
     "group": (
         {
             "when": "group_when.html",
@@ -106,6 +109,8 @@ def make_app(site: Site) -> Starlette:
         _page(site, "/offsets", "offsets.html", details.offsets),
         _json(site, "/offsets.json", details.offsets, offsets_json),
         _page(site, "/member", "member.html", details.member),
+        _page(site, "/audit", "audit.html", details.audit),
+        _json(site, "/audit.json", details.audit, audit_json),
         _page(site, "/plans", "plans.html", plans.plans),
         _json(site, "/plans.json", plans.plans, plan_pages.plans_json),
         _page(site, "/plan", "plan.html", plans.plan),

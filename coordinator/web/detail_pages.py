@@ -1,4 +1,4 @@
-"""The pages of details of a group: what it committed, and one of its members."""
+"""The pages of details: what a group committed, one of its members, and who was refused what."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.core.audit import CONFIG_ALTERED, GROUP_DELETED, OFFSETS_DELETED
 from coordinator.history.keyed_rows import to_numbers
 from coordinator.storage.record_log import LostTarget
 from coordinator.web import group_now
 from coordinator.web.access import Viewer
+from coordinator.web.activity import REFUSALS
 from coordinator.web.errors import NoGroupError, NoMemberError, QueryError
 from coordinator.web.pages import (
     Pages,
@@ -28,6 +30,9 @@ from coordinator.web.store_reader import Look
 from coordinator.web.weights import read_weights
 
 OFFSETS = ("topic", "partition", "offset", "weight", "committed_at", "leader_epoch")
+AUDIT = ("position", "action", "principal", "client_host", "group_id", "resource_name", "count")
+ACTIONS = (*REFUSALS, GROUP_DELETED, OFFSETS_DELETED, CONFIG_ALTERED)
+SEARCHED = ("principal", "client_id", "client_host", "group_id", "resource_name")
 NAMES_MAX, RANGES_MAX = 200, 200
 """Of a member's subscription, and of its partitions, that its page shows."""
 
@@ -64,6 +69,26 @@ class DetailPages:
             "query": kept_words(query, "id", "at", "at_ms", "q", "sort", "page", "rows"),
         }  # fmt: skip
 
+    def audit(self, query: Query, viewer: Viewer) -> Values:
+        """Return the values of who was refused what, and who deleted or altered what."""
+        look = self._pages.look(query)
+        found = look.view("audit")
+        if not viewer.sees_audit:  # of the groups alone that this one may see
+            ids = pc.fill_null(found["group_id"], "").to_pylist()
+            sees = {one: bool(one) and viewer.sees(one) for one in set(ids)}
+            found = found.filter(pa.array([sees[one] for one in ids], pa.bool_()))
+        action, text = (query.get(name, "")[:TEXT_MAX] for name in ("action", "q"))
+        if action:
+            if action not in ACTIONS:
+                raise QueryError(f"action is {action!r}: give one of {', '.join(ACTIONS)}")
+            found = found.filter(pc.equal(found["action"], action))
+        page = Paging.of(query, AUDIT, "-position").cut(contains(found, SEARCHED, text), "position")
+        return self._pages.base(look) | {
+            "page": page, "action": action, "actions": ACTIONS, "text": text,
+            "past": is_past(query),
+            "query": kept_words(query, "at", "at_ms", "action", "q", "sort", "rows"),
+        }  # fmt: skip
+
     def member(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the page of a member: its subscription, and what it owns."""
         group_id = find_group(query, viewer)
@@ -92,6 +117,11 @@ class DetailPages:
             "past": is_past(query),
             "query": kept_words(query, "id", "at", "at_ms") | {"member": member_id},
         }  # fmt: skip
+
+
+def audit_json(values: Values) -> Values:
+    """Return audit records as JSON values."""
+    return head(values) | show_page(values["page"], "audit")
 
 
 def offsets_json(values: Values) -> Values:

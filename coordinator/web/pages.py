@@ -14,9 +14,11 @@ from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time, parse_as_of
 from coordinator.history.view_rows import to_json_rows
+from coordinator.storage.record_log import CLAIM
 from coordinator.web import group_list, group_now
 from coordinator.web.access import Viewer
 from coordinator.web.errors import ForbiddenError, NoGroupError, QueryError
+from coordinator.web.group_list import HOUR_MS
 from coordinator.web.group_now import GroupNow
 from coordinator.web.paging import TEXT_MAX, Page, Paging, contains, read_time
 from coordinator.web.store_reader import Look, StoreReader
@@ -87,6 +89,9 @@ class Pages:
             "state": state,
             "all_groups": total,
             "weighed": weighed,
+            "servers": self.reader.servers.read(self.now_ms()),
+            "claim": look.once(None, "claim", lambda: _read_claim(look)),
+            "refusals": self._count_refusals() if viewer.sees_audit else {},
         }
 
     def groups_by_id(self, query: Query, viewer: Viewer) -> Values:
@@ -120,6 +125,7 @@ class Pages:
             "text": text,
             "only": only,
             "past": is_past(query),
+            "servers": self.reader.servers.read(self.now_ms()),
             "plans_waiting": 0 if is_past(query) else self._count_waiting(group_id),
             "slider": self._make_slider(look, now, past=is_past(query)),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
@@ -133,6 +139,9 @@ class Pages:
         if at:
             return self.reader.past(parse_as_of(at[:TEXT_MAX], "at"))
         return self.reader.past(read_time(query, "at_ms"))
+
+    def _count_refusals(self) -> dict[str, int]:
+        return self.reader.activity.refusals(self.now_ms() // 10_000 * 10_000 - HOUR_MS)
 
     def _count_waiting(self, group_id: str) -> int:
         return int(self.reader.activity.waiting_plans(pa.array([group_id]))[0])
@@ -177,6 +186,14 @@ class Pages:
             return found
         ids = found["group_id"].to_pylist()
         return found.filter(pa.array(np.fromiter(map(viewer.sees, ids), np.bool_, len(ids))))
+
+
+def _read_claim(look: Look) -> dict[str, Any]:
+    """Return the claim of the log that is in force."""
+    columns = ["position", "at", "coordinator_epoch", "owner", "address"]
+    rows = look.rows().past([CLAIM], columns)
+    found: list[dict[str, Any]] = rows.slice(max(0, len(rows) - 1)).to_pylist()
+    return found[0] if found else {}
 
 
 def find_group(query: Query, viewer: Viewer) -> str:

@@ -74,7 +74,7 @@ class WebServer:
         config = config or Config()
         listen = listen or config.web.listen
         self._access = WebAccess(config, listen)
-        reader = StoreReader(store)
+        reader = StoreReader(store, config.lease)
         name = os.path.basename(root_of(store))
         pages = Pages(reader, name, weight=name_weights(config.weights))
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")

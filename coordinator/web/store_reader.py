@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from assignors import SpecError
+from coordinator.clock import wall_ms
+from coordinator.config import LeaseConfig
 from coordinator.history.current_views import read_member_states
 from coordinator.history.followed_log import FollowedLog
 from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.delta_log import find_root
+from coordinator.storage.lease import Holder
+from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.storage.record_log import NoLog
+from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
 from coordinator.web.activity import Activity
@@ -29,6 +38,8 @@ KEPT_MAX = 64
 """How many things that were read are kept; of a very large group one may have tens of MB."""
 VERSIONS_MAX = 2
 """Of how many versions each is kept: a page may still be drawn from the one before."""
+SERVERS_S = 2.0
+"""How long it is kept who coordinates a store and who stands by."""
 PAST_S = 60.0
 """How long a look at a former position is kept."""
 UNFOLLOWED = {"audit", "log", "offsets", "targets"}
@@ -152,6 +163,91 @@ class Followed:
         return self.look
 
 
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Who coordinates a store, as far as its lease says, and who stands by.
+
+    Attributes
+    ----------
+    holder
+        Who had the lease last; None if the file says nothing.
+    is_live
+        Whether the lease has not ended.
+    stand_bys
+        Servers that are seen to stand by; a process that has no server is not seen.
+    """
+
+    holder: Holder | None = None
+    is_live: bool = False
+    stand_bys: tuple[Node, ...] = ()
+
+    @property
+    def told(self) -> Hashable:
+        """What a page says of them: each renewal makes another lease."""
+        holder, stand_bys = self.holder, self.stand_bys
+        who = holder and (holder.token, holder.coordinator_epoch)
+        return who, self.is_live, tuple(one.address for one in stand_bys)
+
+
+class ServersReader:
+    """Reads who coordinates a store and who stands by; any thread may ask.
+
+    Parameters
+    ----------
+    clock
+        Seconds that never go back.
+
+    Attributes
+    ----------
+    changes
+        How often another one was seen.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        disk: Files,
+        lease: LeaseConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._disk, self._path = disk, f"{store}/_lease.json"
+        self._nodes = StoreNodes(store, lease, disk=disk)
+        self._ttl_s = lease.ttl_ms / 1000
+        self._every_s = max(SERVERS_S, 5 * disk.poll_s)
+        self._lock = threading.Lock()
+        self._read_at = self._renewed_at = -math.inf
+        self._seen = Servers()
+        self.changes = 0
+
+    def read(self, now_ms: int) -> Servers:
+        """Return them as they were seen lately; what cannot be read says nothing."""
+        with self._lock:
+            now = self._clock()
+            if now - self._read_at < self._every_s:
+                return self._seen
+            first, self._read_at = self._read_at == -math.inf, now
+            holder, before = self._read_holder(), self._seen
+            if holder != before.holder and not first:
+                self._renewed_at = now  # whatever its clock says: it may be behind ours
+            is_live = holder is not None and (
+                holder.expires_ms > now_ms or now - self._renewed_at < self._ttl_s
+            )
+            nodes: tuple[Node, ...] = ()
+            with suppress(OSError):
+                nodes = self._nodes.look()
+            stand_bys = tuple(one for one in nodes if not one.coordinator_epoch)
+            self._seen = Servers(holder, is_live, stand_bys)
+            self.changes += self._seen.told != before.told
+            return self._seen
+
+    def _read_holder(self) -> Holder | None:
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Holder)
+        except (OSError, ValueError, RecursionError):
+            return None
+
+
 class StoreReader:
     """Reads a store for pages; any thread may ask.
 
@@ -159,6 +255,8 @@ class StoreReader:
     ----------
     store
         The folder that a coordinator was opened with, of one that runs or has run; or its URL.
+    lease
+        How long a lease lives.
 
     Raises
     ------
@@ -166,10 +264,11 @@ class StoreReader:
         There is no store.
     """
 
-    def __init__(self, store: str | os.PathLike[str]) -> None:
+    def __init__(self, store: str | os.PathLike[str], lease: LeaseConfig | None = None) -> None:
         self.store = find_root(store)
         self._folder = os.path.join(self.store, "log")
         self._disk = files_at(self.store)
+        self.servers = ServersReader(self.store, self._disk, lease or LeaseConfig())
         self._lock = threading.Lock()
         self._past = Kept(8)
         self._next_look, self._changed, self._looks = 0.0, False, 0
@@ -207,7 +306,8 @@ class StoreReader:
         Who asks for it learns of each change, though another reader may have looked at it already.
         """
         looks = self._looks  # first: one that is taken meanwhile must not be counted twice
-        return looks + self.has_changed()
+        self.servers.read(wall_ms())
+        return looks + self.has_changed() + self.servers.changes
 
     def newest(self) -> Look:
         """Return a look at the newest position.
