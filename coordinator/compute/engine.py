@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from assignors import SpecError
@@ -108,6 +108,7 @@ class LocalEngine:
         return self._pool.submit(self._compute, request)
 
     def _compute(self, request: TargetRequest) -> ComputedTarget:
+        request = _leave_out(request)
         assert request.input is not None
         columns = GroupColumns.of(
             request.input, request.assignor, self._before.pop(request.group_id, None)
@@ -126,6 +127,12 @@ class LocalEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _leave_out(request: TargetRequest) -> TargetRequest:
+    """Return a request without the topics that nobody may have: others do not wait for them."""
+    assert request.input is not None
+    return replace(request, input=request.input.without(request.input.find_bereft()))
+
+
 def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> ComputedTarget:
     """Run the assignor in this process, and check its result.
 
@@ -139,6 +146,7 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
     SpecError
         The assignor refuses the group, or its result is not a valid assignment.
     """
+    request = request if columns else _leave_out(request)
     assert request.input is not None
     assignor, settings = request.assignor, request.settings
     if is_manual(settings):

@@ -384,6 +384,7 @@ def _update_target(
         frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
     roster = target_builder.build_input(state, group, change, now_ms)
+    roster = roster.without(roster.find_bereft())  # others do not wait for these topics
     ranges = target_builder.assign_in_step(roster, assignor, settings, epoch.number)
     if ranges is None:
         return target

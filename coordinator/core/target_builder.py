@@ -70,7 +70,12 @@ class AssignorInput:
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
         if assignor is not None and not weighed and self.loads and self.loads.drained:
-            subscription = self._drop_drained(subscription, offsets, flat)
+            for name in sorted(self.find_bereft())[:1]:  # `weighted` refuses it alike
+                raise SpecError(
+                    f"partitions of topic {name} may be on no member: plans drain all its "
+                    "subscribers; plan with --undrain to fill one again"
+                )
+            subscription = self._drop_drained(self.loads.drained, subscription, offsets)
             offsets = np.append(offsets, offsets[-1])
         partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
         had, number = self.owned()
@@ -107,26 +112,27 @@ class AssignorInput:
         pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
-    def _drop_drained(self, subscription: Longs, offsets: Longs, flat: Ints) -> Longs:
-        """Return subscriptions in which members that plans drain have the one after the last.
+    def find_bereft(self) -> frozenset[str]:
+        """Return the topics of which plans drain all subscribers: nobody may have them."""
+        if self.loads is None or not self.loads.drained:
+            return frozenset()
+        subscription = self._subscriptions()
+        offsets, flat = self._lists(subscription)
+        left = self._drop_drained(self.loads.drained, subscription, offsets)
+        kept = flat[np.isin(np.arange(len(offsets) - 1).repeat(np.diff(offsets)), left)]
+        return frozenset(self.topics[at].key.name for at in np.setdiff1d(flat, kept).tolist())
 
-        Raises
-        ------
-        SpecError
-            Nobody else is left to have a topic; `weighted` refuses it alike.
-        """
-        assert self.loads is not None
-        names = set(self.loads.drained)
-        drained = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
-        left = np.where(drained, len(offsets) - 1, subscription)
-        list_of = np.arange(len(offsets) - 1).repeat(np.diff(offsets))
-        bereft = np.setdiff1d(flat, flat[np.isin(list_of, left)])
-        if len(bereft):
-            raise SpecError(
-                f"partitions of topic {self.topics[bereft[0]].key.name} may be on no member: plans "
-                f"drain all its subscribers; plan with --undrain to fill one again"
-            )
-        return left
+    def without(self, topics: frozenset[str]) -> AssignorInput:
+        """Return the group as if some topics were not there."""
+        if not topics:
+            return self
+        return replace(self, topics=[one for one in self.topics if one.key.name not in topics])
+
+    def _drop_drained(self, drained: Iterable[str], subscription: Longs, offsets: Longs) -> Longs:
+        """Return subscriptions in which members that plans drain have the one after the last."""
+        names = set(drained)
+        theirs = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
+        return np.where(theirs, len(offsets) - 1, subscription)
 
     def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
         """Return the distinct subscriptions as lists of topic numbers."""

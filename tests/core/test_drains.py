@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
 from coordinator import Coordinator, GroupError
-from coordinator.config import Config
+from coordinator.config import Config, EngineConfig
 from coordinator.core.events import TopicsReported
 from coordinator.core.plans.load_columns import DRAINED
 from coordinator.history.log_reader import LogReader
@@ -121,6 +122,52 @@ def test_explain_names_the_drain_in_a_group_of_equal_members(running, tmp_path):
     assert refused["m1"] is refused["m3"] is None
 
 
+class Group:
+    """The group "g" of a coordinator in memory, with the topics a and b."""
+
+    def __init__(self, assignor, **engine):
+        kafka = kafka_config(
+            {"group.consumer.assignors": [assignor], "group.consumer.assignment.interval.ms": 0}
+        )
+        config = Config(kafka=kafka, engine=EngineConfig(**engine))
+        self.coordinator = Coordinator.open(None, topics={"a": 4, "b": 4}, config=config)
+        self.epochs = {}
+
+    def beat(self, member, **more):
+        answer = self.coordinator.consumer_group_heartbeat(
+            group_id="g", member_id=member, member_epoch=self.epochs.get(member, 0),
+            topic_partitions={}, **more,
+        )  # fmt: skip
+        self.epochs[member] = answer.member_epoch
+
+    def join(self, member, *names):
+        self.beat(member, rebalance_timeout_ms=60_000, subscribed_topic_names=names)
+        self.settle()
+
+    def leave(self, member):
+        del self.epochs[member]
+        self.coordinator.consumer_group_heartbeat(group_id="g", member_id=member, member_epoch=-1)
+
+    def settle(self):
+        """Beat until the target is there and all members have reached it."""
+        state = self.coordinator._processor.state
+        for _ in range(200):
+            for member_id in [*self.epochs]:
+                self.beat(member_id)
+            found = state.groups["g"]
+            if found.assignment_epoch == found.epoch and {*self.epochs.values()} == {found.epoch}:
+                return
+            time.sleep(0.01)  # the target may be computed in another thread
+        pytest.fail(f"group g is {found.state}")
+
+    def shares(self):
+        """Return what each member is to have, as "topic-partition"."""
+        found = self.coordinator._processor.state.groups["g"].targets
+        return {
+            m: [f"{k.name}-{n}" for k, f, e in found[m] for n in range(f, e)] for m in sorted(found)
+        }
+
+
 SUBSCRIBED = {"m1": ["b"], "m2": ["a", "b"], "m3": ["a"], "n1": ["a", "b"]}
 
 
@@ -128,30 +175,37 @@ SUBSCRIBED = {"m1": ["b"], "m2": ["a", "b"], "m3": ["a"], "n1": ["a", "b"]}
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_a_drained_member_may_be_the_only_one_of_its_subscription(assignor, order):
     """Nobody has its list then, and those of the others are numbered as before."""
-    kafka = kafka_config(
-        {"group.consumer.assignors": [assignor], "group.consumer.assignment.interval.ms": 0}
-    )
-    with Coordinator.open(None, topics={"a": 4, "b": 4}, config=Config(kafka=kafka)) as one:
-        epochs = {}
-
-        def beat(member, **more):
-            answer = one.consumer_group_heartbeat(
-                group_id="g", member_id=member, member_epoch=epochs.get(member, 0),
-                topic_partitions={}, **more,
-            )  # fmt: skip
-            epochs[member] = answer.member_epoch
-
-        def join(member):
-            names = SUBSCRIBED[member]
-            beat(member, rebalance_timeout_ms=60_000, subscribed_topic_names=names)
-            for member_id in [*epochs] * 4:
-                beat(member_id)
-
+    group = Group(assignor)
+    with group.coordinator as one:
         for member in order:
-            join(member)
+            group.join(member, *SUBSCRIBED[member])
         one.apply_plan(one.plan("g", drain=["m1"], assignor=assignor))
-        join("n1")
-        found = one._processor.state.groups["g"].targets
-        spans = [(m, k.name, n) for m in found for k, f, e in found[m] for n in range(f, e)]
-        assert sorted(s[1:] for s in spans) == [(name, n) for name in "ab" for n in range(4)]
-        assert all(m != "m1" and name in SUBSCRIBED[m] for m, name, _ in spans)
+        group.join("n1", *SUBSCRIBED["n1"])
+        found = group.shares()
+        spread = sorted(one for theirs in found.values() for one in theirs)
+        assert spread == [f"{name}-{n}" for name in "ab" for n in range(4)]
+        assert found["m1"] == []
+
+
+@pytest.mark.parametrize("rows", [0, 1_000_000], ids=["beside heartbeats", "in a heartbeat"])
+@pytest.mark.parametrize("approval", ["auto", "manual"])
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_topic_that_nobody_may_have_holds_up_no_other(assignor, approval, rows):
+    """Of those who subscribe to `a`, only m1 is left, which is drained; m3 comes for `b`."""
+    group = Group(assignor, step_rows_max=rows)
+    with group.coordinator as one:
+        group.join("m1", "a")
+        group.join("m2", "a", "b")
+        one.apply_plan(one.plan("g", drain=["m1"], assignor=assignor))
+        group.settle()
+        one.alter_group_config("g", {"consumer.assignor.approval": approval})
+        group.leave("m2")
+        group.join("m3", "b")
+        b = [f"b-{n}" for n in range(4)]
+        assert group.shares() == {"m1": [], "m3": b}
+        one.apply_plan(one.plan("g", assignor=assignor))
+        assert group.shares() == {"m1": [], "m3": b}
+        with pytest.raises(GroupError, match=r"topic '?b'? may be on no member"):
+            one.plan("g", drain=["m3"], assignor=assignor)
+        one.apply_plan(one.plan("g", undrain=["m1"], assignor=assignor))
+        assert group.shares() == {"m1": [f"a-{n}" for n in range(4)], "m3": b}

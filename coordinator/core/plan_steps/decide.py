@@ -35,6 +35,7 @@ from coordinator.core.plan_steps.planner import (
     PlanOptions,
     digest_of,
     drain_members,
+    leave_out,
 )
 from coordinator.core.plans.approval import WEIGHTED, end_of, list_waiting
 from coordinator.core.plans.load_columns import knows_loads
@@ -271,10 +272,11 @@ def _refuse_invalid(
     noted = loads or found.loads
     if noted is not None and not knows_loads(plan.assignor):
         noted = LoadsNoted(plan.group_id, drained=noted.drained)  # heeded whatever the assignor
+    found = leave_out(basis, replace(found, loads=noted))
     targets = found.targets.copy()
     for member_id, spans in changes.items():
         targets[member_id] = spans
-    spec = replace(found, loads=noted).spec(WEIGHTED)
+    spec = found.spec(WEIGHTED)
     columns = targets.ranges()
     names = pa.array([key.name for key in columns.keys], pa.string())
     alive = {topic.key for topic in found.topics}

@@ -69,7 +69,8 @@ def would_pay(basis: PlanBasis, loads: LoadsNoted, improvement: str) -> bool:
     assignor = basis.assignor
     if not knows_loads(assignor) or not basis.input.metas:
         return False
-    spec = replace(basis.input, loads=loads).spec(assignor)
+    found = replace(basis.input, loads=loads)
+    spec = found.without(found.find_bereft()).spec(assignor)
     now = PartitionRanges(
         spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
     )

@@ -162,7 +162,15 @@ def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
     if not metas:
         raise SpecError(f"no member of group {basis.group_id!r} is left to plan for")
     loads = drain_members(basis, options)
-    return replace(found, metas=metas, targets=targets, loads=loads)
+    return leave_out(basis, replace(found, metas=metas, targets=targets, loads=loads))
+
+
+def leave_out(basis: PlanBasis, after: AssignorInput) -> AssignorInput:
+    """Return a group without the topics that nobody may have, before a plan and after it.
+
+    A plan that takes the last member from a topic is refused, when it is assigned or checked.
+    """
+    return after.without(basis.input.find_bereft() & after.find_bereft())
 
 
 def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:
