@@ -167,7 +167,9 @@ def _find_bound(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:
     weight = loads.weight[problem.place]
     if problem.unit is not None:
         weight = sum_by(problem.unit, weight, len(problem.weight))
-    return find_lower_bound(weight, problem.type, problem.capacity, problem.cell, problem.allowed)
+    return find_lower_bound(
+        weight, problem.type, problem.capacity, problem.cell, problem.allowed, problem.home
+    )
 
 
 def _find_bound_for_all(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:

@@ -49,7 +49,12 @@ class LowerBound:
 
 
 def find_lower_bound(
-    weight: Longs, type_: Longs, capacity: Longs, cell: Longs, allowed: Bools
+    weight: Longs,
+    type_: Longs,
+    capacity: Longs,
+    cell: Longs,
+    allowed: Bools,
+    home: Longs | None = None,
 ) -> LowerBound:
     """Return the greatest of the bounds.
 
@@ -61,6 +66,8 @@ def find_lower_bound(
         (members,); cell −1 for those that may have nothing.
     allowed
         bool (types, cells).
+    home
+        int64 (units,): the one member that may have a unit; −1 where others may, too.
     """
     if not len(weight):
         return LowerBound(0, 1, SHARE)
@@ -68,7 +75,9 @@ def find_lower_bound(
     amount = sum_by(type_, weight, types)
     open_ = cell >= 0
     size = sum_by(cell[open_], capacity[open_], cells)
-    share = find_share(amount, size, allowed)
+    share = max(
+        find_share(amount, size, allowed), _find_fullest(weight, capacity, home), key=_divide
+    )
     largest = np.zeros(cells, dtype=np.int64)
     np.maximum.at(largest, cell[open_], capacity[open_])
     heaviest = np.zeros(types, dtype=np.int64)
@@ -85,6 +94,20 @@ def find_lower_bound(
     if alone[0] > Fraction(*share):
         return LowerBound(alone[1], alone[2], HEAVIEST)
     return LowerBound(*share, SHARE)
+
+
+def _divide(share: tuple[int, int]) -> Fraction:
+    return Fraction(*share)
+
+
+def _find_fullest(weight: Longs, capacity: Longs, home: Longs | None) -> tuple[int, int]:
+    """Return weight and capacity of the member that is fullest with what only it may have."""
+    if home is None or not (home >= 0).any():
+        return 0, 1
+    sure = np.flatnonzero(home >= 0)
+    load = sum_by(home[sure], weight[sure], len(capacity))
+    top = int(np.argmax(load / capacity))
+    return int(load[top]), int(capacity[top])
 
 
 def find_whole_bound(total: int, heaviest: int, capacity: Longs) -> LowerBound:

@@ -11,7 +11,7 @@ from assignors.arrays import Bools, Longs, sum_by
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
 from assignors.weighted.levels import find_heights, levels_of, room_under
-from assignors.weighted.place import Placement, sort_heaviest
+from assignors.weighted.placement import Placement, sort_heaviest
 from assignors.weighted.problem import WeightedProblem, find_places
 from assignors.weighted.solve import Solution, find_forced, solve_somehow
 

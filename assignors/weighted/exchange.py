@@ -6,7 +6,7 @@ import numpy as np
 
 from assignors.arrays import Bools, Longs
 from assignors.weighted.levels import SMALL, levels_of
-from assignors.weighted.place import Placement
+from assignors.weighted.placement import Placement
 from assignors.weighted.problem import WeightedProblem
 
 _STEPS_MAX = 400
@@ -21,7 +21,8 @@ def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) 
     fit = np.flatnonzero(problem.cell >= 0)
     if not len(fit) or len(placed.owner) > SMALL:
         return
-    may_go = problem.allowed[problem.type][:, problem.cell] & (problem.cell >= 0)
+    units, members = np.arange(len(placed.owner)), np.arange(problem.member_count)
+    may_go = problem.admits(units[:, None], members)
     for _ in range(_STEPS_MAX):
         level = levels_of(placed.load, problem.capacity)
         full = int(np.argmax(level))

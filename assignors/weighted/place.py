@@ -2,80 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
-from assignors.arrays import Longs, sum_by
+from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.errors import SpecError
 from assignors.network_flow import ArcBlocks
+from assignors.weighted.apart import place_apart, place_one_apart
 from assignors.weighted.fill import fill_members, match_rooms
 from assignors.weighted.idle import count_idle, find_idle
 from assignors.weighted.levels import levels_of, room_under
+from assignors.weighted.placement import Placement, sort_heaviest
 from assignors.weighted.problem import WeightedProblem
+from assignors.weighted.settle import settle_units
 
 _FLOW_BITS = 28
 _NEW, _DISTANT, _OVER = 1, 16, 4096
 """Costs of weight in a flow: new to the cell; far from its replicas; above the level."""
-_FORBIDDEN = 2.0**80
+NO_ROOM = "max_partitions leaves no room for all partitions: raise it, or add a member"
 _FEW, _LITTLE = 4, 8  # units a member; share of the load
-
-
-@dataclass(slots=True)
-class Placement:
-    """Who has which unit, while it is being worked out.
-
-    Attributes
-    ----------
-    owner
-        int64 (units,): −1 for nobody yet.
-    load, used
-        int64 (members,): weight, and partitions.
-    """
-
-    owner: Longs
-    load: Longs
-    used: Longs
-
-    @classmethod
-    def of(cls, problem: WeightedProblem, owner: Longs) -> Placement:
-        """Add up what members have."""
-        held = np.flatnonzero(owner >= 0) if (owner < 0).any() else slice(None)
-        whose, size = owner[held], problem.member_count
-        load = sum_by(whose, problem.weight[held], size)
-        used = sum_by(whose, problem.count[held], size) if problem.limited else load
-        return cls(owner, load, used)
-
-    def put(self, problem: WeightedProblem, unit: Longs, member: Longs) -> None:
-        """Give units to members."""
-        self.owner[unit] = member
-        size = problem.member_count
-        self.load += sum_by(member, problem.weight[unit], size)
-        if problem.limited:
-            self.used += sum_by(member, problem.count[unit], size)
-
-    def take(self, problem: WeightedProblem, unit: Longs) -> None:
-        """Take units from their members."""
-        whose, size = self.owner[unit], problem.member_count
-        self.load -= sum_by(whose, problem.weight[unit], size)
-        if problem.limited:
-            self.used -= sum_by(whose, problem.count[unit], size)
-        self.owner[unit] = -1
-
-
-def sort_heaviest(weight: Longs, unit: Longs) -> Longs:
-    """Sort units by weight, descending; ties in order."""
-    if len(unit) < 2:  # noqa: PLR2004 - nothing to sort
-        return unit
-    heaviest = weight[unit]
-    bits = len(unit).bit_length()
-    top = int(heaviest.max())
-    if top.bit_length() + bits > 63:  # noqa: PLR2004 - of an int64
-        return np.asarray(unit[np.argsort(-heaviest, kind="stable")])
-    key = ((top - heaviest) << bits) | np.arange(len(unit))
-    key.sort()
-    return np.asarray(unit[key & ((1 << bits) - 1)])
 
 
 def place_units(problem: WeightedProblem, placed: Placement, pool: Longs, level: int) -> None:
@@ -93,27 +37,81 @@ def place_units(problem: WeightedProblem, placed: Placement, pool: Longs, level:
     SpecError
         Rules leave a unit no member.
     """
+    if problem.named is not None:
+        pool = _send_home(problem, placed, pool)
     idle = find_idle(problem, pool)
     if idle.any():
         place_units(problem, placed, pool[~idle], level)
         _place_idle(problem, placed, pool[idle])
         return
     apart = problem.apart[pool] >= 0
+    later = pool[:0]
     if apart.any():
-        _place_apart(problem, placed, pool[apart])
-        pool = pool[~apart]
+        later = place_apart(problem, placed, pool[apart], level)
+        some = problem.weight[later] > 0
+        pool, later = np.sort(np.concatenate([pool[~apart], later[some]])), later[~some]
     if problem.limited:
         joined = problem.count[pool] > 1
         for unit in sort_heaviest(problem.weight, pool[joined]):
             _place_one(problem, placed, int(unit))
         pool = pool[~joined]
     pool = sort_heaviest(problem.weight, pool)
-    while len(pool):
+    if len(pool):
         cell = split_pool(problem, placed, pool, level)
-        pool = _fill_cells(problem, placed, pool, cell, level)
-        for unit in pool:
+        rest = _fill_cells(problem, placed, pool, cell, level)
+        _settle(problem, placed, pool[placed.owner[pool] >= 0])
+        for unit in rest:
             _place_one(problem, placed, int(unit))
-        pool = pool[:0]
+    if len(later):
+        _place_idle(problem, placed, later)
+
+
+def _send_home(problem: WeightedProblem, placed: Placement, pool: Longs) -> Longs:
+    """Put units that only one member may have there; return the others, and what makes room."""
+    assert problem.named is not None
+    home = problem.named.home[pool]
+    sure = (home >= 0) & (problem.apart[pool] < 0)
+    placed.put(problem, pool[sure], home[sure])
+    pool = pool[~sure]
+    if not problem.limited or not (placed.used > problem.most).any():
+        return pool
+    excess = placed.used - problem.most
+    held = np.flatnonzero((placed.owner >= 0) & (problem.named.home < 0))
+    held = held[excess[placed.owner[held]] > 0]
+    whose = placed.owner[held]
+    order = np.lexsort((problem.weight[held], whose))
+    held, whose = held[order], whose[order]
+    before = offsets_of(problem.count[held])[:-1]
+    before -= before[np.searchsorted(whose, whose)]
+    gone = held[before < excess[whose]]
+    placed.take(problem, gone)
+    if (placed.used > problem.most).any():
+        raise SpecError(NO_ROOM)
+    return np.sort(np.concatenate([pool, gone]))
+
+
+def _settle(problem: WeightedProblem, placed: Placement, unit: Longs) -> None:
+    """Exchange what is where lists and labels forbid it, and place what is left by itself."""
+    marked = problem.apart[unit] >= 0
+    if problem.named is not None:
+        marked |= problem.named.mark[unit] >= 0
+    if not marked.any():
+        return
+    left = settle_units(problem, placed, unit[marked])
+    apart = problem.apart[left] >= 0
+    for one in left[apart].tolist():
+        place_one_apart(problem, placed, one)
+    left = left[~apart]
+    if problem.limited or problem.named is None:
+        for one in left.tolist():
+            _place_one(problem, placed, one)
+        return
+    kind = _kinds_of(problem, left)
+    for type_, mark in np.unique(kind, axis=1).T.tolist():
+        alike = left[(kind[0] == type_) & (kind[1] == mark)]
+        own = np.flatnonzero(problem.admits(alike[:1], np.arange(problem.member_count)))
+        chosen = fill_members(problem.weight[alike], placed.load[own], problem.capacity[own])
+        placed.put(problem, alike, own[chosen])
 
 
 def _place_idle(problem: WeightedProblem, placed: Placement, pool: Longs) -> None:
@@ -190,21 +188,17 @@ def place_few(weight: Longs, load: Longs, capacity: Longs, left: Longs | None, l
 
 def _place_one(problem: WeightedProblem, placed: Placement, unit: int) -> None:
     """Give one unit to the member that it lifts least."""
-    cell = problem.cell
-    open_ = np.flatnonzero(
-        (cell >= 0)
-        & problem.allowed[problem.type[unit], cell]
-        & (placed.used + problem.count[unit] <= problem.most if problem.limited else True)
-    )
-    if not len(open_):
+    open_ = problem.admits(np.array([unit]), np.arange(problem.member_count))
+    if problem.limited:
+        open_ &= placed.used + problem.count[unit] <= problem.most
+    able = np.flatnonzero(open_)
+    if not len(able):
         member = _make_room(problem, placed, unit)
         if member is None:
-            raise SpecError(
-                "max_partitions leaves no room for all partitions: raise it, or add a member"
-            )
-        open_ = np.array([member])
-    lifted = levels_of(placed.load[open_] + problem.weight[unit], problem.capacity[open_])
-    placed.put(problem, np.array([unit]), open_[[int(np.argmin(lifted))]])
+            raise SpecError(NO_ROOM)
+        able = np.array([member])
+    lifted = levels_of(placed.load[able] + problem.weight[unit], problem.capacity[able])
+    placed.put(problem, np.array([unit]), able[[int(np.argmin(lifted))]])
 
 
 def _make_room(problem: WeightedProblem, placed: Placement, unit: int) -> int | None:
@@ -225,7 +219,7 @@ def _make_room(problem: WeightedProblem, placed: Placement, unit: int) -> int | 
     came: dict[int, tuple[int, int]] = {}  # member: the unit that would come, and its member
     queue = [(unit, -1)]
     for moving, source in queue:
-        fits = (problem.cell >= 0) & problem.allowed[problem.type[moving], problem.cell]
+        fits = problem.admits(np.array([moving]), np.arange(problem.member_count))
         for member in np.flatnonzero(fits).tolist():
             if member in came or member == source:
                 continue
@@ -233,9 +227,15 @@ def _make_room(problem: WeightedProblem, placed: Placement, unit: int) -> int | 
             if placed.used[member] < problem.most[member]:
                 return _move_chain(problem, placed, came, member)
             held = np.flatnonzero((placed.owner == member) & light)
-            _, first = np.unique(problem.type[held], return_index=True)
+            _, first = np.unique(_kinds_of(problem, held), axis=1, return_index=True)
             queue += [(int(held[at]), member) for at in first]
     return None
+
+
+def _kinds_of(problem: WeightedProblem, unit: Longs) -> Longs:
+    """Return what tells units apart that different members may have, (2, units)."""
+    mark = unit * 0 if problem.named is None else problem.named.mark[unit]
+    return np.stack([problem.type[unit], mark])
 
 
 def _move_chain(
@@ -249,43 +249,6 @@ def _move_chain(
         placed.put(problem, one, np.array([member]))
         member = source
     return member
-
-
-def _place_apart(problem: WeightedProblem, placed: Placement, pool: Longs) -> None:
-    """Give units that must be apart to members, one label after the other, heaviest label first."""
-    label = problem.apart[pool]
-    names, inverse = np.unique(label, return_inverse=True)
-    total = sum_by(inverse, problem.weight[pool], len(names))
-    for name in names[np.argsort(-total, kind="stable")]:
-        if not _match_apart(problem, placed, pool[label == name], int(name)):
-            everyone = np.flatnonzero(problem.apart == name)
-            placed.take(problem, everyone[placed.owner[everyone] >= 0])
-            if not _match_apart(problem, placed, everyone, int(name)):
-                raise SpecError(
-                    f"{len(everyone)} partitions must be apart by anti_affinity, and there are "
-                    "too few members that may have them: drop the rule, or add members"
-                )
-
-
-def _match_apart(problem: WeightedProblem, placed: Placement, unit: Longs, label: int) -> bool:
-    """Match units of one label with members that have none of it; False where that cannot be."""
-    cell = problem.cell
-    holders = placed.owner[(problem.apart == label) & (placed.owner >= 0)]
-    free = cell >= 0
-    free[holders] = False
-    member = np.flatnonzero(free)
-    if len(unit) > len(member):
-        return False
-    lifted = (placed.load[member] + problem.weight[unit][:, None]) / problem.capacity[member]
-    open_ = problem.allowed[problem.type[unit]][:, cell[member]]
-    if problem.limited:
-        used = placed.used[member] + problem.count[unit][:, None]
-        open_ = open_ & (used <= problem.most[member])
-    rows, columns = linear_sum_assignment(np.where(open_, lifted, _FORBIDDEN))
-    if not open_[rows, columns].all():
-        return False
-    placed.put(problem, unit[rows], member[columns])
-    return True
 
 
 def split_pool(problem: WeightedProblem, placed: Placement, pool: Longs, level: int) -> Longs:

@@ -3,37 +3,45 @@
 Compression, as for the other assignors: partitions that may go to the same members are one type,
 members that may have the same types are one cell. A rule that names a member gives it a cell of its
 own, and one that names partitions a type of their own, so that what is allowed is a table (types,
-cells). Partitions that must stay together are one unit.
+cells). Where that table would be large, members that the same rules name share a cell; where it
+still would be, rules are kept as lists of members. Partitions that must stay together are one unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow.compute as pc
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from assignors.arrays import Bools, Longs, expand_runs, label_lists, offsets_of, sum_by
+from assignors.arrays import (
+    Bools,
+    Longs,
+    expand_runs,
+    label_lists,
+    offsets_of,
+    sort_distinct,
+    sum_by,
+    take_lists,
+)
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.constraints import (
     ANTI_AFFINITY,
     COLOCATE,
     DRAIN,
-    EXCLUDE,
     MAX_PARTITIONS,
-    PIN,
 )
 from assignors.loads.load_spec import Constraint, LoadSpec
 from assignors.weighted.levels import SMALL, raise_to_floor, round_to_grid
+from assignors.weighted.named import Choices, NamedUnits, list_runs
+from assignors.weighted.tables import Line, relate, tabulate
 
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 RACKS = (PREFER, REQUIRE, IGNORE)
 
-_PAIRS_MAX = 2**25
 _FLOOR_SHIFT = 10  # what weighs something counts for the mean / 2¹⁰ at least
 _ANY = 2**31
 _NAMED = 3
@@ -59,6 +67,8 @@ class WeightedProblem:
         bool (types, cells): may be there; is there without a replica in its rack.
     limited
         Some member has a most.
+    named
+        Units whose members rules list, where these are not in the table; None for none.
     """
 
     place: Longs
@@ -75,17 +85,36 @@ class WeightedProblem:
     allowed: Bools
     distant: Bools
     limited: bool
+    named: NamedUnits | None = None
 
     @property
     def member_count(self) -> int:
         """Number of members, idle ones too."""
         return len(self.capacity)
 
+    @property
+    def home(self) -> Longs | None:
+        """int64 (units,): the one member that a list names, −1 for none; None without lists."""
+        return None if self.named is None else self.named.home
+
+    def admits(self, unit: Longs, member: Longs) -> Bools:
+        """Tell for pairs, which broadcast, whether rules let the member have the unit."""
+        cell = self.cell[member]
+        fine = (cell >= 0) & self.allowed[self.type[unit], cell]
+        if self.named is not None:
+            fine = fine & self.named.admit(unit, member)
+        return np.asarray(fine)
+
     def may_stay(self) -> Bools:
         """Tell for each unit whether its previous owner may keep it."""
-        held = self.owner >= 0
-        cell = np.where(held, self.cell[self.owner], -1)
-        return (cell >= 0) & self.allowed[self.type, cell]
+        held = np.flatnonzero(self.owner >= 0)
+        out = np.zeros(len(self.owner), dtype=np.bool_)
+        out[held] = self.admits(held, self.owner[held])
+        return out
+
+    def find_free(self, unit: Longs) -> Longs:
+        """Return those of some units that more than one member may have, as far as rules list."""
+        return unit if self.named is None else unit[self.named.home[unit] < 0]
 
 
 def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) -> WeightedProblem:
@@ -109,21 +138,13 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
     for rule in rules:
         if rule.kind == DRAIN:
             active[rule.members] = False
-    about = [rule for rule in rules if rule.kind in (PIN, EXCLUDE)]
     rack_set = np.full(len(place), -1)
     if rack != IGNORE:
         rack_set = loads.rack_set[place]
-    cell, cell_class, cell_rack = _divide_members(group, active, about, bool((rack_set >= 0).any()))
-    type_, heads = _divide_partitions(group, place, topic, rack_set, about)
-    if len(heads) * max(len(cell_class), 1) > _PAIRS_MAX:
-        raise SpecError(
-            f"the group has {len(heads)} kinds of partitions and {len(cell_class)} kinds of "
-            f"members, over {_PAIRS_MAX} pairs: name fewer of them in constraints"
-        )
-    allowed, distant = _relate(
-        group, loads, heads, topic, rack_set, cell_class, cell_rack, require=rack == REQUIRE
-    )
-    _apply_rules(allowed, about, place[heads], cell)
+    unit = _find_units(place, rules)
+    line = Line(place, topic, rack_set)
+    table, listed = tabulate(group, active, line, rules, unit)
+    allowed, distant = relate(group, loads, table, line, require=rack == REQUIRE)
     weight = loads.weight[place]
     weight = raise_to_floor(weight, find_floor(int(weight.sum()), len(weight)))
     if len(weight) > SMALL:
@@ -131,14 +152,17 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
     problem = WeightedProblem(
         place=place, unit=None, weight=weight,
         cost=weight if loads.move_cost is loads.weight else loads.move_cost[place],
-        count=np.ones(len(place), dtype=np.int64), owner=owner, type=type_,
-        apart=_number_apart(place, rules), capacity=loads.capacity, cell=cell,
+        count=np.ones(len(place), dtype=np.int64), owner=owner, type=table.type,
+        apart=_number_apart(place, rules), capacity=loads.capacity, cell=table.cell,
         most=_find_most(group.member_count, rules), allowed=allowed, distant=distant,
         limited=any(rule.kind == MAX_PARTITIONS for rule in rules),
     )  # fmt: skip
-    problem = _join_units(problem, rules)
+    if unit is not None:
+        problem = _join_units(problem, unit)
+    if listed is not None:
+        problem = _list_units(problem, listed)
     _refuse_impossible(group, problem, rules)
-    return problem
+    return _give_homes(problem)
 
 
 def find_floor(weight: int, partitions: int) -> int:
@@ -167,119 +191,13 @@ def find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:
     return place, topic[place], owner[place]
 
 
-def _divide_members(
-    group: GroupSpec,
-    active: Bools,
-    about: Sequence[Constraint],
-    racks: bool,  # noqa: FBT001 - of this file
-) -> tuple[Longs, Longs, Longs]:
-    """Return the cell of each member, and the class and rack of each cell.
-
-    Racks are indexes into the sorted names of members' racks; −1 for none.
-    """
-    if group.class_count == 1 and not racks and not about and active.any():
-        one = np.zeros(1, dtype=np.int64)
-        return np.where(active, 0, -1), one, one - 1
-    rack = np.full(group.member_count, -1, dtype=np.int64)
-    if racks:
-        names = pc.unique(group.racks.drop_null())
-        names = names.take(pc.sort_indices(names))
-        rack = np.asarray(pc.fill_null(pc.index_in(group.racks, value_set=names), -1)).astype(
-            np.int64
-        )
-    own = np.zeros(group.member_count, dtype=np.int64)
-    for rule in about:
-        own[rule.members] = rule.members + 1
-    class_ = group.member_class.astype(np.int64)
-    key = np.stack([class_, rack, own])[:, active]
-    found, first, inverse = np.unique(key, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    cell = np.full(group.member_count, -1, dtype=np.int64)
-    cell[active] = rank[inverse.ravel()]
-    return cell, found[0][order], found[1][order]
-
-
-def _divide_partitions(
-    group: GroupSpec, place: Longs, topic: Longs, rack_set: Longs, about: Sequence[Constraint]
-) -> tuple[Longs, Longs]:
-    """Return the type of each partition, and the first partition (index) of each type."""
-    if not len(place):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    if group.class_count == 1 and not about and (rack_set == rack_set[0]).all():
-        return np.zeros(len(place), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    class_ = np.repeat(np.arange(group.class_count), np.diff(group.class_offsets))
-    order = np.argsort(group.class_topics, kind="stable")
-    sizes = np.bincount(group.class_topics, minlength=len(group.topics))
-    kinds, _ = label_lists(offsets_of(sizes), class_[order])
-    key = kinds[topic] * (int(rack_set.max()) + 2) + rack_set + 1
-    if about:
-        at = np.concatenate([rule.partitions for rule in about])
-        rule = np.repeat(np.arange(len(about)), [len(one.partitions) for one in about])
-        order = np.lexsort((rule, at))
-        size = int(max(place[-1], at.max(initial=0))) + 1
-        marks, _ = label_lists(offsets_of(np.bincount(at, minlength=size)), rule[order])
-        key = key * (int(marks.max(initial=0)) + 1) + marks[place]
-    if (key == key[0]).all():
-        return np.zeros(len(key), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[inverse], first[order]
-
-
-def _relate(
-    group: GroupSpec,
-    loads: LoadSpec,
-    heads: Longs,
-    topic: Longs,
-    rack_set: Longs,
-    cell_class: Longs,
-    cell_rack: Longs,
-    *,
-    require: bool,
-) -> tuple[Bools, Bools]:
-    """Return which types may be on which cells, and where they are far from their replicas."""
-    subscribed = np.zeros((len(group.topics), group.class_count), dtype=np.bool_)
-    class_ = np.repeat(np.arange(group.class_count), np.diff(group.class_offsets))
-    subscribed[group.class_topics, class_] = True
-    allowed = subscribed[topic[heads]][:, cell_class]
-    sets = rack_set[heads]
-    distant = np.zeros_like(allowed)
-    if (sets >= 0).any():
-        names = pc.unique(group.racks.drop_null())
-        at = {
-            name: place for place, name in enumerate(names.take(pc.sort_indices(names)).to_pylist())
-        }
-        near = np.zeros((len(loads.rack_sets) + 1, len(at) + 1), dtype=np.bool_)
-        near[-1] = True
-        for row, racks in enumerate(loads.rack_sets):
-            near[row, [at[name] for name in racks if name in at]] = True
-        distant = ~near[sets][:, cell_rack]
-    if require:
-        allowed &= ~distant
-    return allowed, distant
-
-
-def _apply_rules(allowed: Bools, about: Sequence[Constraint], first: Longs, cell: Longs) -> None:
-    """Take from `allowed` what pins and exclusions forbid, by a type's first partition."""
-    for rule in about:
-        types = np.isin(first, rule.partitions)
-        cells = np.zeros(allowed.shape[1], dtype=np.bool_)
-        named = cell[rule.members]
-        cells[named[named >= 0]] = True
-        allowed[np.ix_(types, ~cells if rule.kind == PIN else cells)] = False
-
-
 def _number_apart(place: Longs, rules: Sequence[Constraint]) -> Longs:
     """Number the labels of anti_affinity, (partitions,)."""
     out = np.full(len(place), -1, dtype=np.int64)
     own = [rule for rule in rules if rule.kind == ANTI_AFFINITY]
     if not own:
         return out
-    at = np.concatenate([rule.partitions for rule in own])
+    at = _list_places(own)
     label = np.concatenate([rule.label for rule in own])
     found = np.searchsorted(place, at)
     known = np.append(place, -1)[found] == at
@@ -302,25 +220,36 @@ def _find_most(members: int, rules: Sequence[Constraint]) -> Longs:
     return most
 
 
-def _join_units(problem: WeightedProblem, rules: Sequence[Constraint]) -> WeightedProblem:
-    """Make one unit of partitions that must be together."""
+def _list_places(rules: Sequence[Constraint]) -> Longs:
+    """Return the places of all rules, one after the other."""
+    _, first, end = list_runs(rules)
+    return expand_runs(first, end - first)
+
+
+def _find_units(place: Longs, rules: Sequence[Constraint]) -> Longs | None:
+    """Number units of partitions that must be together, (partitions,); None where each is one."""
     own = [rule for rule in rules if rule.kind == COLOCATE]
-    if not own or not len(problem.place):
-        return problem
-    at = np.concatenate([rule.partitions for rule in own])
+    if not own or not len(place):
+        return None
+    at = _list_places(own)
     label = np.concatenate([rule.label for rule in own])
-    found = np.searchsorted(problem.place, at)
-    known = np.append(problem.place, -1)[found] == at
+    found = np.searchsorted(place, at)
+    known = np.append(place, -1)[found] == at
     names, number = np.unique(label[known], return_inverse=True)
-    nodes = len(problem.place) + len(names)
-    links = (found[known], len(problem.place) + number)
+    nodes = len(place) + len(names)
+    links = (found[known], len(place) + number)
     graph = coo_array((np.ones(len(number), dtype=np.int8), links), shape=(nodes, nodes))
     _, joined = connected_components(graph, directed=False)
-    _, first, unit = np.unique(joined[: len(problem.place)], return_index=True, return_inverse=True)
+    _, first, unit = np.unique(joined[: len(place)], return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    unit, units = rank[unit], len(first)
+    return rank[unit]
+
+
+def _join_units(problem: WeightedProblem, unit: Longs) -> WeightedProblem:
+    """Make one unit of partitions that must be together."""
+    units = int(unit.max()) + 1
     type_, allowed, distant = _join_types(problem, unit, units)
     return WeightedProblem(
         place=problem.place, unit=unit, weight=sum_by(unit, problem.weight, units),
@@ -334,30 +263,28 @@ def _join_units(problem: WeightedProblem, rules: Sequence[Constraint]) -> Weight
 def _join_types(problem: WeightedProblem, unit: Longs, units: int) -> tuple[Longs, Bools, Bools]:
     """Return the type of each unit: what is allowed to all of its partitions."""
     width = len(problem.allowed)
-    pairs = np.unique(unit * width + problem.type)
+    if width == 1:
+        return np.zeros(units, dtype=np.int64), problem.allowed, problem.distant
+    pairs = sort_distinct(unit * width + problem.type)
     offsets = offsets_of(np.bincount(pairs // width, minlength=units))
     type_, heads = label_lists(offsets, pairs % width)
-    allowed = np.ones((len(heads), problem.allowed.shape[1]), dtype=np.bool_)
-    distant = np.zeros_like(allowed)
-    for row, head in enumerate(heads):
-        types = pairs[offsets[head] : offsets[head + 1]] % width
-        allowed[row] = problem.allowed[types].all(axis=0)
-        distant[row] = problem.distant[types].any(axis=0)
-    return type_, allowed, distant
+    offsets, types = take_lists(offsets, pairs % width, heads)
+    allowed = np.logical_and.reduceat(problem.allowed[types], offsets[:-1], axis=0)
+    return type_, allowed, np.logical_or.reduceat(problem.distant[types], offsets[:-1], axis=0)
 
 
 def _choose_owner(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
     """Return for each unit who owned the most weight of it; the first of several."""
-    held = np.flatnonzero(problem.owner >= 0)
+    size = max(problem.member_count, 1)
+    alone = np.bincount(unit, minlength=units) == 1
     owner = np.full(units, -1, dtype=np.int64)
-    pairs, inverse = np.unique(
-        unit[held] * problem.member_count + problem.owner[held], return_inverse=True
-    )
+    one = alone[unit]
+    owner[unit[one]] = problem.owner[one]
+    held = np.flatnonzero((problem.owner >= 0) & ~one)
+    pairs, inverse = np.unique(unit[held] * size + problem.owner[held], return_inverse=True)
     weight = sum_by(inverse, problem.weight[held], len(pairs))
-    order = np.lexsort((-pairs, weight, pairs // max(problem.member_count, 1)))
-    owner[pairs[order] // max(problem.member_count, 1)] = pairs[order] % max(
-        problem.member_count, 1
-    )
+    order = np.lexsort((-pairs, weight, pairs // size))
+    owner[pairs[order] // size] = pairs[order] % size
     return owner
 
 
@@ -379,12 +306,54 @@ def _join_apart(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
     return out
 
 
+def _list_units(problem: WeightedProblem, listed: tuple[Longs, Choices]) -> WeightedProblem:
+    """Give units the lists of rules that are not in the table."""
+    mark, choices = listed
+    if problem.unit is not None:
+        mark = mark[np.unique(problem.unit, return_index=True)[1]]
+    home = np.where(mark >= 0, choices.find_homes()[mark], -1)
+    return replace(problem, named=NamedUnits(mark, home, choices))
+
+
+def _give_homes(problem: WeightedProblem) -> WeightedProblem:
+    """Give a type of its own, for each cell, to what only one member of the cell may have."""
+    if problem.named is None:
+        return problem
+    settled = np.flatnonzero(problem.named.home >= 0)
+    cells, which = np.unique(problem.cell[problem.named.home[settled]], return_inverse=True)
+    types, width = problem.allowed.shape
+    type_ = problem.type.copy()
+    type_[settled] = types + which
+    only = np.zeros((len(cells), width), dtype=np.bool_)
+    only[np.arange(len(cells)), cells] = True
+    return replace(
+        problem, type=type_, allowed=np.concatenate([problem.allowed, only]),
+        distant=np.concatenate([problem.distant, np.zeros_like(only)]),
+    )  # fmt: skip
+
+
+def _find_impossible(problem: WeightedProblem) -> Longs:
+    """Return units that may be on no member."""
+    impossible = ~np.asarray(problem.allowed.any(axis=1))[problem.type]
+    if problem.named is None:
+        return np.flatnonzero(impossible)
+    named = np.flatnonzero(problem.named.mark >= 0)
+    kinds, which = np.unique(
+        np.stack([problem.type[named], problem.named.mark[named]]), axis=1, return_inverse=True
+    )
+    open_ = problem.cell >= 0
+    total = problem.allowed @ np.bincount(problem.cell[open_], minlength=problem.allowed.shape[1])
+    impossible[named] |= ~problem.named.choices.leave(
+        kinds[1], kinds[0], problem.allowed, problem.cell, total
+    )[which.ravel()]
+    return np.flatnonzero(impossible)
+
+
 def _refuse_impossible(
     group: GroupSpec, problem: WeightedProblem, rules: Sequence[Constraint]
 ) -> None:
     """Refuse units that may be on no member."""
-    possible = problem.allowed.any(axis=1)
-    bad = np.flatnonzero(~np.asarray(possible)[problem.type])
+    bad = _find_impossible(problem)
     if not len(bad):
         return
     at = int(bad[0]) if problem.unit is None else int(np.flatnonzero(problem.unit == bad[0])[0])

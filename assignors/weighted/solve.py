@@ -14,13 +14,8 @@ from assignors.weighted.bounds import LowerBound, find_lower_bound
 from assignors.weighted.exchange import improve_by_exchange
 from assignors.weighted.idle import find_idle
 from assignors.weighted.levels import SMALL, levels_of, room_under
-from assignors.weighted.place import (
-    Placement,
-    find_shares,
-    place_units,
-    sort_heaviest,
-    weigh_cells,
-)
+from assignors.weighted.place import find_shares, place_units, weigh_cells
+from assignors.weighted.placement import Placement, sort_heaviest
 from assignors.weighted.problem import WeightedProblem
 from assignors.weighted.shed import choose_surplus
 
@@ -68,7 +63,7 @@ class Solution:
 def find_bound(problem: WeightedProblem) -> LowerBound:
     """Return the lower bound of a problem."""
     return find_lower_bound(
-        problem.weight, problem.type, problem.capacity, problem.cell, problem.allowed
+        problem.weight, problem.type, problem.capacity, problem.cell, problem.allowed, problem.home
     )
 
 
@@ -249,7 +244,7 @@ def _shed(problem: WeightedProblem, placed: Placement, unit: Longs, level: int) 
     over = placed.load > room
     if not over.any():
         return
-    unit = unit[over[placed.owner[unit]] & (problem.weight[unit] > 0)]
+    unit = problem.find_free(unit[over[placed.owner[unit]] & (problem.weight[unit] > 0)])
     best = _largest(problem)
     heavy = problem.weight[unit] > room[placed.owner[unit]]
     misfits = unit[heavy]
