@@ -26,7 +26,7 @@ from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.store_marks import FileSum
-from coordinator.storage.tables.claims import find_claims, note_claim
+from coordinator.storage.tables.claims import Claims, note_claim
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.fenced_table import FencedTable
@@ -254,7 +254,7 @@ class StoreCopy:
 
 def _note_claims(table: TableFiles, until: int) -> dict[str, int]:
     """Return the numbers by which a copy keeps the claims up to a position."""
-    found = find_claims(table.writers.get).items()
+    found = Claims(table.writers.get).all().items()
     notes = [note_claim(epoch, claim) for epoch, claim in found if claim.position <= until]
     return {name: number for some in notes for name, number in some.items()}
 

@@ -52,7 +52,7 @@ from coordinator.storage.snapshot_table import (
 )
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.claims import Claim, Claims, draw_claim_id, note_claim, read_claims
+from coordinator.storage.tables.claims import Claim, Claims, draw_claim_id, note_claim
 from coordinator.storage.tables.commit_writer import (
     NO_MORE,
     TableAction,
@@ -129,7 +129,7 @@ class DeltaLog:
         """The version that `position` is of."""
         self._at_ms = 0
         """When the last row was written, as it says."""
-        self._claims: Claims = {}
+        self._claims = Claims(self._number_of)
 
     def _take_care_of_snapshots(self) -> Maintenance:
         kept_ms = self._snapshot_files_kept_ms
@@ -186,13 +186,18 @@ class DeltaLog:
                         ) from None
                 else:
                     self.epoch = epoch
-                    self._claims = read_claims(table.load()) | {epoch: claim}
+                    self._claims.add(epoch, claim)
                     self._add_columns()
                     return epoch
         raise CommitFailed(
             f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
             f"it: try again, or stop that coordinator"
         )
+
+    def _number_of(self, name: str) -> int | None:
+        """Return a number that the log's table keeps."""
+        found = self._table.read().transaction_version(name)
+        return None if found is None else int(found)
 
     def _refuse_lost_rows(self, snapshots: Sequence[Snapshot]) -> None:
         """Refuse a log that ends before its snapshot, unless rows may be lost: without syncs."""

@@ -29,14 +29,7 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog, Unreachable
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.claims import (
-    Claim,
-    Claims,
-    has_history,
-    note_claim,
-    read_claim,
-    read_claims,
-)
+from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
@@ -113,7 +106,8 @@ def write_snapshot(
         return []
     kept = ours[max(0, len(ours) + 1 - KEPT) :]
     replaced = [part for one, parts in there.items() if one not in kept for part in parts]
-    notes = {} if epoch in {one.epoch for one in ours} else note_claim(epoch, claims[epoch])
+    claim = None if epoch in {one.epoch for one in ours} else claims.get(epoch)
+    notes = {} if claim is None else note_claim(epoch, claim)
     table.commit([*actions, *map(make_remove_action, replaced)], epoch, notes)
     return [part.path for part in replaced]
 
@@ -148,7 +142,7 @@ def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
 
 def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
     """Return what is to be said of a log that ends before a snapshot of it; None if it does not."""
-    last, claims = max((part.last for part in list_parts(log)), default=0), read_claims(log)
+    last, claims = max((part.last for part in list_parts(log)), default=0), Claims(log.transaction_version)
     ahead = [one.position for one in snapshots if one.position > last and one.is_of(claims)]
     if not ahead:
         return None
@@ -190,7 +184,8 @@ def _read_snapshot(
 
 def _list_snapshots(table: DeltaTable) -> dict[Snapshot, list[Part]]:
     found: dict[Snapshot, list[Part]] = {}
+    claims = Claims(table.transaction_version)
     for part in list_parts(table):
-        one = Snapshot(part.snapshot, part.epoch, read_claim(table, part.epoch))
+        one = Snapshot(part.snapshot, part.epoch, claims.get(part.epoch))
         found.setdefault(one, []).append(part)
     return found

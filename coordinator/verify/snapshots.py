@@ -12,7 +12,7 @@ from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog
 from coordinator.storage.snapshot_table import Snapshot
-from coordinator.storage.tables.claims import Claims, find_claims
+from coordinator.storage.tables.claims import Claims
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
 from coordinator.verify.decoding import decode_records
@@ -102,7 +102,7 @@ class SnapshotChecker:
 
     def _read(self) -> Iterator[SnapshotDigest]:
         table = read_table_files(self.folder)
-        claims = find_claims(table.writers.get)
+        claims = Claims(table.writers.get)
         for (position, epoch), parts in sorted(_group_by_position(table).items()):
             try:
                 snapshot = Snapshot(position, epoch, claims.get(epoch))

@@ -21,7 +21,7 @@ from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
-from coordinator.storage.tables.claims import find_claims
+from coordinator.storage.tables.claims import Claims
 from coordinator.storage.tables.commit_reader import TableFiles, read_table_files
 from coordinator.storage.tables.commit_writer import APP
 from coordinator.storage.tables.newest_version import (
@@ -121,7 +121,7 @@ def verify_tables(root: str) -> VerifyResult:
     lease = read_lease(root)
     snapshots = SnapshotChecker(root)
     log = _read_log(root)
-    snapshots.bind(find_claims(log.writers.get))
+    snapshots.bind(Claims(log.writers.get))
     walk = LogWalk(log, snapshots)
     walk.run()
     check_lease(lease, walk.epoch, wall_ms())

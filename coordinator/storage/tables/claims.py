@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
-
-from deltalake import DeltaTable
+from typing import NamedTuple
 
 from coordinator.storage.tables.commit_writer import APP
 
-Claims: TypeAlias = "dict[int, Claim]"
-"""The claims of a log, by coordinator epoch."""
 _NAME = "muster.claim.{}.{}"
 
 
@@ -45,32 +41,59 @@ def note_claim(epoch: int, claim: Claim) -> dict[str, int]:
     return {_NAME.format(epoch, name): value for name, value in claim._asdict().items()}
 
 
-def read_claim(table: DeltaTable, epoch: int) -> Claim | None:
-    """Return the claim of an epoch; None where the table has none, or one of an older Muster."""
-    return _find_claim(table.transaction_version, epoch)
+class Claims:
+    """The claims of a log by coordinator epoch, each looked up when it is first asked for.
 
+    A log may have had very many, and each look-up reads the log of a table.
 
-def read_claims(table: DeltaTable) -> Claims:
-    """Return the claims of a log by epoch, but for those of an older Muster."""
-    return find_claims(table.transaction_version)
+    Parameters
+    ----------
+    number_of
+        Returns a number that the log's table keeps, by its name.
+    """
 
+    def __init__(self, number_of: Callable[[str], int | None]) -> None:
+        self._number_of = number_of
+        self._newest: int | None = None
+        self._found: dict[int, Claim | None] = {}
 
-def find_claims(number_of: Callable[[str], int | None]) -> Claims:
-    """Return the claims of a log by epoch, of the numbers that its table keeps."""
-    epochs = range(1, (number_of(APP) or 0) + 1)
-    return {one: claim for one in epochs if (claim := _find_claim(number_of, one)) is not None}
+    @property
+    def newest_epoch(self) -> int:
+        """Of the log; 0 without a claim."""
+        if self._newest is None:
+            self._newest = self._number_of(APP) or 0
+        return self._newest
 
+    def get(self, epoch: int) -> Claim | None:
+        """Return the claim of an epoch; None where there is none, or one of an older Muster."""
+        if epoch not in self._found:
+            place, claim_id = (self._number_of(_NAME.format(epoch, one)) for one in Claim._fields)
+            known = None if place is None or claim_id is None else Claim(place, claim_id)
+            self._found[epoch] = known
+        return self._found[epoch]
 
-def _find_claim(number_of: Callable[[str], int | None], epoch: int) -> Claim | None:
-    position, claim_id = (number_of(_NAME.format(epoch, name)) for name in Claim._fields)
-    return None if position is None or claim_id is None else Claim(position, claim_id)
+    def add(self, epoch: int, claim: Claim) -> None:
+        """Add a claim that is newer than all."""
+        self._newest, self._found[epoch] = epoch, claim
+
+    def after(self, epoch: int) -> Claim | None:
+        """Return the next claim after that of an epoch."""
+        later = map(self.get, range(epoch + 1, self.newest_epoch + 1))
+        return next((claim for claim in later if claim is not None), None)
+
+    def all(self) -> dict[int, Claim]:
+        """Return all of them: a look-up for each."""
+        epochs = range(1, self.newest_epoch + 1)
+        return {epoch: claim for epoch in epochs if (claim := self.get(epoch)) is not None}
 
 
 def has_history(claims: Claims, epoch: int, claim: Claim | None, position: int) -> bool:
     """Whether a log has what the maker of a claim had up to a position.
 
-    It has the claim, so all that was before it; and what followed, up to the next claim.
+    It has the claim, so all that was before it; and what followed, up to the next claim: those
+    after that one have higher positions still.
     """
     if claim is None or claim != claims.get(epoch):
         return False
-    return all(position < later.position for at, later in claims.items() if at > epoch)
+    later = claims.after(epoch)
+    return later is None or position < later.position

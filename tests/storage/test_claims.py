@@ -1,0 +1,86 @@
+"""The claims of a log: what binds a snapshot to it, however often it was taken over."""
+
+from collections import Counter
+
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.config import LogConfig
+from coordinator.core.records import OffsetCommitted
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.state_loader import write_snapshot
+from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim
+from coordinator.storage.tables.commit_writer import APP
+
+
+class Numbers(dict):
+    """What a table keeps, and how often it was asked."""
+
+    asked = 0
+
+    def __call__(self, name):
+        self.asked += 1
+        return self.get(name)
+
+
+def numbers_of(claims, newest):
+    found = Numbers({APP: newest})
+    for epoch, claim in claims.items():
+        found |= note_claim(epoch, claim)
+    return Numbers(found)
+
+
+def drawn(positions):
+    """Claims with these positions at some of the epochs: of the others an older Muster made."""
+    return {
+        epoch: Claim(position, 100 + epoch) for epoch, position in positions.items() if position
+    }
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=9).map(
+        lambda steps: {at + 1: sum(steps[: at + 1]) + 1 if step else 0
+                       for at, step in enumerate(steps)}
+    ),
+    st.integers(1, 10),
+    st.integers(0, 40),
+    st.booleans(),
+)  # fmt: skip
+def test_a_log_has_what_was_before_its_next_claim(positions, epoch, position, ours):
+    claims = drawn(positions)
+    maker = claims.get(epoch) if ours else Claim(position, 1)
+    expected = (
+        maker is not None
+        and maker == claims.get(epoch)
+        and all(position < later.position for at, later in claims.items() if at > epoch)
+    )
+    found = Claims(numbers_of(claims, len(positions)))
+    assert has_history(found, epoch, maker, position) is expected
+    assert found.all() == claims
+
+
+def test_a_claim_that_was_just_made_is_known_without_a_look():
+    numbers = Numbers()
+    claims = Claims(numbers)
+    claims.add(7, Claim(70, 1))
+    assert (claims.get(7), claims.newest_epoch, numbers.asked) == (Claim(70, 1), 7, 0)
+
+
+def test_a_start_after_many_takes_no_more_looks_than_after_few(tmp_path, monkeypatch):
+    """Each look reads the log of the table: on an object store by requests."""
+    looks = Counter()
+    real = DeltaTable.transaction_version
+
+    def counted(table, name):
+        looks[where] += 1
+        return real(table, name)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    for where in range(12):
+        log = DeltaLog.open(tmp_path, LogConfig())
+        log.claim("one", "", where)
+        log.append([OffsetCommitted("g", "foo", "id", 0, where)], where)
+        write_snapshot(log, where)
+        log.close()
+    assert looks[11] == looks[3]
