@@ -142,7 +142,8 @@ def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
 
 def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
     """Return what is to be said of a log that ends before a snapshot of it; None if it does not."""
-    last, claims = max((part.last for part in list_parts(log)), default=0), Claims(log.transaction_version)
+    last = max((part.last for part in list_parts(log)), default=0)
+    claims = Claims(log.transaction_version)
     ahead = [one.position for one in snapshots if one.position > last and one.is_of(claims)]
     if not ahead:
         return None
