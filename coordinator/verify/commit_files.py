@@ -27,7 +27,8 @@ def check_commit_files(table: str) -> None:
     Raises
     ------
     CorruptLog
-        A file is incomplete, or `_last_checkpoint` names a checkpoint that does not exist.
+        A file is incomplete, or `_last_checkpoint` names a checkpoint that does not exist, and no
+        newer one does.
     """
     folder = log_folder(table)
     _check_last_checkpoint(folder)
@@ -46,7 +47,7 @@ def check_commit_files(table: str) -> None:
 
 
 def _check_last_checkpoint(folder: str) -> None:
-    """Check that the checkpoint named by `_last_checkpoint` exists."""
+    """Check that the checkpoint named by `_last_checkpoint` exists, or a newer one."""
     path = os.path.join(folder, LAST_CHECKPOINT)
     for _ in range(LOOKS_MAX):
         try:
@@ -57,6 +58,8 @@ def _check_last_checkpoint(folder: str) -> None:
             refuse_silence(path, error)
             raise CorruptLog(f"{path} is damaged ({error}): {REMEDY}") from None
         found = [CHECKPOINT_FILE.match(name) for name in files_at(folder).names(folder)]
-        if any(one and int(one[1]) == version for one in found):
-            return
+        if any(one and int(one[1]) >= version for one in found):
+            return  # it may be older than the newest: readers list what comes after it
+        if files_at(folder).exists(os.path.join(folder, f"{version:020}.checkpoint.parquet")):
+            return  # the list is older
     raise CorruptLog(f"{path} names checkpoint {version}, which does not exist: {REMEDY}")

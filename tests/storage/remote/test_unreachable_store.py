@@ -17,13 +17,16 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.backup import backup
-from coordinator.config import Config, ConfigError, LeaseConfig, StoreConfig
-from coordinator.storage.record_log import LogError, Unreachable
+from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig, StoreConfig
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import CorruptLog, LogError, Unreachable
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.object_store import find_refusal, use_settings
 from coordinator.storage.tables.patience import is_waited_for
+from coordinator.storage.tables.store_files import files_at
 from coordinator.verify import verify
 from tests.conftest import ROOT
+from tests.support.lives import life
 
 TOPICS = {"clicks": 6}
 QUICK = StoreConfig(retries=0, retry_timeout_ms=1_000)
@@ -243,6 +246,29 @@ def test_what_cannot_be_read_now_is_no_damage(store, s3, what):
                 assert word not in str(error.value)
         s3.heal()
         assert verify(store).groups == 1
+
+
+@pytest.mark.parametrize("place", ["disk", "s3"])
+def test_a_hint_at_a_checkpoint_that_was_replaced_is_no_damage(store, tmp_path, place):
+    """Its put may land late, or be read from a copy that is late: readers find the newer one."""
+    store = store if place == "s3" else str(tmp_path / "store")
+    log = DeltaLog(store, LogConfig(commits_kept_ms=0))
+    log.claim("one", "", 1)
+    hint, files = f"{store}/log/_delta_log/_last_checkpoint", files_at(store)
+    log.maintain(pack=True)
+    old = files.read(hint)
+    for epoch in range(2, 5):
+        log.append(life(epoch), epoch)
+    log.maintain(pack=True)
+    named = json.loads(old)["version"]
+    assert json.loads(files.read(hint))["version"] > named
+    files.remove(f"{store}/log/_delta_log/{named:020}.checkpoint.parquet")
+    files.replace(hint, old)
+    assert verify(store).position == log.position
+    assert DeltaLog(store).claim("two", "", 9) == 2
+    files.replace(hint, old.replace(b'"version":', b'"version":9'))
+    with pytest.raises(CorruptLog, match=r"names checkpoint 9.*, which does not exist"):
+        verify(store)
 
 
 @pytest.mark.parametrize(
