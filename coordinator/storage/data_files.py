@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -40,6 +40,8 @@ AS_TEXT_ONCE = "subscribed_topic_names"
 FEW = 100
 """Rows of which Python finds the least and greatest value sooner than Arrow is called, and one
 thread reads all columns sooner than several."""
+SMALL = 65_536
+"""Bytes of a file that is read at once, which takes half as long as Arrow's reads of its parts."""
 GATHERED = 500
 """So many small data files are decoded together."""
 TEXT_MAX = 256
@@ -122,10 +124,17 @@ def make_remove_action(part: Part) -> RemoveAction:
     return RemoveAction(part.path, data_change=False, deletion_timestamp=wall_ms(), size=part.bytes)
 
 
-def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[pa.Table]:
+def read_parts(
+    folder: str, parts: Sequence[Part], after: int = 0, *, gathered: bool = False
+) -> Iterator[pa.Table]:
     """Yield the rows after a position, a piece at a time, in order and none missing.
 
     The next piece is read, in a thread, while the caller works on this one.
+
+    Parameters
+    ----------
+    gathered
+        Small pieces are put together: what a piece costs to decode is most of what its rows cost.
 
     Raises
     ------
@@ -133,6 +142,8 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
         A file is gone or damaged, or rows are missing before it.
     """
     pieces = _read_parts(folder, parts, after)
+    if gathered:
+        pieces = _gather_pieces(pieces)
     rows = sum(part.last - max(part.first - 1, after) for part in parts if part.last > after)
     with (
         progress.task(f"reading the {os.path.basename(folder).removesuffix('s')}", rows) as reading,
@@ -145,8 +156,7 @@ def read_parts(folder: str, parts: Sequence[Part], after: int = 0) -> Iterator[p
             reading.advance(len(piece))
 
 
-def gather_pieces(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield small pieces together: what a piece costs to decode is most of what its rows cost."""
+def _gather_pieces(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     some: list[pa.Table] = []
     for piece in pieces:
         some.append(piece)
@@ -178,6 +188,10 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
         if part.last < expected:
             continue
         for piece in _read_pieces(folder, part):
+            if _is_next(piece, expected):
+                expected += len(piece)
+                yield piece
+                continue
             rows = piece.slice(np.searchsorted(piece["position"].to_numpy(), expected))
             positions = rows["position"].to_numpy()
             if not np.array_equal(positions, np.arange(expected, expected + len(rows))):
@@ -187,21 +201,33 @@ def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.T
                 yield rows
 
 
+def _is_next(piece: pa.Table, expected: int) -> bool:
+    """Whether a small piece has what comes next, and nothing else: numpy takes longer to see it."""
+    if not 0 < len(piece) <= FEW:
+        return False
+    return bool(piece["position"].to_pylist() == list(range(expected, expected + len(piece))))
+
+
 def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
     path = os.path.join(folder, part.path)
     rows = 0
     try:
         source = source_of(path)
-        with pq.ParquetFile(source) as plain:
-            names, footer = plain.schema_arrow.names, plain.metadata
-        # Parquet has checksums of its pages only: under another name a column would be missed.
-        if unknown := set(names) - set(SCHEMA.names):
-            raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
-        coded = [AS_TEXT_ONCE] if AS_TEXT_ONCE in names else None
-        with pq.ParquetFile(
-            source, metadata=footer, read_dictionary=coded, page_checksum_verification=True,
-            pre_buffer=is_remote(path),
-        ) as file:  # fmt: skip
+        if isinstance(source, str) and part.bytes <= SMALL:
+            with open(source, "rb") as small:
+                source = pa.BufferReader(small.read())
+        checked = {"page_checksum_verification": True, "pre_buffer": is_remote(path)}
+        with ExitStack() as opened:
+            file = opened.enter_context(pq.ParquetFile(source, **checked))
+            names, footer = file.schema_arrow.names, file.metadata
+            # Parquet has checksums of its pages only: under another name a column would be missed.
+            if unknown := set(names) - set(SCHEMA.names):
+                raise CorruptLog(f"{path} has a column {min(unknown)!r} that no record has")
+            if AS_TEXT_ONCE in names:
+                coded = pq.ParquetFile(
+                    source, metadata=footer, read_dictionary=[AS_TEXT_ONCE], **checked
+                )
+                file = opened.enter_context(coded)
             for group in range(file.num_row_groups):
                 piece = file.read_row_group(group, use_threads=part.rows > FEW)
                 rows += len(piece)

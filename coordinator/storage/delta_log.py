@@ -23,7 +23,6 @@ from coordinator.storage import target_table
 from coordinator.storage.data_files import (
     SNAPSHOT,
     Part,
-    gather_pieces,
     list_parts,
     read_parts,
     write_part,
@@ -64,9 +63,9 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.newest_version import (
     OpenTable,
     follow_table,
-    open_newest,
     open_to_read,
 )
+from coordinator.storage.tables.read_table import open_table
 from coordinator.storage.tables.recovery import (
     RESTORE,
     find_damage,
@@ -109,7 +108,7 @@ class DeltaLog:
         disk: Files | None = None,
         write_commit: WriteCommit = write_commit,
         snapshot_files_kept_ms: int = SNAPSHOT_FILES_KEPT_MS,
-        open_table: OpenTable = open_newest,
+        open_table: OpenTable = open_table,
     ) -> None:
         self.store = root_of(store)
         self.config = config or LogConfig()
@@ -314,7 +313,7 @@ class DeltaLog:
         for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):
             yield batch
             after = batch.position
-        for rows in gather_pieces(_read_rows(self._disk, self._table.path, parts, after)):
+        for rows in _read_rows(self._disk, self._table.path, parts, after, gathered=True):
             self._care.refuse_stopped()
             yield from decode_batches(rows, seen)
 
@@ -495,9 +494,11 @@ def read_log(
             return
 
 
-def _read_rows(disk: Files, folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
+def _read_rows(
+    disk: Files, folder: str, parts: Sequence[Part], after: int, *, gathered: bool = False
+) -> Iterator[pa.Table]:
     try:
-        yield from read_parts(folder, parts, after)
+        yield from read_parts(folder, parts, after, gathered=gathered)
     except CorruptLog as error:
         reason = find_damage(disk, folder)
         raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator.config import LogConfig
+from coordinator.core.records import OffsetCommitted
+from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import read_log
-from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, NewerLog
+from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError, NewerLog
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.read_table import MANY, ReadTable
 from coordinator.storage.tables.recovery import commit_file
 from tests.support.lives import claimed, life, replayed, rows_of
 
@@ -228,3 +233,98 @@ def test_snapshots_without_their_commits_are_made_anew(tmp_path):
     log = claimed(tmp_path)
     assert replayed(log) == life(1) + life(2) + life(3)
     log.snapshot(life(3), log.position, 5)
+
+
+def behind(store, commits=MANY + 5):
+    """A log with so many commits since its checkpoint that delta-rs would take long over them."""
+    log = claimed(store, config=LogConfig(fsync=False))
+    log.append(life(1), 2)
+    log.maintain(pack=True)
+    for number in range(commits):
+        log.append([OffsetCommitted("g", "t", "id", 0, number, commit_timestamp=1)], 3 + number)
+    return log
+
+
+def test_a_start_behind_many_commits_asks_nothing_of_delta_rs(tmp_path, monkeypatch):
+    """Which reads all of them for each thing that it is asked; and what we read is the same."""
+    log = behind(tmp_path)
+    opened, reads = [], Counter()
+    with monkeypatch.context() as patch:
+        really, read = DeltaTable.__init__, Filesystem.read
+
+        def note(table, path, *words, **more):
+            opened.append(str(path))
+            really(table, path, *words, **more)
+
+        def count(disk, path):
+            reads[path] += path.endswith(".json")
+            return read(disk, path)
+
+        patch.setattr(DeltaTable, "__init__", note)
+        patch.setattr(Filesystem, "read", count)
+        successor = claimed(tmp_path)
+        assert replayed(successor)[: len(life(1))] == life(1)
+        assert len(replayed(successor)) == len(life(1)) + MANY + 5
+    assert not [path for path in opened if path.endswith("/log")]
+    entries = [times for path, times in reads.items() if "/log/_delta_log/0" in path]
+    assert sum(entries) < len(entries) + 20, "each once, but for the newest"
+    ours, theirs = successor._table.load(), DeltaTable(f"{tmp_path}/log")
+    assert isinstance(ours, ReadTable)
+    assert list_parts(ours) == list_parts(theirs)
+    numbers = ["coordinator", "none", "muster.claim.1.position", "muster.claim.2.claim_id"]
+    for ask in (
+        lambda table: table.version(),
+        lambda table: table.protocol(),
+        lambda table: table.schema(),
+        lambda table: table.metadata().configuration,
+        lambda table: [table.transaction_version(name) for name in numbers],
+    ):
+        assert ask(ours) == ask(theirs)
+    assert ours.history(1) == theirs.history(1), "what we do not read ourselves, delta-rs is asked"
+    log.close()
+
+
+def test_a_coordinator_behind_many_commits_goes_on_as_any_other(tmp_path):
+    behind(tmp_path)
+    successor = claimed(tmp_path, config=LogConfig(pack_commits=50, commits_kept_ms=0))
+    successor.append(life(2), 999)
+    successor.snapshot(life(2), successor.position, 999)
+    while successor.is_maintenance_due():
+        successor.maintain()
+    successor.append(life(3), 1_000)
+    third = claimed(tmp_path)
+    assert third.epoch == 3
+    assert replayed(third) == life(2) + life(3)
+    with pytest.raises(Fenced):
+        successor.append(life(4), 1_001)
+    assert [batch.position for batch in read_log(tmp_path)][-1] == third.position
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+@pytest.mark.parametrize("tear", TEARS)
+def test_what_is_torn_behind_many_commits_is_seen_all_the_same(tmp_path, caplog, tear, fsync):
+    log = behind(tmp_path)
+    newest = commit_file(log.store + "/log", log._table.version)
+    TEARS[tear](newest)
+    if not fsync:
+        with pytest.raises(CorruptLog, match=f"{newest} is damaged"):
+            claimed(tmp_path, config=LogConfig(fsync=False))
+        return
+    successor = claimed(tmp_path)
+    assert f"{newest} was torn by a crash and is set aside as" in caplog.text
+    assert len(replayed(successor)) == len(life(1)) + MANY + 4
+
+
+@pytest.mark.parametrize("harm", ["missing", "torn", "another's"])
+def test_an_older_entry_that_is_damaged_behind_many_commits_is_named(tmp_path, harm):
+    log = behind(tmp_path)
+    old = commit_file(log.store + "/log", log._table.version - 100)
+    if harm == "missing":
+        os.remove(old)
+    elif harm == "torn":
+        cut(old, 0.5)
+    else:
+        said = Path(old).read_text()
+        Path(old).write_text(said.replace('"size":', '"size": '))
+    with pytest.raises(CorruptLog, match=f"{old} is missing|{old} is damaged|does not follow"):
+        claimed(tmp_path)

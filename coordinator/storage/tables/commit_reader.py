@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -160,6 +160,26 @@ def read_table_files(folder: str) -> TableFiles:
         except FileNotFoundError as error:  # the writer has cleaned up since we listed
             gone = error.filename
     raise CorruptLog(f"{gone} went away whenever it was to be read: try again, or {RESTORE}")
+
+
+def read_next(table: TableFiles, version: int) -> TableFiles:
+    """Return a later version of a table, by the entries that came since.
+
+    Raises
+    ------
+    FileNotFoundError
+        One is not there.
+    CorruptLog
+        One is damaged.
+    """
+    found = replace(table, writers=dict(table.writers), files=dict(table.files))
+    before = None
+    while found.version < version:
+        path = commit_file(found.folder, found.version + 1)
+        actions, before = _read_linked(path, before, newest=found.version + 1 == version)
+        found.apply(actions, path)
+        found.version += 1
+    return found
 
 
 def _refuse_nothing(folder: str) -> None:

@@ -57,11 +57,11 @@ from coordinator.storage.tables.newest_version import (
     OpenTable,
     find_new_columns,
     load_surely,
-    open_newest,
     open_surely,
     open_to_read,
 )
 from coordinator.storage.tables.protocol import find_unwritten
+from coordinator.storage.tables.read_table import ReadTable, open_table
 from coordinator.storage.tables.recovery import (
     RESTORE,
     commit_file,
@@ -105,7 +105,7 @@ class FencedTable:
         *,
         sync: bool,
         write_commit: WriteCommit = write_commit,
-        open_table: OpenTable = open_newest,
+        open_table: OpenTable = open_table,
     ) -> None:
         self.path = path
         self.version = -1
@@ -158,7 +158,8 @@ class FencedTable:
                     self._disk.sync_above(self.path)
             self._refuse_unwritten()
             # delta-rs reads an empty commit as one that did nothing.
-            if reason := find_damage(self._disk, self.path):
+            seen = isinstance(self._handle, ReadTable)
+            if not seen and (reason := find_damage(self._disk, self.path)):
                 raise CorruptLog(reason)
             # Its writer may have been killed before this.
             self._disk.permit(commit_file(self.path, self.version))

@@ -65,7 +65,7 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
         A newer version of Muster made it.
     """
     try:
-        return _check_format(open_delta(path), path)
+        return check_format(open_delta(path), path)
     except TableNotFoundError:
         raise NoLog(f"there is no table of a coordinator in {path}") from None
     except (DeltaError, OSError) as error:
@@ -96,7 +96,7 @@ def _refuse_unread(path: str, unknown: str) -> NewerLog:
     )
 
 
-def _check_format(table: DeltaTable, path: str) -> DeltaTable:
+def check_format(table: DeltaTable, path: str) -> DeltaTable:
     """Return a table of a coordinator that this version can read."""
     found = table.metadata().configuration.get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
@@ -176,7 +176,7 @@ def follow_table(disk: Files, table: DeltaTable, path: str) -> DeltaTable:
     """
     try:
         table.update_incremental()
-        return _check_format(table, path)
+        return check_format(table, path)
     except (DeltaError, OSError):  # cleaned up, damaged, or another table by now
         return open_to_read(disk, path)
 
