@@ -187,7 +187,7 @@ def refuse_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of ki
             "record_errors": (),
             "error_message": None,
             "high_watermark": -1,
-            "aborted_transactions": None,
+            "aborted_transactions": (),
             "records": b"",
         }
         for partition in _partitions(item)

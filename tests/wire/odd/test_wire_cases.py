@@ -21,8 +21,6 @@ DIFFERENCES = ROOT / "tests/golden/wire/differences.json"
 DRAWN = {"member_id", "leader"}
 NOT_COMPARED = {"METADATA": "leader_epoch"}
 """A field that Muster fills otherwise wherever it is; the guide gives the reason of this one, too."""
-EMPTY: list = []
-"""No list and an empty one say the same."""
 ACLS = """
 super_users = ["User:admin"]
 [[acls]]
@@ -90,10 +88,10 @@ def plain(answer, but=None):
             for key, one in answer.items()
             if key != but
         }
-    if isinstance(answer, list) and answer:
+    if isinstance(answer, list):
         others = [plain(one, but) for one in answer if not str(named(one)).startswith("__")]
         return sorted(others, key=lambda one: json.dumps(one, sort_keys=True))
-    return None if answer == EMPTY else answer
+    return answer
 
 
 def named(one):
