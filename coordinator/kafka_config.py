@@ -177,6 +177,17 @@ GROUP_NAMES = (
 )
 
 
+def setting_types() -> dict[str, type]:
+    """Return the type of every setting's value: bool, int, str, or tuple for a list."""
+    node = KafkaConfig()
+    return (
+        {name: type(getattr(node, field)) for name, field in _NAMES.items()}
+        | dict.fromkeys(GROUP_NAMES, str)
+        | dict.fromkeys((*_GROUP_BOUNDED, "consumer.assignor.max.moves"), int)
+        | {"consumer.assignor.offload.enable": bool}
+    )
+
+
 def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[str, str]:
     """Check the settings of one group; returns them as text.
 

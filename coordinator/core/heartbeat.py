@@ -200,14 +200,21 @@ def _update_regexes(
             users[before] -= 1
         if regex:
             if group.regex_members[regex] == 0:
-                _check_regex(regex)
+                check_regex(regex)
             users[regex] += 1
     used = tuple(sorted(+users))
     due = bool(used) and _is_refresh_due(state, config, group, used, now_ms)
     return unused, [ResolveRegexes(group.group_id, used)] if due else []
 
 
-def _check_regex(regex: str) -> None:
+def check_regex(regex: str) -> None:
+    """Refuse a regular expression that is none to RE2.
+
+    Raises
+    ------
+    GroupError
+        INVALID_REGULAR_EXPRESSION.
+    """
     options = re2.Options()
     options.log_errors = False
     try:

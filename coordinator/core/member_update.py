@@ -87,7 +87,7 @@ def check_heartbeat(config: Config, event: Heartbeat) -> None:
     if event.member_epoch == JOIN:
         if event.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
-        if event.topic_partitions is None or any(event.topic_partitions.values()):
+        if event.topic_partitions is None or event.topic_partitions:
             raise _invalid("TopicPartitions must be empty when (re-)joining.")
         if event.subscribed_topic_names is None and event.subscribed_topic_regex is None:
             raise _invalid(

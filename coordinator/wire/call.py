@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Values
 from coordinator.wire.session import Session
 
+TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 NO_TOPIC_ID = UUID(int=0)
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
@@ -160,6 +162,11 @@ class Call:
 def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:
     """Return a call whose response is known."""
     return Call(lambda _: values, wait_ms=wait_ms, refusal=refusal)
+
+
+def is_valid_topic(name: str) -> bool:
+    """Whether Kafka lets a topic be called so."""
+    return TOPIC_NAME.match(name) is not None
 
 
 @lru_cache(maxsize=100_000)

@@ -348,6 +348,9 @@ class Login:
         return {"error_code": 0, "error_message": None, "auth_bytes": said}
 
     def _handshake(self, mechanism: str) -> Values:
+        if self._steps:
+            self.failed = True
+            return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}
         served = mechanism in self.mechanisms
         self.failed = not served
         if mechanism == PLAIN:

@@ -129,6 +129,19 @@ NEVER = 3_600_000
 NEW = JOIN | {"member_id": ""}
 
 
+@pytest.mark.parametrize("join", range(2, 10))
+def test_a_protocol_whose_name_is_empty_is_one(join):
+    side = Classic(clicks=4)
+    words = JOIN | {"protocols": [{"name": "", "metadata": b"told"}]}
+    found = side.say(Api.JOIN_GROUP, join, **words | {"member_id": ""})
+    if not isinstance(found, int):
+        found = side.say(Api.JOIN_GROUP, join, **words | {"member_id": found.member_id})
+    side.processor.tick()
+    alone = side.hear()[found]
+    assert (int(alone.error_code), alone.protocol_name) == (NONE, "")
+    assert [one.metadata for one in alone.members] == [b"told"]
+
+
 def send_join(client, **words):
     client.socket.sendall(request_frame(Api.JOIN_GROUP, 3, 1, **NEW | words))
 

@@ -159,20 +159,26 @@ def test_no_transaction_is_there(side, version):
     answer = side.ask(Api.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Odd"])
     assert (int(answer.error_code), answer.transaction_states) == (NONE, ())
     assert answer.unknown_state_filters == ("Odd",)
+    wrong = side.ask(Api.LIST_TRANSACTIONS, version, state_filters=[], transactional_id_pattern="(")
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION if version >= 2 else NONE
+    assert int(wrong.error_code) == code
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_this_node_is_the_quorum(side, version):
-    asked = [
-        {"topic_name": name, "partitions": [{"partition_index": p} for p in (0, 1)]}
-        for name in ("__cluster_metadata", "clicks")
-    ]
-    answer = side.ask(Api.DESCRIBE_QUORUM, version, topics=asked)
-    assert int(answer.error_code) == NONE
-    known, *unknown = [one for topic in answer.topics for one in topic.partitions]
+    def asked(*places):
+        topics = [{"topic_name": n, "partitions": [{"partition_index": p}]} for n, p in places]
+        answer = side.ask(Api.DESCRIBE_QUORUM, version, topics=topics)
+        assert int(answer.error_code) == NONE
+        return answer, [one for topic in answer.topics for one in topic.partitions]
+
+    answer, (known,) = asked(("__cluster_metadata", 0))
     assert (int(known.error_code), known.leader_id) == (NONE, 7)
     assert [one.replica_id for one in known.current_voters] == [7]
-    assert [(int(one.error_code), one.leader_id) for one in unknown] == [(UNKNOWN_TOPIC, -1)] * 3
     if version >= 2:
         ((listener,),) = [node.listeners for node in answer.nodes]
         assert (listener.host, listener.port) == ("here", 9092)
+    for more in (("__cluster_metadata", 0), ("__cluster_metadata", 1), ("clicks", 0)):
+        answer, both = asked(("__cluster_metadata", 0), more)
+        assert [(int(one.error_code), one.leader_id) for one in both] == [(UNKNOWN_TOPIC, 0)] * 2
+        assert version < 2 or answer.nodes == ()

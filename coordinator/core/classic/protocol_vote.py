@@ -20,10 +20,10 @@ def choose_protocol(group: ClassicGroup) -> str | None:
     """Return the protocol of the next generation, or None if members have none in common."""
     everybody = len(group.members)
     common = {name for name, count in group.supported.items() if count == everybody}
-    votes: Counter[str] = Counter()
+    votes: Counter[str] = Counter()  # a name may be ""
     for names, count in group.preferences.items():
-        votes[next((name for name in names if name in common), "")] += count
-    votes.pop("", None)
+        for name in [name for name in names if name in common][:1]:
+            votes[name] += count
     order = list_as_hash_map(sorted(votes))
     return max(order, key=votes.__getitem__, default=None)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
+from coordinator.core.heartbeat import check_regex
+from coordinator.errors import GroupError
 from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request
 
@@ -38,9 +40,19 @@ def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
 
 
 def list_transactions(request: Request, _cluster: Cluster) -> Call:
-    """ListTransactions: there is none; unknown states are named, as Kafka does."""
+    """ListTransactions: there is none; unknown states are named, wrong patterns refused."""
     asked = dict.fromkeys(request.body.state_filters)
     unknown = [one for one in asked if one not in TRANSACTION_STATES]
+    try:
+        check_regex(getattr(request.body, "transactional_id_pattern", None) or "")
+    except GroupError as refused:
+        return respond_with(
+            {
+                "error_code": refused.code,
+                "unknown_state_filters": (),
+                "transaction_states": (),
+            }
+        )
     return respond_with(
         {
             "error_code": ErrorCode.none,
@@ -51,30 +63,32 @@ def list_transactions(request: Request, _cluster: Cluster) -> Call:
 
 
 def describe_quorum(request: Request, cluster: Cluster) -> Call:
-    """DescribeQuorum: this node alone leads and votes."""
+    """DescribeQuorum: this node alone leads and votes.
+
+    Kafka tells of its one partition alone: beside any other it is as unknown as that one.
+    """
+    asked = [
+        (topic.topic_name, [one.partition_index for one in topic.partitions])
+        for topic in request.body.topics
+    ]
+    known = asked == [(METADATA_LOG, [0])]
     here = {"replica_id": cluster.node_id, "replica_directory_id": None, "log_end_offset": 0}
 
-    def partition(topic: str, index: int) -> dict[str, object]:
-        known = topic == METADATA_LOG and index == 0
+    def partition(index: int) -> dict[str, object]:
         return {
             "partition_index": index,
             "error_code": ErrorCode.none if known else ErrorCode.unknown_topic_or_partition,
             "error_message": None,
-            "leader_id": cluster.node_id if known else -1,
-            "leader_epoch": 0 if known else -1,
-            "high_watermark": 0 if known else -1,
+            "leader_id": cluster.node_id if known else 0,
+            "leader_epoch": 0,
+            "high_watermark": 0,
             "current_voters": [here] if known else (),
             "observers": (),
         }
 
     topics = [
-        {
-            "topic_name": topic.topic_name,
-            "partitions": [
-                partition(topic.topic_name, one.partition_index) for one in topic.partitions
-            ],
-        }
-        for topic in request.body.topics
+        {"topic_name": name, "partitions": [partition(index) for index in indexes]}
+        for name, indexes in asked
     ]
     listener = {"name": "MUSTER", "host": cluster.host, "port": cluster.port}
     return respond_with(
@@ -82,7 +96,7 @@ def describe_quorum(request: Request, cluster: Cluster) -> Call:
             "error_code": ErrorCode.none,
             "error_message": None,
             "topics": topics,
-            "nodes": [{"node_id": cluster.node_id, "listeners": [listener]}],
+            "nodes": [{"node_id": cluster.node_id, "listeners": [listener]}] if known else (),
         }
     )
 

@@ -103,7 +103,7 @@ def _join_fields(member_id: str, answer: Answer, version: int) -> Values:
         "error_code": found.error_code,
         "generation_id": found.generation,
         "protocol_type": found.protocol_type,
-        "protocol_name": found.protocol_name or _no_name(version),
+        "protocol_name": _no_name(version) if found.protocol_name is None else found.protocol_name,
         "leader": found.leader,
         "skip_assignment": found.skip_assignment,
         "member_id": found.member_id,

@@ -7,7 +7,6 @@ coordinator leads every partition, and a Fetch waits and brings nothing: that ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import lru_cache
@@ -21,6 +20,7 @@ from coordinator.wire.call import (
     Cluster,
     ClusterNode,
     from_uuid,
+    is_valid_topic,
     respond_with,
     to_uuid,
 )
@@ -50,7 +50,6 @@ WHILE_STANDING_BY = {
     Api.SASL_AUTHENTICATE,
 }
 """What a node answers that stands by: who coordinates, and that it has no groups itself."""
-TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
 
 def api_versions(request: Request, cluster: Cluster) -> Call:
@@ -107,11 +106,6 @@ def refuse_standing_by(request: Request) -> None:
 def _list_nodes(cluster: Cluster) -> list[ClusterNode]:
     """Return this node and the others: clients go on by their addresses when one has ended."""
     return sorted((cluster.node, *cluster.other_nodes()))
-
-
-def is_valid_topic(name: str) -> bool:
-    """Whether Kafka lets a topic be called so."""
-    return TOPIC_NAME.match(name) is not None
 
 
 def _find_leader(cluster: Cluster) -> ClusterNode:

@@ -14,8 +14,14 @@ from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfiguredGroups
 from coordinator.errors import GroupError
-from coordinator.kafka_config import GROUP_NAMES, KafkaConfig, group_defaults, kafka_settings
-from coordinator.wire.call import Call, Cluster, respond_with
+from coordinator.kafka_config import (
+    GROUP_NAMES,
+    KafkaConfig,
+    group_defaults,
+    kafka_settings,
+    setting_types,
+)
+from coordinator.wire.call import Call, Cluster, is_valid_topic, respond_with
 from coordinator.wire.codec import Api, Request, Values
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -26,6 +32,13 @@ TYPES_SINCE = 1
 """Of ListConfigResources; before, it listed client metrics only."""
 TOPIC_SETTINGS = {"min.insync.replicas": "1"}
 """What is true of every topic: this node is its only replica. `kafka-topics` counts with it."""
+CODES = {bool: 1, str: 2, int: 3, tuple: 7}
+LONG = 5
+TYPES = {name: CODES[kind] for name, kind in setting_types().items()} | {
+    "offsets.retention.check.interval.ms": LONG,
+    **dict.fromkeys(TOPIC_SETTINGS, CODES[int]),
+}
+"""Kafka's types of settings, by name."""
 
 
 class ConfigSynonym(NamedTuple):
@@ -98,6 +111,7 @@ def _describe_resource(
                 "config_source": levels[0].source,
                 "is_sensitive": False,
                 "synonyms": [level._asdict() for level in levels] if with_synonyms else (),
+                "config_type": TYPES[name],
                 "documentation": None,
             }
             for name, levels in settings.items()
@@ -137,6 +151,8 @@ def _list_other_settings(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN
     """
     kind, name = asked.resource_type, asked.resource_name
     if kind == TOPIC:
+        if not is_valid_topic(name):
+            raise RefusedError(Code.invalid_topic_exception, f"{name!r} can be no topic's name.")
         if name not in cluster.topics().by_name:
             raise RefusedError(Code.unknown_topic_or_partition, f"There is no topic {name!r}.")
         return {n: [ConfigSynonym(n, value, DEFAULT_SOURCE)] for n, value in TOPIC_SETTINGS.items()}
