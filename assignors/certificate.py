@@ -138,6 +138,7 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
     bound = _find_bound(group, loads)
     scale = unit / loads.capacity_unit
     moved = (owners.before >= 0) & (owners.before != owners.now)
+    why = ranges.verdict.softness
     return Certificate(
         makespan=float(reached) * scale,
         lower_bound=None if bound is None else float(bound.ratio) * scale,
@@ -149,7 +150,7 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
         weights_known=loads.known,
         partitions=len(loads.weight),
         rules=_describe_all(owners, size),
-        idle=loads.idle,
+        idle=loads.idle + (() if why is None else (f"soft constraints, all of them: {why}",)),
         held=_explain(group, owners, load, bound),
     )
 

@@ -44,11 +44,14 @@ class Verdict:
         Fewest moves any assignment within the assignor's promise needs; None when not computed.
     exact
         False when the plan was larger than `exact_edges`; `moved_minimum` is then a lower bound.
+    softness
+        Why soft constraints were given up together, other than for balance; None if they were not.
     """
 
     partial: bool = False
     moved_minimum: int | None = None
     exact: bool = True
+    softness: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

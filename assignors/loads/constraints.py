@@ -101,6 +101,12 @@ class Names:
             else f"topic {show(topic)} has {end - start} partitions"
         )
 
+    def name_partition(self, place: int) -> str:
+        """Return a place on the line in words."""
+        at = int(np.searchsorted(self.topic_start, place, side="right")) - 1
+        name = next(name for name, number in self.topic.items() if number == at)
+        return f"partition {place - int(self.topic_start[at])} of topic {show(name)}"
+
     def find_members(self, name: str) -> Longs | str:
         """Return the members of a name, or why there are none."""
         found = self.members.get(name)
@@ -232,7 +238,39 @@ def resolve_constraints(
             idle.append(f"{row.name}: {found}")
         else:
             held.append(found)
-    return tuple(held), tuple(idle)
+    kept, aside = _set_aside(held, names)
+    return kept, (*idle, *aside)
+
+
+def _set_aside(
+    rules: Sequence[Constraint], names: Names
+) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
+    """Leave out soft rules that give a partition a second label of anti_affinity.
+
+    A partition has one: that of a hard rule, else of the first rule.
+
+    Returns
+    -------
+    kept, aside
+        The others, and those that were left out, each with the cause.
+    """
+    own = [rule for rule in rules if rule.kind == ANTI_AFFINITY]
+    if all(rule.hard for rule in own):
+        return tuple(rules), ()
+    total = int(names.topic_start[-1])
+    label, whose = np.full((2, total), -1, dtype=np.int64)
+    aside: dict[int, str] = {}
+    for at, rule in sorted(enumerate(own), key=lambda one: not one[1].hard):
+        places = rule.partitions
+        other = np.flatnonzero((label[places] >= 0) & (label[places] != rule.label))
+        if len(other) and not rule.hard:
+            place = int(places[other[0]])
+            there, first = names.name_partition(place), own[whose[place]].name
+            aside[id(rule)] = f"{rule.name}: {there} has the label of {first}"
+            continue
+        label[places], whose[places] = rule.label, at
+    kept = tuple(rule for rule in rules if id(rule) not in aside)
+    return kept, tuple(aside.values())
 
 
 def _resolve_row(row: ConstraintRow, names: Names, labels: dict[str, int]) -> Constraint | str:

@@ -88,7 +88,7 @@ class WeightedAssignor:
             return assign_equal(group, improvement, self.max_moves)
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        problem, solution, softer = self._solve(group, loads)
+        problem, solution, softer, why = self._solve(group, loads)
         owner, partial = solution.owner, False
         budget = self.budget(loads.weight_unit)
         if budget is not None:
@@ -100,7 +100,9 @@ class WeightedAssignor:
         elif softer is not None:
             owner = softer
         per_partition = owner if problem.unit is None else owner[problem.unit]
-        return to_ranges(group, problem.place, per_partition, Verdict(partial=partial))
+        return to_ranges(
+            group, problem.place, per_partition, Verdict(partial=partial, softness=why)
+        )
 
     def _counts(self, group: GroupSpec, loads: LoadSpec, wanted: Bools) -> bool:
         """Tell whether partitions are only counted: they weigh the same, and members are alike.
@@ -126,25 +128,28 @@ class WeightedAssignor:
 
     def _solve(
         self, group: GroupSpec, loads: LoadSpec
-    ) -> tuple[WeightedProblem, Solution, Longs | None]:
-        """Solve with hard rules; and say who has each unit if soft rules hold, unless too dear."""
+    ) -> tuple[WeightedProblem, Solution, Longs | None, str | None]:
+        """Solve with hard rules; and say who has each unit if soft rules hold, unless too dear.
+
+        Or why they cannot hold.
+        """
         tolerance = parse_share(self.tolerance, "tolerance")
         improvement = parse_share(self.improvement, "improvement")
         problem = pose_problem(group, loads, self.rack, soft=False)
         solution = solve(problem, find_bound(problem), tolerance, improvement)
         if all(rule.hard for rule in loads.constraints):
-            return problem, solution, None
+            return problem, solution, None, None
         try:
             softer = pose_problem(group, loads, self.rack, soft=True)
             found = solve(softer, find_bound(softer), tolerance, improvement)
-        except SpecError:
-            return problem, solution, None
+        except SpecError as error:
+            return problem, solution, None, str(error)
         if found.level > solution.level * (1 + tolerance):
-            return problem, solution, None
+            return problem, solution, None, None
         owner = found.owner if softer.unit is None else found.owner[softer.unit]
         if problem.unit is not None:  # what hard rules join is together in `softer`, too
             owner = owner[np.unique(problem.unit, return_index=True)[1]]
-        return problem, solution, owner
+        return problem, solution, owner, None
 
 
 def parse_share(value: str, name: str) -> Fraction:

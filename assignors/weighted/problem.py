@@ -34,6 +34,11 @@ from assignors.loads.constraints import (
     DRAIN,
     MAX_PARTITIONS,
 )
+from assignors.loads.contradictions import (
+    name_partition,
+    refuse_joined_labels,
+    refuse_two_labels,
+)
 from assignors.loads.load_spec import Constraint, LoadSpec
 from assignors.weighted.levels import SMALL, raise_to_floor, round_to_grid
 from assignors.weighted.named import Choices, NamedUnits, list_runs
@@ -153,7 +158,7 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
         place=place, unit=None, weight=weight,
         cost=weight if loads.move_cost is loads.weight else loads.move_cost[place],
         count=np.ones(len(place), dtype=np.int64), owner=owner, type=table.type,
-        apart=_number_apart(place, rules), capacity=loads.capacity, cell=table.cell,
+        apart=_number_apart(group, place, unit, rules), capacity=loads.capacity, cell=table.cell,
         most=_find_most(group.member_count, rules), allowed=allowed, distant=distant,
         limited=any(rule.kind == MAX_PARTITIONS for rule in rules),
     )  # fmt: skip
@@ -191,7 +196,9 @@ def find_places(group: GroupSpec) -> tuple[Longs, Longs, Longs]:
     return place, topic[place], owner[place]
 
 
-def _number_apart(place: Longs, rules: Sequence[Constraint]) -> Longs:
+def _number_apart(
+    group: GroupSpec, place: Longs, unit: Longs | None, rules: Sequence[Constraint]
+) -> Longs:
     """Number the labels of anti_affinity, (partitions,)."""
     out = np.full(len(place), -1, dtype=np.int64)
     own = [rule for rule in rules if rule.kind == ANTI_AFFINITY]
@@ -203,12 +210,11 @@ def _number_apart(place: Longs, rules: Sequence[Constraint]) -> Longs:
     known = np.append(place, -1)[found] == at
     _, number = np.unique(label[known], return_inverse=True)
     pairs = np.unique(np.stack([found[known], number]), axis=1)
-    if len(np.unique(pairs[0])) < pairs.shape[1]:
-        raise SpecError(
-            "a partition has two labels of anti_affinity: give it one, the same for all "
-            "that are to be apart"
-        )
+    refuse_two_labels(group.topics, group.partitions, place[pairs[0]], rules)
     out[pairs[0]] = pairs[1]
+    if unit is not None:
+        at, label = pairs
+        refuse_joined_labels(group.topics, group.partitions, place[at], unit[at], label, rules)
     return out
 
 
@@ -291,17 +297,6 @@ def _choose_owner(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
 def _join_apart(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
     out = np.full(units, -1, dtype=np.int64)
     marked = np.flatnonzero(problem.apart >= 0)
-    pairs = np.unique(np.stack([unit[marked], problem.apart[marked]]), axis=1)
-    if pairs.shape[1] < len(marked):
-        raise SpecError(
-            "partitions that must be together by colocate must be apart by anti_affinity: "
-            "drop one of the two"
-        )
-    if len(np.unique(pairs[0])) < pairs.shape[1]:
-        raise SpecError(
-            "partitions that must be together by colocate have two labels of anti_affinity: "
-            "give them one"
-        )
     out[unit[marked]] = problem.apart[marked]
     return out
 
@@ -364,7 +359,7 @@ def _refuse_impossible(
     found += _name_drains(group, rules, topic)
     causes = "; ".join(found) or "its subscribers are draining, on standby, or in other racks"
     raise SpecError(
-        f"partition {place - int(start[topic])} of topic {group.topics[topic].as_py()!r} "
+        f"{name_partition(group.topics, group.partitions, place)} "
         f"may be on no member: {causes}: drop or soften a constraint, or add a member"
     )
 

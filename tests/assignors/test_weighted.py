@@ -346,6 +346,37 @@ IMPOSSIBLE = {
         [{"kind": "anti_affinity", "selector": "a/0-2", "value": "x"}],
         "3 partitions must be apart",
     ),
+    "two labels": (
+        [
+            {"kind": "anti_affinity", "selector": "a/0-1", "value": "x"},
+            {"kind": "anti_affinity", "selector": "a/1-2", "value": "y"},
+        ],
+        (
+            "partition 1 of topic 'a' has two labels of anti_affinity: "
+            "anti_affinity a/0-1 as x; anti_affinity a/1-2 as y: give it one"
+        ),
+    ),
+    "together and apart": (
+        [
+            {"kind": "colocate", "selector": "a", "value": "z"},
+            {"kind": "anti_affinity", "selector": "a/2-3", "value": "x"},
+        ],
+        (
+            "partition 2 of topic 'a' and partition 3 of topic 'a' must be together and apart: "
+            "colocate a as z; anti_affinity a/2-3 as x: drop one"
+        ),
+    ),
+    "together with two labels": (
+        [
+            {"kind": "colocate", "selector": "a/0-1", "value": "z"},
+            {"kind": "anti_affinity", "selector": "a/0", "value": "x"},
+            {"kind": "anti_affinity", "selector": "a/1", "value": "y"},
+        ],
+        (
+            "must be together, with two labels of anti_affinity: colocate a/0-1 as z; "
+            "anti_affinity a/0 as x; anti_affinity a/1 as y: give them one"
+        ),
+    ),
     "number": ([{"kind": "max_partitions", "selector": "*", "value": 1}], "leaves no room"),
     "drained": (
         [{"kind": "drain", "selector": m} for m in ("m1", "m2")],
@@ -360,6 +391,24 @@ def test_rules_that_cannot_hold_are_refused_by_name(case):
     members = {m: {"subscribed": ["a"]} for m in ("m1", "m2")}
     with pytest.raises(SpecError, match=message):
         solve({"topics": {"a": 4}, "members": members, "constraints": rules})
+
+
+def test_soft_rules_that_contradict_others_are_said():
+    """One that gives a second label is left out alone; where colocation does, all are."""
+    first = {"kind": "anti_affinity", "selector": "a/0-1", "value": "x", "hard": False}
+    second = first | {"selector": "a/1-2", "value": "y"}
+    members = {m: {"subscribed": ["a"], "owned": {}} for m in ("m1", "m2")}
+    members["m1"]["owned"] = {"a": [0, 1]}
+    spec = {"topics": {"a": 4}, "members": members, "weights": {"a": [1, 1, 1, 1]}}
+    rules = [second, first, first | {"hard": True, "selector": "a/2-3", "value": "z"}]
+    certificate = quality.report(*solve(spec | {"constraints": rules})).certificate
+    said = "partition 2 of topic 'a' has the label of anti_affinity a/2-3 as z"
+    assert certificate.idle == (f"anti_affinity a/1-2 as y: {said}",)
+    assert all(rule["holds"] for rule in certificate.rules)
+    rules = [first, {"kind": "colocate", "selector": "a/0-1", "value": "z", "hard": False}]
+    (said,) = quality.report(*solve(spec | {"constraints": rules})).certificate.idle
+    assert said.startswith("soft constraints, all of them: partition 0 of topic 'a' and")
+    assert "must be together and apart: anti_affinity a/0-1 as x; colocate a/0-1 as z" in said
 
 
 @pytest.mark.parametrize("name", ["uniform", "sticky", "range"])
