@@ -280,16 +280,17 @@ def _join_types(problem: WeightedProblem, unit: Longs, units: int) -> tuple[Long
 
 
 def _choose_owner(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
-    """Return for each unit who owned the most weight of it; the first of several."""
+    """Return for each unit who owned the most weight of it, then partitions; else the first."""
     size = max(problem.member_count, 1)
     alone = np.bincount(unit, minlength=units) == 1
     owner = np.full(units, -1, dtype=np.int64)
     one = alone[unit]
     owner[unit[one]] = problem.owner[one]
     held = np.flatnonzero((problem.owner >= 0) & ~one)
-    pairs, inverse = np.unique(unit[held] * size + problem.owner[held], return_inverse=True)
+    key = unit[held] * size + problem.owner[held]
+    pairs, inverse, count = np.unique(key, return_inverse=True, return_counts=True)
     weight = sum_by(inverse, problem.weight[held], len(pairs))
-    order = np.lexsort((-pairs, weight, pairs // size))
+    order = np.lexsort((-pairs, count, weight, pairs // size))
     owner[pairs[order] // size] = pairs[order] % size
     return owner
 

@@ -294,6 +294,14 @@ def test_partitions_go_near_their_replicas_where_balance_allows():
     assert found["ignore"] == {"m1": {"t": [0, 1]}, "m2": {"t": [2, 3]}}
 
 
+def test_what_weighs_nothing_comes_together_where_most_of_it_is():
+    owned = {"m0": {"a": [1]}, "m1": {"a": [2]}, "m2": {"a": [0, 3]}}
+    members = {m: {"subscribed": ["a"], "owned": own} for m, own in owned.items()}
+    rule = {"kind": "colocate", "selector": "a", "value": "x"}
+    spec = {"topics": {"a": 4}, "members": members, "constraints": [rule]}
+    assert quality.report(*solve(spec | {"weights": {"a": [0] * 4}})).moved == 2
+
+
 def test_what_weighs_nothing_makes_way_for_what_must_be_apart_from_it():
     """Where it was is the only place for its heavy neighbour; assigning again moves nothing."""
     members = {m: {"subscribed": ["a"], "owned": {}} for m in ("m0", "m1", "m2")}
