@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from assignors.arrays import Bools, Ints, Longs, offsets_of
+from assignors.arrays import PARTITIONS_MAX, Bools, Ints, Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
@@ -85,7 +85,7 @@ class WeightedAssignor:
         wanted = np.repeat(group.subscribed_topics(), group.partitions)
         if loads is None or self._counts(group, loads, wanted):
             improvement = parse_share(self.improvement, "improvement")
-            return assign_equal(group, improvement, self.max_moves)
+            return assign_equal(group, improvement, self._most_counted())
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         problem, solution, softer, why = self._solve(group, loads)
@@ -115,6 +115,13 @@ class WeightedAssignor:
             and (self.rack not in RACKS[:2] or not (loads.rack_set[wanted] >= 0).any())
             and (not len(group.member) or bool(loads.weight[wanted].any()))
         )
+
+    def _most_counted(self) -> int | None:
+        """Return how many partitions may move where each weighs 1."""
+        most, weight = self.max_moves, self.max_moved_weight
+        if weight is None or weight >= PARTITIONS_MAX:
+            return most
+        return int(weight) if most is None else min(most, int(weight))
 
     def budget(self, weight_unit: float) -> Budget | None:
         """Return the most that may move; None where as much may as it takes.

@@ -150,7 +150,7 @@ def soften(
     if count.sum() <= budget.count and cost.sum() <= budget.cost:
         return wanted, False
     if problem.limited or bool((problem.apart >= 0).any()):
-        return owner, partial
+        return owner, partial or _goes_on(previous, owner, wanted)
     differs, stays = owner != wanted, owner == previous
     now = partitions.sum_moves(owner)
     costless = (count <= now[0]) & (cost <= now[1]) & (wanted != previous)
@@ -164,7 +164,13 @@ def soften(
     last = _count_steps(problem, owner, wanted, steps, room)
     owner = owner.copy()
     owner[steps[:last]] = wanted[steps[:last]]
-    return owner, decided[1] or (partial and last == len(steps))
+    partial = decided[1] or (partial and last == len(steps))
+    return owner, partial or _goes_on(previous, owner, wanted)
+
+
+def _goes_on(previous: Longs, owner: Longs, wanted: Longs) -> bool:
+    """Tell whether the next assignment may come nearer to what is wanted: this one made moves."""
+    return bool((owner != wanted).any() and ((previous >= 0) & (owner != previous)).any())
 
 
 def _find_room(problem: WeightedProblem, owner: Longs, tolerance: Fraction) -> Longs:

@@ -105,6 +105,8 @@ class WeightedProblem:
     def admits(self, unit: Longs, member: Longs) -> Bools:
         """Tell for pairs, which broadcast, whether rules let the member have the unit."""
         cell = self.cell[member]
+        if not self.allowed.shape[1]:  # no member may have anything
+            return np.zeros(np.broadcast_shapes(unit.shape, cell.shape), dtype=np.bool_)
         fine = (cell >= 0) & self.allowed[self.type[unit], cell]
         if self.named is not None:
             fine = fine & self.named.admit(unit, member)
@@ -280,17 +282,22 @@ def _join_types(problem: WeightedProblem, unit: Longs, units: int) -> tuple[Long
 
 
 def _choose_owner(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
-    """Return for each unit who owned the most weight of it, then partitions; else the first."""
+    """Return for each unit who owned the most of it: weight, then partitions, then the first.
+
+    Members that may not keep what they owned come last.
+    """
     size = max(problem.member_count, 1)
     alone = np.bincount(unit, minlength=units) == 1
     owner = np.full(units, -1, dtype=np.int64)
     one = alone[unit]
     owner[unit[one]] = problem.owner[one]
     held = np.flatnonzero((problem.owner >= 0) & ~one)
-    key = unit[held] * size + problem.owner[held]
-    pairs, inverse, count = np.unique(key, return_inverse=True, return_counts=True)
+    pairs, inverse = np.unique(unit[held] * size + problem.owner[held], return_inverse=True)
     weight = sum_by(inverse, problem.weight[held], len(pairs))
-    order = np.lexsort((-pairs, count, weight, pairs // size))
+    keeps = problem.admits(held, problem.owner[held])
+    may_keep = sum_by(inverse, (~keeps).astype(np.int64), len(pairs)) == 0
+    owned = np.bincount(inverse, minlength=len(pairs))
+    order = np.lexsort((-pairs, owned, weight, may_keep, pairs // size))
     owner[pairs[order] // size] = pairs[order] % size
     return owner
 

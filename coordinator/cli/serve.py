@@ -191,7 +191,6 @@ def _serve(
                 shown = open_now.enter_context(coordinator.serve_web())
             typer.echo(f"muster shows the groups at {shown.url}")
         if pages is not None:
-            open_now.callback(pages.close)  # wrong logins up to now are in the audit
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: coordinator.health
             pages.confirm = coordinator.confirm_status

@@ -5,25 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace as replace_record
 
 from coordinator import Coordinator
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import (
-    GroupConfigured,
-    LoadsNoted,
-    MemberMetadata,
-    OffsetCommitted,
-    Tombstone,
-)
+from coordinator.core.records import LoadsNoted, OffsetCommitted
 from coordinator.history import frame
 from coordinator.web.detail_pages import NAMES_MAX, RANGES_MAX
 from tests.support.stories import MINUTE, NOON, Story, stored
 from tests.web.browsing import browse, rows_of
-from tests.web.test_access import HOSTILE, refuse_inline, secured
-
-__all__ = ["secured"]
+from tests.web.test_access import HOSTILE, refuse_inline
 
 LAG = Config(weights=WeightsConfig(source="kafka://here:9092"))
 
@@ -116,36 +107,6 @@ def test_a_member_with_its_subscription_and_settings(tmp_path):
     list_of = client.get("/group?id=billing").text
     assert 'href="/member?id=billing&amp;member=m1"' in list_of
     assert client.get(f"/member?id=billing&member=m2&at_ms={NOON}").status_code == 404
-
-
-def test_the_settings_of_a_group_are_for_those_who_may_see_them(tmp_path, secured):
-    story = Story("billing").topics(orders=3).join("m1", "orders")
-    told = {"consumer.session.timeout.ms": "50000", "consumer.assignor.name": "<b>"}
-    last = story.batches[-1]
-    set_then = replace(last, records=[GroupConfigured("billing", told)])
-    store = stored([*story.batches, set_then], tmp_path / "store")
-    page = browse(store).get("/group?id=billing").text
-    assert "Settings of this group" in page
-    assert "consumer.session.timeout.ms" in page
-    assert "<b>" not in page
-    page = browse(store, Config(server=secured)).get("/group?id=billing", auth=("ann", "secret"))
-    assert (page.status_code, "Settings of" in page.text) == (200, False)
-    ended = replace(last, records=[Tombstone(GroupConfigured.kind, "billing")])
-    store = stored([*story.batches, set_then, ended], tmp_path / "ended")
-    assert "Settings of" not in browse(store).get("/group?id=billing").text
-
-
-def test_the_software_of_clients_is_shown_where_they_say_it(tmp_path):
-    story = Story("billing").topics(orders=3).join("m1", "orders").join("m2", "orders")
-    batches = story.batches
-    metas = [r for batch in batches for r in batch.records if isinstance(r, MemberMetadata)]
-    told = replace_record(next(r for r in metas if r.member_id == "m1"), client_software="<b> 1.2")
-    client = browse(stored([*batches, replace(batches[-1], records=[told])], tmp_path))
-    rows = client.get("/group.json?id=billing&sort=member_id").json()["members"]
-    assert [row["client_software"] for row in rows] == ["<b> 1.2", None]
-    assert "&lt;b&gt; 1.2" in client.get("/member?id=billing&member=m1").text
-    assert "&lt;b&gt; 1.2" in client.get("/group?id=billing").text
-    assert len(rows_of(client.get("/group?id=billing&q=1.2"))) == 1
 
 
 def test_a_member_of_very_much_has_a_page_of_a_bounded_size(tmp_path):

@@ -3,11 +3,10 @@
 WITH here AS (
     SELECT group_id, kind, position, block,
         max(newest) OVER until_here AS newest,
-        max(target) OVER until_here AS target,
-        sum(ended) OVER until_here AS ends
+        max(target) OVER until_here AS target
     FROM $marks
     WINDOW until_here AS (PARTITION BY group_id, block ORDER BY position)
 )
-SELECT group_id, position, block, newest, target, ends
+SELECT group_id, position, block, newest, target
 FROM here
 WHERE kind = 'current_member_assignment'
