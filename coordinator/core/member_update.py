@@ -13,7 +13,7 @@ import msgspec
 from coordinator.config import Config
 from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat
 from coordinator.core.member_removal import end_of_member, static_member, unknown_member
-from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of
+from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of_topics
 from coordinator.core.records import (
     ClassicMemberMetadata,
     CurrentMember,
@@ -309,14 +309,13 @@ def resolve_owned(state: State, current: CurrentMember, event: Heartbeat) -> Spa
         return None
     if event.by_topic_id:
         named = {kafka_id(span[0].topic_id): span[0] for span in current.assigned + current.pending}
-        return spans_of(
-            (named.get(topic_id, TopicKey("", topic_id)), partition)
+        return spans_of_topics(
+            (named.get(topic_id, TopicKey("", topic_id)), found)
             for topic_id, found in event.topic_partitions.items()
-            for partition in found
         )
     held = {span[0].name: span[0] for span in current.assigned + current.pending}
     keys = {
         name: state.topics[name].key if name in state.topics else held.get(name, TopicKey(name, ""))
         for name in event.topic_partitions
     }
-    return spans_of((keys[t], p) for t, found in event.topic_partitions.items() for p in found)
+    return spans_of_topics((keys[name], found) for name, found in event.topic_partitions.items())

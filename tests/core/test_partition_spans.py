@@ -15,6 +15,7 @@ from coordinator.core.partition_spans import (
     epoch_of,
     is_within,
     spans_of,
+    spans_of_topics,
     split,
     subtract_spans,
     union,
@@ -45,6 +46,8 @@ def test_spans_of_single_partitions(found):
     spans = spans_of(found)
     assert partitions(spans) == found
     assert canonical(spans)
+    lists = {key: [p for one, p in sorted(found, reverse=True) if one == key] for key in KEYS}
+    assert spans_of_topics(lists.items()) == spans
     assert count_partitions(spans) == len(found)
 
 
